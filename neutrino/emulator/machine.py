@@ -27,7 +27,7 @@ from neutrino.errors import FaultKind
 # as many steps, since its threads probably wait for the others.
 _PATIENCE = 1 << 13
 _POLLING_COST = 128
-# The length of that turn, in steps.
+# The length of that turn, in steps. Afterwards the lowest key goes first again.
 _FAIR_STEPS = 32
 # The probability that a warp of the chosen set runs, under a random schedule.
 _RANDOM_SHARE = 0.4
@@ -36,29 +36,40 @@ _RANDOM_SHARE = 0.4
 class Batch(Asynchronous, Matrices, Calls, Barriers):
     """One batch of thread blocks. Call ``advance`` until it returns True.
 
-    A key is a place in the code, (- call depth, function, basic block). Lanes is a set of threads of the batch.
+    A key is a place in the code, (- call depth, function, basic block). Lanes is a set of threads of the batch. A
+    thread is live until it ends. It is then pending (it can run), stalled (it waits for other threads of its warp), or
+    asleep at a barrier.
     """
 
     def __init__(self, *arguments: Any) -> None:
         """The arguments are those of ``State``: kernel, memory, grid, blocks of the batch, parameters, …"""
         super().__init__(*arguments)
         shape = self.shape
+        # The generated code of each function, by its number; observed launches have code of their own.
         self.units: list[Unit] = self.kernel.units(observed=self.observer is not None)
+        # The threads that have not ended. Those that only pad a block to whole warps never live.
         self.live: NDArray[np.bool_] = np.ones(self.threads, np.bool_) if shape.whole else shape.real.copy()
         self.live_count = shape.block_threads * shape.blocks
-        # The threads that can run, by place, and the step at which each place got its first thread.
-        self.pending: dict[Key, Lanes] = {(0, 0, 0): Lanes(self.live.copy(), self.live_count)}
-        self.since: dict[Key, int] = {(0, 0, 0): 0}
+        # The threads that can run, by place, and the step at which each place got its first thread. All threads begin
+        # in the kernel itself (function 0, not called by any), at its first basic block.
+        start: Key = (0, 0, 0)
+        self.pending: dict[Key, Lanes] = {start: Lanes(self.live.copy(), self.live_count)}
+        self.since: dict[Key, int] = {start: 0}
         # The threads that wait at an instruction of a whole warp for other threads of their warps.
         self.stalled: dict[Key, Lanes] = {}
         # The threads whose bar.warp.sync is complete: they need not wait there again.
         self.passed: NDArray[np.bool_] = np.zeros(self.threads, np.bool_)
+        # Of this batch so far: basic blocks (or chains) run, and instructions, summed over threads.
         self.steps = 0
         self.instructions = 0
+        # Whether the latest ``advance`` ran a block that polls memory: the launch then gives other batches a turn.
         self.waited = False
+        # Steps until the places that have waited longest get a turn, and steps that are left of such a turn.
         self._patience = _PATIENCE
         self._fair = 0
+        # ``live_count`` when stalled threads were last resumed since none was pending; 0 before the first time.
         self._woken = 0
+        # By (call depth, function).
         self.files: dict[tuple[int, int], RegisterFile] = {}
         self.start_calls()
         self.start_barriers()
@@ -88,11 +99,13 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         """
         end = self.steps + steps
         self.waited = False
+        # PTX arithmetic wraps around and divides by zero without an error; NumPy would warn.
         with np.errstate(all="ignore"):
             while self.steps < end:
                 if not self.pending and not self.wake():
                     return True
                 self.step()
+        # The last step may have ended the last threads.
         return not self.pending and not self.wake()
 
     def step(self) -> None:
@@ -112,7 +125,8 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             if ready is None:
                 return
             lanes = ready
-        # A chain is several blocks in one function, for threads that need not wait for others of their warps between.
+        # A chain is several blocks as one Python function. Between them are warp-wide instructions, at which no thread
+        # of a whole warp needs to wait.
         chain = unit.chains.get(block.index)
         if chain is not None and self.whole_warps(lanes):
             function, last = chain
@@ -125,6 +139,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         # A block of hidden instructions alone counts none; the step clock advances all the same.
         self.device_state.steps += count or 1
         self.instructions += count * lanes.count
+        # For ``choose``.
         self._patience -= 1
         if block.waits:
             self._patience -= _POLLING_COST
@@ -148,6 +163,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             elif not result.ndim:
                 self.add(taken if result else (minus_depth, function, block.next), lanes)
             else:
+                # The set is split only where threads really diverge.
                 taken_count = int(np.count_nonzero(result))
                 if taken_count == lanes.count:
                     self.add(taken, lanes)
@@ -158,6 +174,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
                     self.add(taken, branching)
                     self.add((minus_depth, function, block.next), falling_through)
         elif ending is Ending.EXIT or (ending is Ending.RETURN and minus_depth == 0):
+            # A kernel that returns has no caller: its threads end.
             self.end(lanes)
         elif ending is Ending.RETURN:
             self.return_from(-minus_depth, function, lanes)
@@ -169,15 +186,16 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             self.reach_barrier(key, block, lanes, result, file)
         elif ending is Ending.CLUSTER_WAIT:
             self.cluster_wait((minus_depth, function, block.next), lanes, block.instructions[-1].number)
-        else:
+        else:  # Ending.TRAP
             self.fault(
                 FaultKind.TRAP, block.instructions[-1].number, "", thread=int(lanes.indices()[0])
             )
 
     def indexed_branch(self, key: Key, block: Block, lanes: Lanes, index: Any) -> None:
-        """Execute ``brx.idx``: each thread continues at the label that its index selects.
+        """Execute ``brx.idx``, which ends ``block``: each thread continues at the label that its index selects.
 
-        index: one per thread, or a scalar. Raises DeviceFaultError for one beyond the list of labels.
+        index: unsigned, one per thread of ``lanes``, or a scalar. Raises DeviceFaultError for one beyond the list of
+        labels, whose blocks are ``block.taken``.
         """
         minus_depth, function, _ = key
         if not index.ndim:
@@ -194,7 +212,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         """End threads. Barriers and warps that waited for them may be complete without them."""
         self.live_count -= lanes.count
         if lanes.at is None or not self.live_count:
-            self.live[:] = False
+            self.live[:] = False  # all: no need for an index
         else:
             self.live[lanes.at] = False
         if self.live_count and self.waiting_at_barriers:
@@ -221,13 +239,14 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             self._fair = _FAIR_STEPS
         if self._fair:
             self._fair -= 1
+            # The place that has waited longest.
             return min(pending, key=self.since.__getitem__)
         return min(pending)
 
     def random_part(self, key: Key, lanes: Lanes) -> Lanes:
         """Return the threads of ``lanes`` in some random warps, at least one. The others stay pending at ``key``."""
         random = self.random
-        if random is None:
+        if random is None:  # the schedule is not random
             return lanes
         chosen_warps = random.random(self.threads // WARP) < _RANDOM_SHARE
         mask = lanes.mask & np.repeat(chosen_warps, WARP)
@@ -246,19 +265,28 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
     # -- warps
 
     def whole_warps(self, lanes: Lanes) -> bool:
-        """Whether every live thread of the warps that ``lanes`` has threads of is in ``lanes``."""
+        """Whether ``lanes`` has whole warps only: for each warp, either all of its live threads or none of them.
+
+        The threads of a whole warp have nobody to wait for at a warp-wide instruction.
+        """
+        # All live threads of the batch: the usual case, which needs no look at the warps.
         if lanes.count == self.live_count:
             return True
-        rows = lanes.mask.reshape(-1, WARP)
-        is_incomplete = (self.live.reshape(-1, WARP) & ~rows).any(1)
-        return not bool((is_incomplete & rows.any(1)).any())
+        rows = lanes.mask.reshape(-1, WARP)  # [warp, lane]
+        has_some = rows.any(1)
+        lacks_some = (self.live.reshape(-1, WARP) & ~rows).any(1)
+        return not bool((has_some & lacks_some).any())
 
     def ready_members(self, key: Key, block: Block, unit: Unit, file: RegisterFile, lanes: Lanes) -> Lanes | None:
         """Return the threads that can execute the warp-wide instruction (``shfl.sync`` …) that begins a block.
 
         A thread can once every live thread of its member mask (one bit per lane of its warp) is at the block too. The
         other threads are stalled there. Returns None if all are.
+
+        key: the place of ``block``, a block of the function ``unit``. file: its registers, one of which may have the
+        masks. lanes: the threads that have just come to the block.
         """
+        # Those that came earlier may be the partners of those that came now.
         stalled = self.stalled.pop(key, None)
         if stalled is not None:
             lanes = lanes.joined(stalled)
@@ -268,9 +296,13 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         is_full = is_for_all(block)
         if is_full and lanes.count == self.live_count:
             return lanes
-        members = np.uint32(0xFFFFFFFF) if is_full else np.uint32(constant or 0)
-        if constant is None:
+        if is_full:
+            members = np.uint32(0xFFFFFFFF)
+        elif constant is not None:
+            members = np.uint32(constant)
+        else:
             members = unit.masks[block.index](self, file, lanes.at)
+        # A full mask has every thread's own bit.
         if not is_full:
             self.check_members(block, lanes, members)
 
@@ -286,6 +318,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         threads = lanes.indices()
         ready = (missing[threads >> 5] & members) == 0
         if is_barrier:
+            # A barrier that was complete earlier stays so, although its other threads have gone on since.
             ready |= self.passed[threads]
             self.passed[threads] = False
             if others and ready.any():
@@ -306,7 +339,8 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         members: the masks of the block's first instruction, one word per thread of ``lanes``, or a scalar.
         """
         threads = lanes.indices()
-        outside = (members >> (threads & 31).astype(np.uint32) & np.uint32(1)) == 0
+        lane = (threads & 31).astype(np.uint32)
+        outside = (members >> lane & np.uint32(1)) == 0
         if outside.any():
             place = int(np.flatnonzero(outside)[0])
             mask = int(np.broadcast_to(members, threads.shape)[place])
@@ -322,13 +356,15 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
     ) -> None:
         """Let the partners of ``threads``, whose ``bar.warp.sync`` is complete, pass the one that they are at.
 
-        stalled: the threads at other ``bar.warp.sync`` instructions. members: the member mask of each of ``threads``.
+        stalled: the threads at other ``bar.warp.sync`` instructions, by place. members: the member mask of each of
+        ``threads``; its lanes, in the thread's warp, are the partners.
         """
         # One word per warp: the lanes that a complete barrier waited for.
         masks = np.zeros(self.threads // WARP, np.uint32)
         np.bitwise_or.at(masks, threads >> 5, members)
         for key, lanes in stalled.items():
             waiting = lanes.indices()
+            # A thread is released if its bit is set in the word of its warp, waiting >> 5.
             released = (masks[waiting >> 5] >> (waiting & 31).astype(np.uint32) & np.uint32(1)) != 0
             if released.any():
                 # All become pending; those that are not in ``passed`` stall again when they run.
@@ -342,11 +378,13 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         Returns False if every thread has ended, else True. Raises DeviceFaultError if no thread can continue.
         """
         if not self.live_count:
+            # Asynchronous copies that no thread has waited for are carried out all the same.
             self.finish_asynchronous()
             return False
         self.release_barriers()
         if not self.pending and self.stalled and self._woken != self.live_count:
-            # Threads that the stalled ones wait for may have ended since the last attempt.
+            # Threads that the stalled ones wait for may have ended since the last attempt. If none has, another
+            # attempt would stall them again, without end.
             self._woken = self.live_count
             self.resume_stalled()
         if not self.pending:
@@ -355,12 +393,14 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
 
     def resume_stalled(self) -> None:
         """Make all stalled threads pending: when they run, they check again whether their warps are complete."""
+        # Taken out first: a thread is either pending or stalled.
         stalled, self.stalled = self.stalled, {}
         for key, lanes in stalled.items():
             self.add(key, lanes)
 
     def report_deadlock(self) -> None:
         """Raise DeviceFaultError at the statement where most of the waiting threads wait: none can continue."""
+        # (number of a statement, the threads that wait there), for warp-wide instructions and for barriers.
         places: list[tuple[int, Lanes]] = [
             (self.units[key[1]].graph.blocks[key[2]].instructions[0].number, lanes)
             for key, lanes in self.stalled.items()

@@ -19,6 +19,8 @@ from neutrino.emulator.warp import WarpOperations
 _LANES = np.arange(WARP)
 _WORD = np.dtype("u4")
 _HALF = np.dtype("u2")
+_SIZE = 8  # of a matrix: rows, and elements of a row
+_ROW_WORDS = 4
 
 
 class Matrices(Accesses, WarpOperations):
@@ -32,16 +34,18 @@ class Matrices(Accesses, WarpOperations):
     ) -> list[Any]:
         """Execute ``ldmatrix``. Returns for each of ``count`` matrices one 32-bit word (two elements) per thread.
 
-        number: the statement's, for faults. base, offset: of the threads' addresses; offset may be None.
+        number: the statement's, for faults. space: a ``Space``. base, offset: each thread's address is their sum;
+        offset may be None. transposed: each matrix is transposed when loaded.
         """
         threads, addresses = self.row_addresses(base, offset, count, at)
-        words = self.load_some(number, space, addresses, _WORD, 4, threads)
-        rows = np.zeros((self.threads, 4), _WORD)
+        words = self.load_some(number, space, addresses, _WORD, _ROW_WORDS, threads)
+        # The row at each thread's address; zeros for threads that have none.
+        rows = np.zeros((self.threads, _ROW_WORDS), _WORD)
         rows[threads] = np.stack([np.broadcast_to(word, threads.shape) for word in words], axis=1)
         # As [warp, row, element]: matrix i has the rows 8 i to 8 i + 7.
-        halves = rows.view(_HALF).reshape(-1, WARP, 8)
+        halves = rows.view(_HALF).reshape(-1, WARP, _SIZE)
         return [
-            self.threads_in(_fragment(halves[:, 8 * matrix : 8 * matrix + 8], transposed), at)
+            self.threads_in(_fragment(halves[:, _SIZE * matrix : _SIZE * (matrix + 1)], transposed=transposed), at)
             for matrix in range(count)
         ]
 
@@ -57,14 +61,17 @@ class Matrices(Accesses, WarpOperations):
     ) -> None:
         """Execute ``stmatrix``. values: for each matrix one 32-bit word (two elements) per thread.
 
-        number: the statement's, for faults. base, offset: of the threads' addresses; offset may be None.
+        number: the statement's, for faults. space: a ``Space``. base, offset: each thread's address is their sum;
+        offset may be None. transposed: each matrix is transposed when stored.
         """
         threads, addresses = self.row_addresses(base, offset, len(values), at)
-        rows = np.zeros((self.threads // WARP, WARP, 8), _HALF)  # [warp, row, element], 8 rows per matrix
+        # As [warp, row, element]: matrix i has the rows 8 i to 8 i + 7, which go to the addresses of these lanes.
+        rows = np.zeros((self.threads // WARP, WARP, _SIZE), _HALF)
         for matrix, value in enumerate(values):
-            rows[:, 8 * matrix : 8 * matrix + 8] = _matrix(self.rows(value, at), transposed)
-        words = rows.reshape(-1, 8).view(_WORD)[threads]
-        self.store_some(number, space, addresses, _WORD, [words[:, column] for column in range(4)], threads)
+            rows[:, _SIZE * matrix : _SIZE * (matrix + 1)] = _matrix(self.rows(value, at), transposed=transposed)
+        words = rows.reshape(-1, _SIZE).view(_WORD)[threads]
+        columns = [words[:, column] for column in range(_ROW_WORDS)]
+        self.store_some(number, space, addresses, _WORD, columns, threads)
 
     def row_addresses(self, base: Any, offset: Any, count: int, at: Indices | None) -> tuple[Indices, Any]:
         """Return the threads that have the address of a row, and these addresses.
@@ -73,28 +80,38 @@ class Matrices(Accesses, WarpOperations):
         """
         addresses = base if offset is None else base + offset
         threads = np.arange(self.threads, dtype=np.int64) if at is None else at
-        has_row = (threads & 31) < 8 * count
+        lane = threads & 31  # % WARP, but faster
+        has_row = lane < _SIZE * count
+        # A scalar address is that of all threads.
         return threads[has_row], addresses[has_row] if addresses.ndim else addresses
 
     def transpose_matrix(self, value: Any, at: Indices | None) -> tuple[Any]:
-        """Execute ``movmatrix``: transpose the matrix of which each thread has one word."""
-        return (self.threads_in(_fragment(_matrix(self.rows(value, at), False), True), at),)
+        """Execute ``movmatrix``: transpose the matrix of which each thread has one word. Returns the words, in a tuple.
+
+        The generated code unpacks a tuple of results from every warp-wide operation.
+        """
+        matrices = _matrix(self.rows(value, at), transposed=False)
+        return (self.threads_in(_fragment(matrices, transposed=True), at),)
 
 
-def _fragment(matrices: Array, transposed: bool) -> Array:
+def _fragment(matrices: Array, *, transposed: bool) -> Array:
     """Return the word of each lane, uint32[warp, 32], of one matrix per warp, uint16[warp, 8, 8].
 
-    Lane l has the elements (l / 4, 2 (l % 4)), in its low half, and the one to the right of it.
+    Lane l has the element (l / 4, 2 (l % 4)) in its low half, and the one to the right of it in its high half.
     """
     if transposed:
         matrices = matrices.transpose(0, 2, 1)
-    low = matrices[:, _LANES // 4, 2 * (_LANES % 4)].astype(_WORD)
-    high = matrices[:, _LANES // 4, 2 * (_LANES % 4) + 1].astype(_WORD)
+    row, column = _LANES // 4, 2 * (_LANES % 4)
+    low = matrices[:, row, column].astype(_WORD)
+    high = matrices[:, row, column + 1].astype(_WORD)
     words: Array = low | (high << np.uint32(16))
     return words
 
 
-def _matrix(words: Array, transposed: bool) -> Array:
-    """Return one matrix per warp, uint16[warp, 8, 8], from the word of each lane, uint32[warp, 32]."""
-    matrices: Array = np.ascontiguousarray(words, _WORD).view(_HALF).reshape(-1, 8, 8)
+def _matrix(words: Array, *, transposed: bool) -> Array:
+    """Return one matrix per warp, uint16[warp, 8, 8], from the word of each lane, uint32[warp, 32].
+
+    It undoes ``_fragment``: in the order of the lanes, the low half first, the elements are row by row.
+    """
+    matrices: Array = np.ascontiguousarray(words, _WORD).view(_HALF).reshape(-1, _SIZE, _SIZE)
     return matrices.transpose(0, 2, 1) if transposed else matrices

@@ -56,10 +56,12 @@ class Window:
         self.buffer = buffer
         self.end = base + buffer.size
         self.constant = constant
-        # The valid ranges, sorted, and the same as arrays (made when needed).
+        # The valid ranges: the addresses where they start, sorted, and those after their last bytes.
         self._starts: list[int] = []
         self._ends: list[int] = []
+        # The same as arrays, for ``valid``: a cache. None when the lists have changed since it was made.
         self._bounds: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None
+        # Word type → ``buffer`` as words of that type, made when first accessed.
         self._views: dict[np.dtype[Any], Array] = {}
         # The free ranges (start, end), sorted; and by address the size of each allocation with its red zone.
         self._free: list[tuple[int, int]] = [(base, self.end)]
@@ -69,26 +71,34 @@ class Window:
         """Return the buffer as an array of ``dtype``: the word at address ``a`` has the index (a - base) / itemsize."""
         view = self._views.get(dtype)
         if view is None:
+            # Without the bytes at the end that do not fill a word.
             size = self.buffer.size // dtype.itemsize * dtype.itemsize
             view = self._views[dtype] = self.buffer[:size].view(dtype)
         return view
 
     def allow(self, address: int, size: int) -> None:
-        """Make ``size`` bytes from ``address`` on valid. The range must not touch another valid one."""
+        """Make ``size`` bytes from ``address`` on valid: kernels may access them. No size, no effect.
+
+        The range must not touch another valid one.
+        """
         if size <= 0:
             return
         index = bisect_right(self._starts, address)
         self._starts.insert(index, address)
         self._ends.insert(index, address + size)
-        self._bounds = None
+        self._bounds = None  # made again from the lists when next needed
 
     def forbid(self, address: int) -> None:
-        """Make the valid range that begins at ``address`` invalid. Raises KeyError if none does."""
+        """Undo ``allow``: make the whole valid range that begins at ``address`` invalid.
+
+        Raises KeyError if no range begins there.
+        """
+        # The last range that begins at the address or before it.
         index = bisect_right(self._starts, address) - 1
         if index < 0 or self._starts[index] != address:
             raise KeyError(address)
         del self._starts[index], self._ends[index]
-        self._bounds = None
+        self._bounds = None  # made again from the lists when next needed
 
     def holds(self, low: int, high: int) -> bool:
         """Whether the addresses from ``low`` to ``high`` (exclusive) are inside one valid range."""
@@ -102,6 +112,7 @@ class Window:
         starts, ends = self._bounds
         if not starts.size:
             return np.zeros(addresses.shape, np.bool_)
+        # Of each address, the last range that begins there or before; -1 for none, which would index the last one.
         index = np.searchsorted(starts, addresses, "right") - 1
         inside: NDArray[np.bool_] = (index >= 0) & (addresses + np.uint64(size) <= ends[index])
         return inside
@@ -113,11 +124,12 @@ class Window:
         """
         alignment = max(alignment, ALIGNMENT)
         for index, (start, end) in enumerate(self._free):
-            address = -(-start // alignment) * alignment  # rounded up
+            # Both rounded up: the address, and the end of the red zone.
+            address = -(-start // alignment) * alignment
             stop = -(-(address + size + RED_ZONE) // ALIGNMENT) * ALIGNMENT
             if stop > end:
                 continue
-            # What is left of the free range before and after the allocation.
+            # What is left of the free range before and after the allocation. Less than ALIGNMENT is of no use.
             remainders = ((start, address), (stop, end))
             self._free[index : index + 1] = [(low, high) for low, high in remainders if high - low >= ALIGNMENT]
             self._sizes[address] = stop - address
@@ -128,11 +140,12 @@ class Window:
 
     def free(self, address: int) -> None:
         """Free the allocation at ``address``, and merge adjacent free ranges. Raises KeyError if there is none."""
-        size = self._sizes.pop(address)
+        size = self._sizes.pop(address)  # with the red zone
         # An allocation of zero bytes has no valid range.
         if size > RED_ZONE and self.holds(address, address + 1):
             self.forbid(address)
         insort(self._free, (address, address + size))
+        # Ranges that touch become one, so that a large allocation finds room again.
         merged: list[tuple[int, int]] = []
         for start, end in self._free:
             if merged and merged[-1][1] == start:
@@ -160,6 +173,7 @@ class Memory:
 
         Raises ValueError if it overlaps another one, or the fixed addresses of shared memory, functions and so on.
         """
+        # The one window there is constant memory, at its own fixed address.
         if window.base < FUNCTION_BASE and not window.constant:
             raise ValueError(f"addresses below {FUNCTION_BASE:#x} are taken")
         if any(window.base < other.end and other.base < window.end for other in self.windows):

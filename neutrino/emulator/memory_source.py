@@ -67,21 +67,27 @@ class MemorySource(ValueSource):
         base = operand.base
         dtype = U64
         if isinstance(base, Register):
+            # An integer of 32 or 64 bits, with or without a sign.
             if (base.dtype not in (U32, U64) and base.dtype.kind != "i") or base.dtype.itemsize < 4:
                 raise self.refused("an address of the wrong type")
+            # base + offset wraps around at the register's width.
             dtype = word(base.dtype.itemsize)
         offset = "None"
         if operand.offset:
+            # The two's complement of a negative offset.
             bits = operand.offset & (1 << 8 * dtype.itemsize) - 1
             offset = self.constant_object(np.array(bits, dtype)[()])
         return space, self.value(base, dtype), offset
 
     def vector_count(self) -> int:
         """Return the number of vector elements by the opcode: 2 for ``.v2`` … and 1 without it."""
-        return next((int(part[1]) for part in self.instruction.parts if part in ("v2", "v4", "v8")), 1)
+        return next((int(part.removeprefix("v")) for part in self.instruction.parts if part in _VECTORS), 1)
 
     def call_text(self, method: str, *arguments: str) -> str:
-        """Return source that calls a method of the batch with the current statement, threads and guard."""
+        """Return source that calls a method of the batch (``m``) with the current statement, threads and guard.
+
+        arguments: source of those between the number of the statement and the threads.
+        """
         return f"m.{method}({self.instruction.number}, {', '.join(arguments)}, at, {self.guard})"
 
     def check_modifiers(self, *known: str) -> None:
@@ -92,12 +98,14 @@ class MemorySource(ValueSource):
         """
         for part in self.instruction.parts[1:-1]:
             is_known = any(part in names for names in (_ORDERS, _SCOPES, _CACHES, _VECTORS, SPACES, known))
+            # L1::evict_first, L2::128B … say what to keep in a cache.
             if not is_known and not part.startswith(("L1::", "L2::")):
                 raise self.refused(f"the modifier .{part} is not known here")
 
     def load(self) -> None:
         """Emit Python code for ``ld`` and ``ldu``, with up to 8 vector elements."""
         self.check_modifiers()
+        # A third operand is a cache policy, which changes no value.
         destination, source = self.require(2, 3)[:2]
         dtype = self.type_of()
         elements = self.elements(destination, self.vector_count())
@@ -111,19 +119,23 @@ class MemorySource(ValueSource):
         )
         loaded = [self.fresh(f"{words}[{place}]") for place in range(len(elements))]
         for element, name in zip(elements, loaded, strict=True):
+            if not isinstance(element, Register | Sink):
+                raise self.refused("a destination of the wrong size")
+            # A register may be wider than what is loaded into it (PTX ISA 9.4.1), but not narrower.
             if isinstance(element, Register) and (
                 element.type == "pred" or element.dtype.itemsize < loaded_type.itemsize
             ):
                 raise self.refused("a destination of the wrong size")
-            if not isinstance(element, Register | Sink):
-                raise self.refused("a destination of the wrong size")
             self.write(element, name, loaded_type)
 
     def check_parameter(self, source: Memory, size: int) -> None:
-        """Raise PtxRefusedError unless ``size`` bytes from ``source`` are inside the parameter, and aligned to them."""
+        """Raise PtxRefusedError unless ``size`` bytes from ``source`` are inside the parameter, and aligned to them.
+
+        source: an address in the kernel's parameter buffer: a parameter, plus an offset in bytes.
+        """
         base = source.base
         if not isinstance(base, Symbol) or base.variable is None:
-            return
+            return  # an address in a register, of which nothing is known until it is loaded from
         if source.offset < 0 or source.offset + size > base.variable.size:
             raise self.refused("outside the parameter")
         # Larger vectors are only checked when they are loaded.
@@ -133,6 +145,7 @@ class MemorySource(ValueSource):
     def store(self) -> None:
         """Emit Python code for ``st``, with up to 8 vector elements."""
         self.check_modifiers()
+        # A third operand is a cache policy, which changes no value.
         target, source = self.require(2, 3)[:2]
         dtype = self.type_of()
         elements = self.elements(source, self.vector_count())
@@ -141,6 +154,7 @@ class MemorySource(ValueSource):
             raise self.refused("constants and the kernel's parameters cannot be written")
         stored_type = word(dtype.itemsize)
         names = [self.value(element, stored_type) for element in elements]
+        # With a comma after each, also one alone makes a tuple.
         values = "".join(f"{name}, " for name in names)
         self.emit(self.call_text("store", str(int(space)), base, offset, self.dtype(stored_type), f"({values})"))
 
@@ -151,7 +165,7 @@ class MemorySource(ValueSource):
         """
         parts = self.instruction.parts
         is_reduction = parts[0] == "red"
-        # The type of vectors may stand before the operation.
+        # The type is the last part, except that with a vector it may stand before the operation.
         type_name = next((part for part in reversed(parts) if part in TYPES), "")
         self.check_modifiers(*_REDUCTIONS, "noftz", type_name)
         if not type_name or (parts[-1] not in _REDUCTIONS and parts[-1] not in (type_name, "noftz")):
@@ -172,11 +186,13 @@ class MemorySource(ValueSource):
             raise self.refused("constants and the kernel's parameters cannot be written")
         count = self.vector_count()
         results = self.elements(destination, count) if not isinstance(destination, Sink) else ()
+        # Source of a tuple per operand, with one value per vector element; a scalar is a vector of one.
         vectors = []
         for operand in operands[1:operand_count]:
             values = "".join(f"{self.value(element, dtype)}, " for element in self.elements(operand, count))
             vectors.append(f"({values})")
         function = self.atomic_function(operation, type_name)
+        # The old words cost time, so they are returned only where a register gets them.
         needs_result = "True" if results else "False"
         words = self.fresh(
             self.call_text(
@@ -189,12 +205,16 @@ class MemorySource(ValueSource):
             self.write(element, name, dtype)
 
     def atomic_function(self, operation: str, type_name: str) -> str:
-        """Return source for the operation of an atomic: its name, or a function for types that NumPy does not have."""
+        """Return source for the operation of an atomic: its name, or a function for types that NumPy does not have.
+
+        The function is that of the arithmetic instruction, as ``add.rn.bf16``.
+        """
         if operation in ("add", "min", "max") and type_name in ("bf16", "f16x2", "bf16x2"):
             rounding = ".rn" if operation == "add" else ""
             arithmetic = find_operation(f"{operation}{rounding}.{type_name}")
             if arithmetic is None:
                 raise self.refused("an atomic operation that the embedded device does not know")
+            # The namespace only grows, so its size makes a name that is new.
             name = f"op{len(self.namespace)}"
             self.namespace[name] = arithmetic.function
             return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from neutrino.errors import PtxRefusedError
 _MASKED = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)\s*\(\s*(.+)\s*\)", re.DOTALL)
 _GENERIC = re.compile(r"generic\s*\(\s*([^()]+?)\s*\)")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:([-+])\s*(.+))?", re.ASCII | re.DOTALL)
+_MAX_DEPTH = 8
+"""How deep the lists of an initial value may be nested, and the most dimensions of an array that has one."""
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'", "a": "\a", "b": "\b"}
 
@@ -39,8 +42,9 @@ class Parameter:
 class Function:
     """A kernel of a loaded module.
 
-    Sizes are in bytes. parameter_size: of the packed buffer. shared_size: static shared memory per block. local_size:
-    of the kernel's own stack frame, per thread. directives: name → numbers, of ``.reqntid``, ``.maxntid`` …
+    text: its parsed source. Sizes are in bytes. parameter_size: of the packed buffer. shared_size: static shared memory
+    per block. local_size: of the kernel's own stack frame, per thread. directives: name → numbers, of ``.reqntid``,
+    ``.maxntid`` …
     """
 
     def __init__(self, module: LoadedModule, text: FunctionText) -> None:
@@ -86,11 +90,13 @@ class LoadedModule:
         """
         self.code = module_code(text)
         self.addresses: list[np.uint64] = []
+        # What ``unload`` has to free: (window, address).
         self._allocated: list[tuple[Window, int]] = []
-        self._places: dict[str, tuple[int, int]] = {}
+        self._places: dict[str, tuple[int, int]] = {}  # ``variables``, while it is filled
         try:
             self._place_variables(heap, constants)
         except PtxRefusedError:
+            # The memory of the variables before the refused one.
             self.unload()
             raise
         self.functions: Mapping[str, Function] = MappingProxyType(
@@ -116,6 +122,7 @@ class LoadedModule:
             if size == 0 and declaration.initialiser:
                 size = self._open_size(declaration)
             window = constants if declaration.space == "const" else heap
+            # An allocation has at least one byte.
             try:
                 address = window.allocate(max(size, 1), variable.alignment)
             except OutOfMemoryError as error:
@@ -128,17 +135,21 @@ class LoadedModule:
             window = constants if declaration.space == "const" else heap
             start = address - window.base
             content = self._content(declaration, size)
+            # Written directly: kernels cannot write constants, the device can.
             window.buffer[start : start + size] = np.frombuffer(content, np.uint8)
 
     def _open_size(self, declaration: Declaration) -> int:
-        """Return the size in bytes of an array of open size (``a[] = { … }``), which its initialiser determines."""
+        """Return the size in bytes of an array of open size (``a[] = { … }``), which its initialiser determines.
+
+        Only the first dimension can be open: it is the number of elements of the outer list.
+        """
         element_size = TYPES[declaration.type].itemsize * declaration.vector
         elements_per_row = 1
         for dimension in declaration.dimensions[1:]:
             elements_per_row *= dimension or 1
         text = declaration.initialiser.strip()
         if text.startswith('"'):
-            return len(_string(text)) + 1
+            return len(_string(text)) + 1  # and a zero byte, as in C
         rows = len(_list(text))
         return element_size * elements_per_row * rows
 
@@ -153,56 +164,57 @@ class LoadedModule:
         if text.startswith('"'):
             content = _string(text)
         else:
+            # Only the first may be open (None); its extent is in ``size``.
             dimensions = [dimension or 0 for dimension in declaration.dimensions]
             content = self._values(declaration, text, dimensions)
         if len(content) > size:
             raise PtxRefusedError(declaration.line, declaration.text, "more values than the variable holds")
         return content + bytes(size - len(content))
 
-    def _values(self, declaration: Declaration, text: str, dimensions: list[int]) -> bytes:
+    def _values(self, declaration: Declaration, text: str, dimensions: list[int], depth: int = 0) -> bytes:
         """Return the bytes of one value, or of a list ``{a, {b, c}}`` of values.
 
         dimensions: those of the array that the list fills, outermost first. An inner list that is too short for its
-        row is filled with zeros.
+        row is filled with zeros (PTX ISA 5.4.4). depth: how many lists enclose the text.
         """
         dtype = TYPES[declaration.type]
         if not text.startswith("{"):
             return self._value(declaration, text, dtype)
-        if len(dimensions) > 8:
+        if depth + len(dimensions) > _MAX_DEPTH:
             raise PtxRefusedError(declaration.line, declaration.text, "too many dimensions")
-        row_size = dtype.itemsize * (declaration.vector if not dimensions[1:] else 1)
-        for dimension in dimensions[1:]:
-            row_size *= dimension
+        # The elements of the outermost dimension are the rows.
+        row_size = dtype.itemsize * declaration.vector * math.prod(dimensions[1:])
         rows = []
         for part in _list(text):
-            row = self._values(declaration, part, dimensions[1:])
+            row = self._values(declaration, part, dimensions[1:], depth + 1)
             if part.startswith("{"):
                 row += bytes(max(row_size - len(row), 0))
             rows.append(row)
         return b"".join(rows)
 
     def _value(self, declaration: Declaration, text: str, dtype: np.dtype[Any]) -> bytes:
-        """Return the bytes of one value of type ``dtype``: a number, an address, or one byte of an address."""
+        """Return the bytes of one value of type ``dtype``: a number, an address, or one byte of an address.
+
+        Raises PtxRefusedError for other text.
+        """
         shift = 0
         masked = _MASKED.fullmatch(text)
         if masked is not None:
-            # 0xFF00(name): the byte of an address that the mask selects.
-            mask = int(masked[1], 0)
+            # 0xFF00(name): the byte of an address that the mask selects, here by the number of its lowest set bit.
+            mask_text, text = masked[1], masked[2].strip()
+            mask = int(mask_text, 0)
             while mask and not mask >> shift & 1:
                 shift += 1
-            text = masked[2].strip()
         value = self._address(text)
         if value is None:
             float_constant = float_bits(text)
             if float_constant is not None:
-                bits, size = float_constant
-                number = np.array([bits], f"u{size}").view(f"f{size}")
-                with np.errstate(all="ignore"):
-                    return number.astype(dtype).tobytes() if dtype.kind == "f" else number.tobytes()
+                return _float_bytes(*float_constant, dtype)
             value = evaluate_integer(text)
         if value is None:
             raise PtxRefusedError(declaration.line, declaration.text, f"cannot read the value {text!r}")
         if dtype.kind == "f" and dtype.itemsize > 2:
+            # For an f32 or f64 an integer is a number; for an f16 it is the bits.
             return np.array([value]).astype(dtype).tobytes()
         return (value >> shift & (1 << 8 * dtype.itemsize) - 1).to_bytes(dtype.itemsize, "little")
 
@@ -215,14 +227,33 @@ class LoadedModule:
         match = _SYMBOL.fullmatch(_GENERIC.sub(r"\1", text))
         if match is None:
             return None
-        offset = evaluate_integer(match[3]) if match[2] else 0
+        name, sign, distance = match.groups()
+        offset = evaluate_integer(distance) if sign else 0
         if offset is None:
             return None
-        variable = self._places.get(match[1])
-        base = variable[0] if variable is not None else self.code.function_addresses.get(match[1])
-        if base is None:
+        if name in self._places:
+            base, _size = self._places[name]
+        elif name in self.code.function_addresses:
+            base = self.code.function_addresses[name]
+        else:
             return None
-        return base + (-offset if match[2] == "-" else offset)
+        return base - offset if sign == "-" else base + offset
+
+
+def _float_bytes(bits: int, size: int, dtype: np.dtype[Any]) -> bytes:
+    """Return a floating-point constant as a value of type ``dtype``. bits, size: of the constant, as ``float_bits``.
+
+    For an untyped value (``.b32`` …) the rules are those of ptxas 13: a double becomes an f32 where 32 bits are asked
+    for; else the bits are cut off, or extended by zeros.
+    """
+    number = np.array([bits], f"u{size}").view(f"f{size}")
+    if size == 8 and dtype == np.dtype("u4"):
+        dtype = np.dtype("f4")
+    if dtype.kind == "f":
+        # A number that is too large becomes an infinity.
+        with np.errstate(all="ignore"):
+            return number.astype(dtype).tobytes()
+    return number.tobytes()[: dtype.itemsize].ljust(dtype.itemsize, b"\0")
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -234,14 +265,18 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _string(text: str) -> bytes:
-    """Return the bytes of a string literal, given with its quotes, with escape sequences replaced as in C."""
+    """Return the bytes of a string literal, given with its quotes, with escape sequences replaced as in C.
+
+    One character is one byte (latin-1). There is no zero byte at the end.
+    """
 
     def replaced(match: re.Match[str]) -> str:
         """Return the character of one escape sequence: hexadecimal, octal, or a single letter."""
-        if match[1]:
-            return chr(int(match[1], 16))
-        if match[2]:
-            return chr(int(match[2], 8) & 0xFF)
-        return _ESCAPED.get(match[3], match[3])
+        hexadecimal, octal, letter = match.groups()
+        if hexadecimal:
+            return chr(int(hexadecimal, 16))
+        if octal:
+            return chr(int(octal, 8) & 0xFF)  # three octal digits have nine bits
+        return _ESCAPED.get(letter, letter)
 
     return _ESCAPE.sub(replaced, text[1:-1]).encode("latin-1", "replace")

@@ -11,6 +11,7 @@ import numpy as np
 
 from neutrino.emulator.constants import evaluate_integer, float_bits
 from neutrino.emulator.datatypes import TYPES
+from neutrino.emulator.geometry import WARP
 from neutrino.emulator.special_registers import SPECIAL_REGISTERS
 from neutrino.emulator.text import (
     Declaration,
@@ -29,7 +30,11 @@ _NAME_AND_OFFSET = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:([-+])\s*(.+))?", re.AS
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,8})", re.ASCII | re.DOTALL)
 _COMPONENT = re.compile(r"([A-Za-z_$%][\w$]*)\.([xyzwrgba])", re.ASCII)
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+# Limits far above what compilers write: they bound the time, the memory and the recursion that a text can cost.
 _MAX_REGISTERS = 1 << 20
+_MAX_ALIGNMENT = 1 << 20  # in bytes
+_MAX_OPERAND_DEPTH = 3
+_MAX_DECLARED_TOGETHER = 4096
 _MAX_FRAME_SIZE = 512 << 10  # CUDA C++ Programming Guide, technical specifications: local memory per thread
 
 
@@ -213,16 +218,18 @@ def variable_size(declaration: Declaration) -> tuple[int, int]:
     Raises PtxRefusedError for a type that memory cannot hold and for an invalid alignment.
     """
     dtype = TYPES.get(declaration.type)
+    # Predicates exist in registers only.
     if dtype is None or declaration.type == "pred":
         raise PtxRefusedError(declaration.line, declaration.text, f"a variable of type .{declaration.type}")
     element_size = dtype.itemsize * declaration.vector
-    count = declaration.count if declaration.count is not None else 1
+    element_count = declaration.count if declaration.count is not None else 1
     for dimension in declaration.dimensions:
-        count *= dimension or 0
+        element_count *= dimension or 0  # an open dimension is None
     alignment = declaration.alignment or element_size
-    if alignment & (alignment - 1) or alignment > 1 << 20:
+    is_power_of_two = alignment & (alignment - 1) == 0
+    if not is_power_of_two or alignment > _MAX_ALIGNMENT:
         raise PtxRefusedError(declaration.line, declaration.text, "an alignment that is no power of two")
-    return element_size * count, alignment
+    return element_size * element_count, alignment
 
 
 def resolve(
@@ -230,15 +237,15 @@ def resolve(
     variables: Mapping[str, Variable],
     functions: Mapping[str, FunctionText],
     add_shared: Callable[[Declaration], Variable],
-    numbers: list[Statement],
+    module_statements: list[Statement],
 ) -> Program:
     """Resolve every name in a function that has a body. Raises PtxRefusedError for an unknown name.
 
     variables, functions: those of the module, by name. add_shared: called for each ``.shared`` declaration in the
-    body; it adds the variable to the module. numbers: the statements of the module; those of this function are
-    appended.
+    body; it adds the variable to the module. module_statements: those of the functions that were resolved before; those
+    of this one are appended, so that the index of each is its number in the module.
     """
-    return _Resolver(text, variables, functions, add_shared, numbers).program
+    return _Resolver(text, variables, functions, add_shared, module_statements).program
 
 
 def _round_up(size: int, multiple: int) -> int:
@@ -246,7 +253,11 @@ def _round_up(size: int, multiple: int) -> int:
 
 
 class _Resolver:
-    """Resolves the names of one function. The result is ``program``, complete after construction."""
+    """Resolves the names of one function. The result is ``program``, complete after construction.
+
+    The parameters of ``__init__`` are those of ``resolve``. registers, frame_size: of the function so far, as in
+    ``Program``. scopes: the names that can be seen at the current place of the text, those of the innermost scope last.
+    """
 
     def __init__(
         self,
@@ -254,16 +265,17 @@ class _Resolver:
         variables: Mapping[str, Variable],
         functions: Mapping[str, FunctionText],
         add_shared: Callable[[Declaration], Variable],
-        numbers: list[Statement],
+        module_statements: list[Statement],
     ) -> None:
         self.text = text
         self.functions = functions
         self.add_shared = add_shared
-        self.numbers = numbers
+        self.module_statements = module_statements
         self.registers: list[str] = []
         self.frame_size = 0
-        # Innermost last: the module's names, the function's own.
+        # The module's names, then those that the function's head and the outermost level of its body declare.
         self.scopes = [_ScopeNames(variables=dict(variables)), _ScopeNames()]
+        # The signature is set below: its registers and variables are declared first.
         self.program = Program(text, Signature((), ()), self.registers)
         # The statement that is being resolved, and the registers that it has named so far.
         self.statement: Statement | None = None
@@ -276,6 +288,7 @@ class _Resolver:
             parameters = tuple(self.declare_formal(declaration) for declaration in text.parameters)
         self.program.signature = Signature(results, parameters)
         self.resolve_body()
+        # Frames are stored as planes of eight bytes.
         self.program.frame_size = _round_up(self.frame_size, 8)
 
     # -- declarations
@@ -307,7 +320,7 @@ class _Resolver:
         Raises PtxRefusedError for a frame above the 512 KiB of local memory per thread.
         """
         size, alignment = variable_size(declaration)
-        # Frames are stored as planes of eight bytes, so no two variables share a plane.
+        # Frames are stored as planes of eight bytes. No two variables share a plane.
         alignment = max(alignment, 8)
         self.frame_size = _round_up(self.frame_size, alignment)
         variable = Variable(declaration.name, "local", size, alignment, self.frame_size)
@@ -357,7 +370,10 @@ class _Resolver:
     # -- the body
 
     def resolve_body(self) -> None:
-        """Resolve the statements of the body, in text order, into ``program.instructions``."""
+        """Resolve the statements of the body, in text order, into ``program.instructions``.
+
+        Labels, and the lists and prototypes that have a label, are collected before that.
+        """
         inner_scopes = self.collect_labels()
         for position, item in enumerate(self.text.items or ()):
             if isinstance(item, Scope):
@@ -371,7 +387,7 @@ class _Resolver:
                 self.program.instructions.append(self.instruction(item))
 
     def collect_labels(self) -> dict[int, _ScopeNames]:
-        """Return the scope that each ``{`` of the body opens, by its position, with its labels.
+        """Return the scope that each ``{`` of the body opens, by its index in ``text.items``, with its labels.
 
         A branch may name a label further down, so labels are collected before any statement is resolved. Labels
         outside of all braces go into the function's own scope. Raises PtxRefusedError for a label defined twice.
@@ -409,7 +425,8 @@ class _Resolver:
         """Resolve one statement. Raises PtxRefusedError for an unknown name or an operand that cannot be read."""
         self.statement = statement
         self.named = {}
-        self.numbers.append(statement)
+        self.module_statements.append(statement)
+        number = len(self.module_statements) - 1
         parts = tuple(statement.opcode.split("."))
 
         guard = None
@@ -428,6 +445,7 @@ class _Resolver:
             operands = (self.branch_target(statement.operands[0]),)
         elif parts[0] == "brx" and len(statement.operands) == 2:
             index, list_name = statement.operands
+            # The list of labels goes into ``targets``.
             operands = (self.operand(index),)
             label_list = self.lookup("targets", list_name)
             if label_list is None:
@@ -438,7 +456,7 @@ class _Resolver:
 
         return Instruction(
             statement,
-            len(self.numbers) - 1,
+            number,
             parts,
             operands,
             guard,
@@ -448,19 +466,19 @@ class _Resolver:
             named=tuple(self.named.items()),
         )
 
-    def lookup(self, kind: str, name: str) -> Any:
-        """Return what a name means in the innermost scope that declares it, or None.
+    def lookup(self, dictionary: str, name: str) -> Any:
+        """Return what a name means in the innermost scope that declares it, None if no scope does.
 
-        kind: a dictionary of ``_ScopeNames``: ``variables``, ``labels``, ``targets`` or ``prototypes``.
+        dictionary: which one of ``_ScopeNames``: ``variables``, ``labels``, ``targets`` or ``prototypes``.
         """
         for names in reversed(self.scopes):
-            entry = getattr(names, kind).get(name)
-            if entry is not None:
-                return entry
+            found = getattr(names, dictionary).get(name)
+            if found is not None:
+                return found
         return None
 
     def branch_target(self, name: str) -> Target:
-        """Return the instruction that a label stands before. Raises PtxRefusedError for an unknown label."""
+        """Return the label of that name as a target. Raises PtxRefusedError for an unknown label."""
         index = self.lookup("labels", name)
         if index is None:
             raise self.refused(f"no label {name}")
@@ -469,6 +487,7 @@ class _Resolver:
     def register(self, name: str) -> Register | Vector | None:
         """Return the register of that name, None for another name, and note that the current statement names it."""
         register = self.find_register(name)
+        # A vector is not noted: it has no value of its own that an observer could be shown.
         if isinstance(register, Register):
             self.named[name] = register
         return register
@@ -479,12 +498,13 @@ class _Resolver:
         A register of a range (``%r12`` of ``.reg .b32 %r<99>``) is added to the register file when first named.
         """
         numbered = _NUMBERED.fullmatch(name)
+        prefix, number = (numbered[1], int(numbered[2])) if numbered is not None else (None, 0)
         for names in reversed(self.scopes):
             if name in names.registers:
                 return names.registers[name]
-            if numbered is not None and numbered[1] in names.ranges:
-                count, type_name = names.ranges[numbered[1]]
-                if int(numbered[2]) < count:
+            if prefix in names.ranges:
+                count, type_name = names.ranges[prefix]
+                if number < count:
                     if len(self.registers) >= _MAX_REGISTERS:
                         raise self.refused("too many registers")
                     names.registers[name] = self.add_register(type_name)
@@ -497,8 +517,9 @@ class _Resolver:
     def call(self, statement: Statement) -> tuple[tuple[Operand, ...], tuple[Target, ...], CallShape | None]:
         """Resolve ``call (results), function, (arguments), prototype``; results and arguments may be missing.
 
-        Returns the operands (results, function, arguments). For an indirect call, returns also the functions of its
-        ``.calltargets`` or, where it names a ``.callprototype``, the sizes of its results and parameters.
+        Returns the operands (results, function, arguments). For an indirect call, through a register, returns also the
+        functions of its ``.calltargets`` or, where it names a ``.callprototype``, the sizes of its results and
+        parameters. What follows the arguments of a direct call is ignored: the function has a signature of its own.
         """
         texts = list(statement.operands)
         results: Operand = self.operand(texts.pop(0)) if texts and texts[0].startswith("(") else Vector(())
@@ -513,12 +534,13 @@ class _Resolver:
             self.program.indirect = True
             if len(texts) != 1:
                 raise self.refused("an indirect call without a prototype")
-            call_targets = self.lookup("targets", texts[0])
+            (prototype_name,) = texts
+            call_targets = self.lookup("targets", prototype_name)
             if call_targets is not None:
                 return operands, tuple(Target(name, -1) for name in call_targets.targets), None
-            prototype = self.lookup("prototypes", texts[0])
+            prototype = self.lookup("prototypes", prototype_name)
             if prototype is None:
-                raise self.refused(f"{texts[0]} is no prototype")
+                raise self.refused(f"{prototype_name} is no prototype")
             result_sizes = tuple(variable_size(declaration)[0] for declaration in prototype.results)
             parameter_sizes = tuple(variable_size(declaration)[0] for declaration in prototype.parameters)
             return operands, (), (result_sizes, parameter_sizes)
@@ -535,10 +557,10 @@ class _Resolver:
 
         Raises PtxRefusedError for an unknown name, and for text that is no operand or is nested too deep.
         """
-        if depth > 3:
+        if depth > _MAX_OPERAND_DEPTH:
             raise self.refused("operands nested too deep")
         first = text[0]
-        if first == "_" and text == "_":
+        if text == "_":
             return Sink()
         # Only a call has lists in parentheses; elsewhere a parenthesis begins a constant expression.
         in_call = self.statement is not None and self.statement.opcode.partition(".")[0] == "call"
@@ -564,11 +586,12 @@ class _Resolver:
             return Immediate(*float_constant)
         match = _NAME_AND_OFFSET.fullmatch(text)
         if match is not None:
-            return self.named_operand(match, text)
+            return self.named_operand(match)
         component = _COMPONENT.fullmatch(text)
         if component is not None:
             return self.component(component)
-        value = evaluate_integer(text.replace("WARP_SZ", "32"))
+        # ``WARP_SZ`` alone, or with an offset, is a named operand; here it is inside a longer expression.
+        value = evaluate_integer(text.replace("WARP_SZ", str(WARP)))
         if value is None:
             raise self.refused(f"cannot read {text}")
         return Immediate(value)
@@ -589,27 +612,29 @@ class _Resolver:
         register = self.register(name)
         if isinstance(register, Vector) and _COMPONENTS[letter] < len(register.elements):
             return register.elements[_COMPONENTS[letter]]
-        special = f"{name[1:]}.{letter}"
+        special = f"{name[1:]}.{letter}"  # the table has no ``%``
         if name.startswith("%") and special in SPECIAL_REGISTERS:
             return Special(special)
         raise self.refused(f"no register {match[0]}")
 
-    def named_operand(self, match: re.Match[str], text: str) -> Operand:
+    def named_operand(self, match: re.Match[str]) -> Operand:
         """Resolve ``name``, ``name + offset`` or ``name - offset``; match: of ``_NAME_AND_OFFSET``.
 
         The name may be a register, a variable, ``WARP_SZ``, a function or a special register, in this order. Raises
         PtxRefusedError for another name, or for an offset where none can be.
         """
-        name = match[1]
+        text = match[0]
+        name, sign, distance = match.groups()
         offset = 0
-        if match[2]:
-            value = evaluate_integer(match[3])
+        if sign:
+            value = evaluate_integer(distance)
             if value is None:
                 raise self.refused(f"cannot read {text}")
-            offset = value if match[2] == "+" else -value
+            offset = value if sign == "+" else -value
 
         register = self.register(name)
         if register is not None:
+            # ``register + offset`` is an address, which only ``memory`` reads.
             if offset:
                 raise self.refused(f"cannot read {text}")
             return register
@@ -619,7 +644,7 @@ class _Resolver:
                 self.program.shared.add(variable.place)
             return Symbol(name, variable, offset)
         if name == "WARP_SZ":
-            return Immediate(32 + offset)
+            return Immediate(WARP + offset)
         if name in self.functions:
             self.program.callees.add(name)
             return Symbol(name, None, offset)
@@ -640,16 +665,19 @@ class _Resolver:
         inside = text[1:-1].strip()
         if not inside:
             raise self.refused("an address without a base")
+        # A register with an offset comes first: outside of an address it is no operand.
         match = _NAME_AND_OFFSET.fullmatch(inside)
         if match is not None:
-            register = self.register(match[1])
+            name, sign, distance = match.groups()
+            register = self.register(name)
             if isinstance(register, Register):
-                offset = evaluate_integer(match[3]) if match[2] else 0
+                offset = evaluate_integer(distance) if sign else 0
                 if offset is None:
                     raise self.refused(f"cannot read {text}")
-                return Memory(register, -offset if match[2] == "-" else offset)
+                return Memory(register, -offset if sign == "-" else offset)
         base = self.operand(inside, depth + 1)
         if isinstance(base, Symbol):
+            # The offset belongs to the memory operand, not to its base.
             return Memory(Symbol(base.name, base.variable), base.offset)
         if isinstance(base, Immediate | Register):
             return Memory(base, 0)
@@ -663,7 +691,7 @@ def _single_declarations(declaration: Declaration) -> list[Declaration]:
     """
     if declaration.count is None:
         return [declaration]
-    if declaration.count > 4096:
+    if declaration.count > _MAX_DECLARED_TOGETHER:
         raise PtxRefusedError(declaration.line, declaration.text, "too many variables")
     return [
         replace(declaration, name=f"{declaration.name}{number}", count=None, initialiser="", linkage="")

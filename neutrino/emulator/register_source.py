@@ -34,6 +34,7 @@ _RANGES = {
     Space.LOCAL: (LOCAL_BASE, LOCAL_BASE + SPACE_SIZE),
     Space.CONST: (CONST_BASE, CONST_BASE + SPACE_SIZE),
     Space.PARAM: (PARAM_BASE, PARAM_BASE + SPACE_SIZE),
+    # Functions too: what has no other state space.
     Space.GLOBAL: (FUNCTION_BASE, 1 << 63),
 }
 
@@ -46,10 +47,12 @@ class RegisterSource(ValueSource):
 
         Raises PtxRefusedError for an unknown instruction, and for operands of the wrong number or size.
         """
+        # With both registers of a pair ``p|q``, which is two destinations.
         operands: list[Operand] = []
         for operand in instruction.operands:
             operands += (operand.first, operand.second) if isinstance(operand, Pair) else (operand,)
-        destination_count = 2 if isinstance(next(iter(instruction.operands), None), Pair) else 1
+        starts_with_pair = bool(instruction.operands) and isinstance(instruction.operands[0], Pair)
+        destination_count = 2 if starts_with_pair else 1
         try:
             operation = find_operation(
                 instruction.statement.opcode, destination_count, len(operands) - destination_count
@@ -64,7 +67,8 @@ class RegisterSource(ValueSource):
         carry_out = operation.carry in ("out", "inout")
         input_count = len(operation.inputs) - carry_in
         output_count = len(operation.outputs) - carry_out
-        # The second result of setp and the like may be left out.
+        # The operation says how many operands are read; those before them are written. The second result of setp and
+        # the like may be left out.
         destination_count = len(operands) - input_count
         if not 1 <= destination_count <= output_count:
             raise self.refused(f"{len(instruction.operands)} operands")
@@ -81,6 +85,7 @@ class RegisterSource(ValueSource):
             if carry_in:
                 inputs.append(self.read(carry, PREDICATE))
             if carry_out:
+                # The carry flag comes after all other results, those that were left out included.
                 destinations += [Sink()] * (output_count - destination_count) + [carry]
         self.apply_operation(operation, destinations, inputs)
 
@@ -89,10 +94,12 @@ class RegisterSource(ValueSource):
 
         inputs: variables with its arguments. destinations: one per result; missing ones at the end are discarded.
         """
+        # An expression in the code itself is faster than a call.
         if operation.expression is not None and len(operation.outputs) == 1:
             name = self.fresh(operation.expression.format(*inputs))
             self.write(destinations[0], name, operation.outputs[0])
             return
+        # The namespace only grows, so its size makes a name that is new.
         function = f"op{len(self.namespace)}"
         self.namespace[function] = uniform(operation.function)
         call = f"{function}({', '.join(inputs)})"
@@ -105,11 +112,16 @@ class RegisterSource(ValueSource):
             self.write(destination, name, dtype)
 
     def move(self) -> None:
-        """Emit Python code for ``mov``: between registers, or packing a vector into a register, or unpacking one."""
+        """Emit Python code for ``mov``: between registers, or packing a vector into a register, or unpacking one.
+
+        The type in the opcode is that of a whole word; between two vectors, that of an element.
+        """
         destination, source = self.require(2)
         dtype = self.type_of()
         if isinstance(source, Vector) and isinstance(destination, Vector):
-            pairs = zip(destination.elements, source.elements, strict=False)
+            if len(destination.elements) != len(source.elements):
+                raise self.refused("a vector of the wrong size")
+            pairs = zip(destination.elements, source.elements, strict=True)
             # All are read before any is written, since a register may be in both vectors.
             values = [(element, self.value(source_element, dtype)) for element, source_element in pairs]
             for element, name in values:
@@ -127,19 +139,21 @@ class RegisterSource(ValueSource):
         dtype: the type of the word. Raises PtxRefusedError for elements that do not fill it.
         """
         count = len(source.elements)
-        part = word(dtype.itemsize // count) if count in (2, 4) else None
-        if part is None or part.itemsize == 0:
+        if count not in (2, 4) or dtype.itemsize < count:
             raise self.refused("a vector of the wrong size")
+        part = word(dtype.itemsize // count)
         for element in source.elements:
             wrong = isinstance(element, Register) and element.dtype.itemsize != part.itemsize
             if wrong or isinstance(element, Special):
                 raise self.refused("a vector of the wrong size")
         names = [self.value(element, part) for element in source.elements]
         if dtype == DOUBLE_WORD:
+            # NumPy has no shifts for 128 bits, only the structure of two halves.
             if count != 2:
                 raise self.refused("a vector of the wrong size")
             self.namespace["join"] = _join
             return self.fresh(f"join({names[0]}, {names[1]})")
+        # Each element is shifted to its place in the word: by 8 bits for each byte of those before it.
         whole = word(dtype.itemsize)
         pieces = [f"{names[0]}.astype({self.dtype(whole)})"]
         for place, name in enumerate(names[1:], 1):
@@ -153,12 +167,12 @@ class RegisterSource(ValueSource):
         dtype: the type of the word. Raises PtxRefusedError for a vector of another length.
         """
         count = len(destination.elements)
-        if count not in (2, 4) or dtype.itemsize // count == 0:
+        if count not in (2, 4) or dtype.itemsize < count:
             raise self.refused("a vector of the wrong size")
         if dtype == DOUBLE_WORD:
             if count != 2:
                 raise self.refused("a vector of the wrong size")
-            # DOUBLE_WORD has the fields x (low 64 bits) and y (high).
+            # DOUBLE_WORD is a structure with the fields x (low 64 bits) and y (high).
             halves = [self.fresh(f"{name}[{half!r}]") for half in "xy"]
             for element, half in zip(destination.elements, halves, strict=True):
                 self.write(element, half, U64)
@@ -181,6 +195,7 @@ class RegisterSource(ValueSource):
         destination, source = self.require(2)
         parts = self.instruction.parts
         dtype = self.type_of()
+        # ``cvta.to.SPACE.TYPE`` or ``cvta.SPACE.TYPE``.
         to_space = parts[1] == "to"
         space = SPACES.get(parts[2 if to_space else 1])
         if space is None or dtype not in (U64, U32):

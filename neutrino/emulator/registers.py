@@ -12,21 +12,23 @@ import numpy as np
 
 
 def get(value: Any, at: Any) -> Any:
-    """Return the elements of a register for the threads ``at``."""
+    """Return the elements of a register for the threads ``at``; a scalar is the same for all."""
     return value[at] if value.ndim else value
 
 
 def put(file: Any, index: int, value: Any, at: Any) -> None:
     """Write register ``index`` of a register file in the threads ``at``. value: one element per thread, or a scalar.
 
-    Copy on write: after a ``mov`` two registers may share one array. ``file.owned`` has the registers that do not.
+    Copy on write: after a ``mov`` two registers may share one array. ``file.owned`` has the registers that do not: only
+    their arrays may be changed in place.
     """
-    old = file.values[index]
+    values = file.values[index]
     if index not in file.owned:
-        old = old.copy() if old.ndim else np.full(file.threads, old)
-        file.values[index] = old
+        # A scalar becomes an array, since its threads no longer all have the same value.
+        values = values.copy() if values.ndim else np.full(file.threads, values)
+        file.values[index] = values
         file.owned.add(index)
-    old[at] = value
+    values[at] = value
 
 
 def pick(condition: Any, new: Any, old: Any) -> Any:
@@ -43,6 +45,7 @@ def uniform(function: Callable[..., Any]) -> Callable[..., Any]:
         for value in values:
             if value.ndim:
                 return function(*values)
+        # Scalars alone: each becomes an array of one element.
         result = function(*(np.reshape(value, 1) for value in values))
         return tuple(output[0] for output in result) if isinstance(result, tuple) else result[0]
 

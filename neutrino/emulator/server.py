@@ -38,10 +38,10 @@ that a kernel that waits costs the others little, and a look costs little."""
 # The structures of channel.c and channel.h.
 _HEADER = struct.Struct("<IIQ")  # code, bytes after the header, id
 _LAUNCH = struct.Struct("<QI3I3IIII")  # struct ed_launch_request
-_READY_ID = 0
+_READY_ID = 0  # of the reply that no request asks for: the process has started
 _MAX_PRINTED = 64 << 20
 """Bytes of a launch's printed text that are sent, the latest ones. The host applies its own limit."""
-_MAX_THREADS = 1024
+_MAX_THREADS = 1024  # of a block
 
 
 class _Request(IntEnum):
@@ -93,10 +93,13 @@ class Server:
         self._device = device
         self._windows = windows
         self._random = None if seed is None else random.Random(seed)
+        # By id; ``_last_module`` is the highest one given out, so that no id is used twice.
         self._modules: dict[int, _Module] = {}
         self._last_module = 0
+        # The launches that have not ended, and what each has printed so far, by the id of the request.
         self._running: dict[int, Run] = {}
         self._printed: dict[int, bytearray] = {}
+        # Bytes of requests that have not been handled.
         self._received = bytearray()
 
     def serve(self) -> None:
@@ -108,6 +111,7 @@ class Server:
             poll.register(HOST_PROCESS_FD, select.POLLIN)
         self._reply(_READY_ID, _Status.SUCCESS)
         while True:
+            # Without a launch that runs, wait (None) for a request; with one, only look (0).
             for descriptor, _ in poll.poll(0 if self._running else None):
                 if descriptor == HOST_PROCESS_FD or not self._receive():
                     return
@@ -115,7 +119,7 @@ class Server:
 
     def _receive(self) -> bool:
         """Read from the socket and handle every request that is complete. Returns False at the end of the socket."""
-        data = self._channel.recv(1 << 20)
+        data = self._channel.recv(1 << 20)  # at most a MiB at once; the rest comes with the next call
         self._received += data
         while len(self._received) >= _HEADER.size:
             code, size, request_id = _HEADER.unpack_from(self._received)
@@ -132,18 +136,19 @@ class Server:
         self._channel.sendall(_HEADER.pack(status, len(body), request_id) + body)
 
     def _handle(self, request: _Request, request_id: int, body: bytes) -> None:
-        """Handle one request. request_id: for the reply; ALLOW and FORBID have none."""
+        """Handle one request. request_id: for the reply; ALLOW and FORBID have none. body: as channel.h says."""
         if request is _Request.LAUNCH:
             self._launch(request_id, body)
         elif request is _Request.LOAD:
             self._load(request_id, body)
         elif request is _Request.UNLOAD:
-            self._unload(request_id, *struct.unpack("<Q", body))
+            (module_id,) = struct.unpack("<Q", body)
+            self._unload(request_id, module_id)
         elif request is _Request.ALLOW:
             address, size = struct.unpack("<QQ", body)
             self._window(address).allow(address, size)
-        else:
-            address, _ = struct.unpack("<QQ", body)
+        else:  # FORBID
+            address, _size = struct.unpack("<QQ", body)
             self._window(address).forbid(address)
 
     def _window(self, address: int) -> Window:
@@ -153,7 +158,10 @@ class Server:
     # --- modules ---
 
     def _load(self, request_id: int, image: bytes) -> None:
-        """Load the PTX of an image, and reply with a description of the module, or with the reason for a refusal."""
+        """Load the PTX of an image, and reply with a description of the module, or with the reason for a refusal.
+
+        image: the bytes that the program gave to the driver, PTX or a container that may have PTX in it.
+        """
         try:
             text = find_ptx(image)
             check_names(module_code(text))
@@ -186,6 +194,7 @@ class Server:
 
         body: a struct ed_launch_request, then the kernel's parameter buffer.
         """
+        # Of a cooperative launch the host has checked that all blocks can be resident at once.
         module_id, kernel, *dimensions, shared, _cooperative, size = _LAUNCH.unpack_from(body)
         module = self._modules.get(module_id)
         if module is None:
@@ -216,7 +225,8 @@ class Server:
     def _turn(self, request_id: int, run: Run) -> None:
         """Run a launch for SLICE steps. When it ends, reply to it.
 
-        The reply is two counters, or after an error a message and a zero byte; then what the kernel printed.
+        The reply is two counters (instructions, summed over threads, and basic blocks), or after an error a message and
+        a zero byte; then what the kernel printed. A launch also ends by an error.
         """
         finished = False
         status = int(_Status.SUCCESS)
@@ -232,7 +242,7 @@ class Server:
         if new_text := self._device.take_printed():
             printed = self._printed.setdefault(request_id, bytearray())
             printed += new_text
-            del printed[:-_MAX_PRINTED]
+            del printed[:-_MAX_PRINTED]  # all but the latest bytes
 
         if finished:
             del self._running[request_id]
@@ -242,13 +252,13 @@ class Server:
 
 
 def _string(text: str) -> bytes:
-    """Encode a string for module.c: its length, the bytes, and a zero byte."""
+    """Encode a string for image.c: its length, the bytes, and a zero byte."""
     data = text.encode()
     return struct.pack("<I", len(data)) + data + b"\0"
 
 
 def _describe(module_id: int, module: _Module) -> bytes:
-    """Return the description of a module for the host: its kernels and variables. describe() of module.c reads it."""
+    """Return the description of a module for the host: its kernels and variables. describe() of image.c reads it."""
     parts = [struct.pack("<QI", module_id, len(module.kernels))]
     for kernel in module.kernels:
         try:
@@ -256,8 +266,9 @@ def _describe(module_id: int, module: _Module) -> bytes:
         except PtxRefusedError:
             # A launch of this kernel will be refused; other kernels of the module may run.
             sizes = (0, 0)
-        # The block dimensions that .reqntid requires, zeros without it, and the most threads of a block.
-        required = (*kernel.directives.get("reqntid", ()), 1, 1)[:3] if "reqntid" in kernel.directives else (0, 0, 0)
+        # The block dimensions that .reqntid requires (one to three, the others are 1), zeros without it.
+        required = (*kernel.directives["reqntid"], 1, 1)[:3] if "reqntid" in kernel.directives else (0, 0, 0)
+        # The most threads of a block.
         max_threads = math.prod(kernel.directives.get("maxntid", (_MAX_THREADS,)))
         if required[0]:
             max_threads = math.prod(required)
@@ -282,9 +293,13 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _attach(segment: int, size: int) -> NDArray[np.uint8]:
-    """Attach a System V shared memory segment, and return it as an array of bytes. Raises OSError if that fails."""
+    """Attach a System V shared memory segment, and return it as an array of bytes. Raises OSError if that fails.
+
+    segment: the id of the segment, which the host made. size: in bytes.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
+    # At an address that the system chooses, for reading and writing. (void *)-1 says that it failed.
     address = libc.shmat(ctypes.c_int(segment), None, 0)
     if address is None or address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), f"shmat: {os.strerror(ctypes.get_errno())}")
@@ -302,12 +317,14 @@ def main(arguments: Sequence[str]) -> None:
     segment, base, size, constants_end, variables_end = (int(word) for word in arguments[0].split(":"))
     host_segment, host_base, host_size = (int(word) for word in arguments[1].split(":"))
     seed = int(arguments[2], 0) if arguments[2] else None
+    step_limit = int(arguments[3])
     memory = _attach(segment, size)
     constants = Window(CONST_BASE, memory[:constants_end], constant=True)
     modules = Window(base + constants_end, memory[constants_end:variables_end])
     allocations = Window(base + variables_end, memory[variables_end:])
     windows = (allocations, Window(host_base, _attach(host_segment, host_size)))
-    # No step limit unless asked for: a kernel may run or poll for long. Deadlocks are detected without a limit.
-    device = Device(memory=0, seed=seed, step_limit=int(arguments[3]) or sys.maxsize)
+    # No step limit unless asked for: a kernel may run or poll for long. Deadlocks are detected without a limit. The
+    # device gets no memory of its own, but these windows.
+    device = Device(memory=0, seed=seed, step_limit=step_limit or sys.maxsize)
     device.place(modules, constants, windows)
     Server(socket.socket(fileno=SOCKET_FD), device, windows, seed).serve()

@@ -76,19 +76,23 @@ def generate(graph: Graph, *, observed: bool) -> Unit:
 
 
 class _Generator(RegisterSource, WarpSource, AsynchronousSource):
-    """Generates the code of one PTX function, block by block."""
+    """Generates the code of one PTX function, block by block. barriers: as in ``Unit``, of the blocks so far."""
 
     def __init__(self, graph: Graph, observed: bool) -> None:
         super().__init__(graph, observed)
         self.barriers: dict[int, BarrierUse] = {}
 
     def unit(self) -> Unit:
-        """Generate the Python functions for all blocks, chains of blocks and member masks, and compile them."""
+        """Generate the Python functions for all blocks, chains of blocks and member masks, and compile them.
+
+        A block of a chain also has a function of its own: not all threads of a warp may be there together.
+        """
         blocks = self.graph.blocks
         chains = {}  # first block → last block
         for block in blocks:
             self.block([block], f"piece_{block.index}")
-            # ``joined``: the block falls through into one that only this block precedes.
+            # ``joined``: the block falls through into one that only this block precedes. A chain is as long as it can
+            # be, so none begins inside of another.
             is_inside_chain = block.index > 0 and blocks[block.index - 1].joined
             last = block.index
             while blocks[last].joined:
@@ -96,21 +100,25 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
             if not is_inside_chain and last > block.index:
                 self.block(blocks[block.index : last + 1], f"chain_{block.index}")
                 chains[block.index] = last
+        # Member masks in registers; the scheduler knows the constant ones.
         masked = [block.index for block in blocks if block.warp and constant_mask(block) is None]
         for index in masked:
             self.mask(blocks[index])
 
+        # The functions get their names in ``namespace``.
         source = "\n".join(self.lines) + "\n"
         code = compile(source, f"<{self.program.text.name}>", "exec")
         exec(code, self.namespace)
         return Unit(
             self.graph,
-            [self.namespace[f"piece_{block.index}"] for block in blocks],
-            {index: (self.namespace[f"chain_{index}"], last) for index, last in chains.items()},
-            {index: self.namespace[f"mask_{index}"] for index in masked},
-            self.barriers,
-            {index: sum(block.count for block in blocks[index : last + 1]) for index, last in chains.items()},
-            source,
+            pieces=[self.namespace[f"piece_{block.index}"] for block in blocks],
+            chains={index: (self.namespace[f"chain_{index}"], last) for index, last in chains.items()},
+            masks={index: self.namespace[f"mask_{index}"] for index in masked},
+            barriers=self.barriers,
+            chain_counts={
+                index: sum(block.count for block in blocks[index : last + 1]) for index, last in chains.items()
+            },
+            source=source,
         )
 
     def block(self, blocks: list[Block], name: str) -> None:
@@ -119,6 +127,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         It returns what the scheduler needs at the end of the last block: a branch condition, call arguments …
         """
         self.lines += [f"def {name}(m, f, at):", "    r = f.values"]
+        # A new function: nothing is in local variables yet.
         self.values = BlockValues()
         self.position = 0
         ending = ""
@@ -130,6 +139,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
                     self.emit(f"m.executed({instruction.number}, at, {self.guard})")
                 ends_block = instruction is block.instructions[-1] and block.ending is not Ending.NEXT
                 if ends_block:
+                    # Nothing to execute: the scheduler does what it says. Only a chain's last block has an ending.
                     ending = self.ending(block, instruction)
                 elif self.observed and instruction.named:
                     before = self.named_values(instruction)
@@ -144,7 +154,10 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         self.emit(f"return {ending or None}")
 
     def named_values(self, instruction: Instruction) -> str:
-        """Return source for a tuple of (name, current value) pairs of the registers that a statement names."""
+        """Return source for a tuple of (name, current value) pairs of the registers that a statement names.
+
+        For observed launches: it is generated once before the statement's code, and once after it.
+        """
         pairs = (f"({name!r}, {self.register_value(register)}), " for name, register in instruction.named)
         return f"({''.join(pairs)})"
 
@@ -153,6 +166,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         self.lines += [f"def mask_{block.index}(m, f, at):", "    r = f.values"]
         self.values = BlockValues()
         self.instruction = block.instructions[0]
+        # None is a constant mask, of all threads: no function is generated for it.
         if block.mask is not None:
             self.emit(f"return {self.value(block.mask, U32)}")
 
@@ -161,10 +175,12 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
 
         live: bit set of the registers that are read after the block.
         """
+        # The others were assigned for use inside the block alone.
         indices = sorted(index for index in self.values.written if live >> index & 1)
         if not indices:
             return
         results = [(index, self.register_value(Register(index, self.program.registers[index]))) for index in indices]
+        # All threads: the new arrays take the place of the old ones.
         self.emit("if at is None:")
         for index, name in results:
             self.emit(f"    r[{index}] = {name}")
@@ -172,6 +188,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         # one array, a register that was read among them.
         shared = tuple(sorted(self.values.read.union(indices)))
         self.emit(f"    f.owned.difference_update({self.constant_object(shared)})")
+        # Some threads: their elements are replaced.
         self.emit("else:")
         for index, name in results:
             self.emit(f"    put(f, {index}, {name}, at)")
@@ -181,18 +198,18 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
     def ending(self, block: Block, instruction: Instruction) -> str:
         """Return source for what a block's function returns, "" for nothing. instruction: the block's last one.
 
-        It is the condition of a branch, the index of a ``brx.idx``, or the operands of a call or barrier.
+        It is the condition of a branch, the index of a ``brx.idx``, or the operands of a call or barrier. The other
+        endings, such as ``ret``, need nothing.
         """
-        kind = block.ending
-        if kind is Ending.BRANCH:
-            return self.guard or ""
-        if kind is Ending.TABLE:
+        if block.ending is Ending.BRANCH:
+            return self.guard or ""  # "" for an unconditional one
+        if block.ending is Ending.TABLE:
             # Its list of labels is not among the resolved operands.
             (index,) = self.require(1)
             return self.value(index, U32)
-        if kind is Ending.CALL:
+        if block.ending is Ending.CALL:
             return self.call(instruction)
-        if kind is Ending.BARRIER:
+        if block.ending is Ending.BARRIER:
             return self.barrier(block, instruction)
         return ""
 
@@ -212,37 +229,40 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
             elif isinstance(argument, Register):
                 values.append(self.register_value(argument))
             elif isinstance(argument, Immediate):
+                # An integer has all its 64 bits; the scheduler cuts it to the size of the parameter.
                 values.append(self.immediate(argument, word(argument.float_size or 8)))
             else:
                 raise self.refused("an argument that is no value")
         return f"({address}, ({''.join(value + ', ' for value in values)}))"
 
     def barrier(self, block: Block, instruction: Instruction) -> str:
-        """Return source for ``(number, thread count, predicate)`` of a barrier; the last two may be None.
+        """Return source for ``(number, thread count, predicate)`` of the barrier that ends a block.
 
-        ``barriers`` gets what the scheduler must know besides: see ``BarrierUse``.
+        The last two are None where the instruction has none. What the scheduler must know besides goes into
+        ``barriers``. The forms are ``bar.sync number[, count]``, ``bar.arrive number, count`` and
+        ``bar.red.OPERATION destination, number[, count], predicate``.
         """
         parts = instruction.parts
         operands = list(instruction.operands)
         reduction = ""
-        destination = None
+        destination: Register | None = None
         predicate = "None"
         if "red" in parts:
             reduction = next((part for part in parts if part in ("popc", "and", "or")), "")
             if not reduction or len(operands) < 3 or not isinstance(operands[0], Register):
                 raise self.refused("cannot read the barrier")
-            destination = operands.pop(0)
-            predicate = self.value(operands.pop(), PREDICATE)
+            destination = operands[0]
+            predicate = self.value(operands[-1], PREDICATE)
+            operands = operands[1:-1]
         elif "sync" not in parts and "arrive" not in parts:
             raise self.refused("an unknown barrier")
         if not 1 <= len(operands) <= 2 or ("arrive" in parts and len(operands) != 2):
             raise self.refused(f"{len(instruction.operands)} operands")
         number = self.value(operands[0], U32)
         count = self.value(operands[1], U32) if len(operands) > 1 else "None"
+        # ``bar`` is short for ``barrier.aligned``.
         aligned = parts[0] == "bar" or "aligned" in parts
-        self.barriers[block.index] = BarrierUse(
-            "arrive" in parts, aligned, reduction, destination if isinstance(destination, Register) else None
-        )
+        self.barriers[block.index] = BarrierUse("arrive" in parts, aligned, reduction, destination)
         return f"({number}, {count}, {predicate})"
 
     # -- instructions

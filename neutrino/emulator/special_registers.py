@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+# Each has the components x, y, z and w.
 _VECTORS = (
     "tid", "ntid", "ctaid", "nctaid",
     "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid",
 )  # fmt: skip
+# The names and the types of the others: 32 and 64 bits.
 _WORDS = (
     "laneid", "warpid", "nwarpid", "smid", "nsmid",
     "is_explicit_cluster", "cluster_ctarank", "cluster_nctarank",

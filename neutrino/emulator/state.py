@@ -17,7 +17,11 @@ from neutrino.errors import DeviceFaultError, FaultKind
 Indices = NDArray[np.int64]
 """Indices of threads: in the batch, unless something else is said."""
 CLOCK_START = 1 << 20
+"""The step clock of a new device."""
 _PRINT_BUFFER_SIZE = 1 << 20  # CUDA C++ Programming Guide, formatted output: the default size of the buffer
+# In bytes. A multiple of the largest word (16 bytes), so that a word of one block's shared memory is also a word of the
+# array with that of all blocks.
+_SHARED_STRIDE_UNIT = 128
 EPOCH = 1_700_000_000_000_000_000
 """The value of ``%globaltimer``, in nanoseconds, when the step clock is 0."""
 
@@ -67,6 +71,11 @@ class State:
     """The state of one batch: thread blocks of one launch that run together, one array element per thread.
 
     ``at`` in its methods has the indices of the threads that execute an instruction, None for all of the batch.
+
+    shape: how the threads are arranged. threads: how many they are, each block padded to whole warps. shared: the
+    shared memory of all blocks. local: the local memory of all threads. registers, block_registers: the special
+    registers (``%tid.x`` …) by name: those that depend on the shape alone, and those that depend on the blocks' place
+    in the grid.
     """
 
     def __init__(
@@ -101,16 +110,21 @@ class State:
         self.observer = observer
         self.random = random
         self.dynamic_shared = dynamic_shared
-        # The shared memory of the batch is one array: that of each block begins at a multiple of 128 bytes.
+
+        # One array for all blocks: ``shared_size`` bytes of each, ``shared_stride`` from one block to the next.
         self.shared_size = kernel.shared_size + dynamic_shared
-        self.shared_stride = -(-self.shared_size // 128) * 128
+        self.shared_stride = -(-self.shared_size // _SHARED_STRIDE_UNIT) * _SHARED_STRIDE_UNIT
         self.shared = np.full(self.shared_stride * blocks, POISON, np.uint8)
+        # Word type → ``shared`` as words of that type, made when first accessed.
         self.shared_views: dict[np.dtype[Any], Any] = {}
+        # Where in ``shared`` each thread's block begins, in bytes; a scalar where that is 0 for all threads.
         self.shared_base: Any = (
             np.int64(0) if blocks == 1 or not self.shared_size else self.shape.block_of * self.shared_stride
         )
-        # Local memory grows by planes of eight bytes per thread.
+
+        # As [plane, thread]: plane p has the bytes 8 p to 8 p + 7 of each thread's local memory. Calls add planes.
         self.local = np.empty((0, self.threads), np.uint64)
+        # Those of the shape are computed once, and reused by all batches of the same shape.
         self.registers = self.shape.registers
         self.block_registers = block_registers(block, blocks, grid, first)
 
@@ -118,6 +132,7 @@ class State:
 
     def special(self, name: str, at: Indices | None) -> Any:
         """Return the value of a special register other than a clock: a scalar, or one element per thread of ``at``."""
+        # ``or`` would take a register with the value 0 for a missing one.
         value = self.registers.get(name)
         if value is None:
             value = self.block_registers.get(name)
@@ -131,6 +146,7 @@ class State:
             return np.uint32(self.dynamic_shared)
         if name in ("total_smem_size", "aggr_smem_size"):
             return np.uint32(self.shared_size)
+        # The remaining ones that have 64 bits: the performance counters %pm0_64 …, and %current_graph_exec.
         return np.uint64(0) if name.endswith("_64") or name == "current_graph_exec" else np.uint32(0)
 
     def clock_register(self, name: str, position: int) -> Any:
@@ -149,6 +165,7 @@ class State:
         nanoseconds = EPOCH + steps
         if name == "globaltimer":
             return np.uint64(nanoseconds)
+        # globaltimer_lo or globaltimer_hi: one half.
         return np.uint32((nanoseconds if name == "globaltimer_lo" else nanoseconds >> 32) & 0xFFFFFFFF)
 
     def function_address(self, name: str) -> Any:
@@ -162,7 +179,7 @@ class State:
     # -- observers
 
     def threads_of(self, at: Indices | None) -> Indices:
-        """Return the linear indices over the whole grid of threads of the batch."""
+        """Return the linear indices of threads over the whole grid, in which blocks have no padding."""
         shape = self.shape
         linear = (shape.block_of + self.first) * shape.block_threads + shape.in_block
         return linear if at is None else linear[at]
@@ -175,21 +192,23 @@ class State:
         if self.observer is None:
             return
         at = self.guarded(at, guard)
+        # None is all threads; an empty array is none, and then there is nothing to report.
         if at is None or at.size:
             self.observer.executed(self.kernel.module.statements[number], self.threads_of(at))
 
     def valued(self, number: int, at: Indices | None, guard: Any, *values: tuple[tuple[str, Any], ...]) -> None:
         """Report the register values of a statement to an observer that has a method ``registers``.
 
-        number: the statement's, in the module. values: two tuples of (register name, value), before and after it. Only
-        the threads for which the guard holds are reported.
+        number: the statement's, in the module. guard: None, or a boolean per thread of ``at``, or one for all; only the
+        threads for which it holds are reported. values: two tuples of (register name, value), before the statement and
+        after it; a value is an array with one element per thread of ``at``, or a scalar.
         """
         observe = getattr(self.observer, "registers", None)
         if observe is None:
             return
         guarded = self.guarded(at, guard)
         if guarded is not None and not guarded.size:
-            return
+            return  # the guard holds for no thread
         shape = (self.threads if at is None else at.size,)
         # A scalar guard holds for all threads here: else ``guarded`` would be empty.
         mask = slice(None) if guard is None or not guard.ndim else guard
@@ -211,7 +230,8 @@ class State:
     def observe(self, number: int, space: Space, addresses: Any, size: int, at: Indices | None) -> None:
         """Report a memory access to the observer, if any.
 
-        number: the statement's, in the module. addresses: one per thread of ``at``, or a scalar. size: in bytes.
+        number: the statement's, in the module. addresses: in the state space ``space``, one per thread of ``at``, or a
+        scalar. size: in bytes, per thread.
         """
         if self.observer is None:
             return
@@ -231,7 +251,11 @@ class State:
         thread: int | None = None,
         address: int | None = None,
     ) -> NoReturn:
-        """Raise DeviceFaultError for a statement of the module. thread: the index, in the batch, of one at fault."""
+        """Raise DeviceFaultError for a statement of the module.
+
+        number: the statement's. detail: for the message, "" for nothing to add. thread: the index, in the batch, of one
+        at fault, None where no single thread is. address: the one accessed or called, None where there is none.
+        """
         statement = self.kernel.module.statements[number]
         block_index, thread_index = self.position(thread) if thread is not None else (None, None)
         raise DeviceFaultError(
@@ -248,8 +272,9 @@ class State:
     def position(self, thread: int) -> tuple[Dimensions, Dimensions]:
         """Return ``blockIdx`` and ``threadIdx``, as (x, y, z), of a thread of the batch."""
         # ``stride``: threads per block, filled up to whole warps.
-        block, thread_in_block = divmod(thread, self.shape.stride)
-        block += self.first
+        block_in_batch, thread_in_block = divmod(thread, self.shape.stride)
+        # The linear index in the grid. x varies fastest in linear indices of blocks and of threads, then y.
+        block = self.first + block_in_batch
         grid_x, grid_y, _ = self.grid
         block_x, block_y, _ = self.shape.block
         return (
@@ -258,7 +283,7 @@ class State:
         )
 
     def one_of(self, at: Indices | None, place: int = 0) -> int:
-        """Return the index in the batch of the thread at ``place`` among those of ``at``."""
+        """Return the index in the batch of the thread at ``place`` among those of ``at``: by default the first one."""
         return place if at is None else int(at[place])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -169,7 +169,10 @@ def read_module(text: str) -> ModuleText:
 
 
 def split_operands(text: str) -> tuple[str, ...]:
-    """Split ``a, {b, c}, [d+4]`` at the commas outside of all brackets, and strip white space. Blank text gives ()."""
+    """Split ``a, {b, c}, [d+4]`` at the commas outside of all brackets, and strip white space.
+
+    Blank text gives (), no operands; otherwise nothing between two commas gives "", which the caller refuses.
+    """
     if not text.strip():
         return ()
     operands = []
@@ -186,7 +189,11 @@ def split_operands(text: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """A recursive-descent parser. text: the source. code: the source with comments blanked. position: in both."""
+    """A recursive-descent parser.
+
+    text: the source, for messages. code: the same with comments and strings blanked, which is what is parsed. position:
+    in both, where parsing goes on. newlines: the positions of all line ends.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -198,7 +205,7 @@ class _Reader:
 
     def line_of(self, position: int) -> int:
         """Return the line number, from 1, of a position in the text."""
-        return bisect_right(self.newlines, position - 1) + 1 if position else 1
+        return bisect_left(self.newlines, position) + 1  # one more than the line ends before it
 
     def refuse(self, position: int, message: str) -> NoReturn:
         """Raise PtxRefusedError with the text from ``position`` to the end of its line."""
@@ -249,10 +256,11 @@ class _Reader:
         module = ModuleText()
         while self.peek():
             if self.take(";"):
-                continue
+                continue  # an empty statement
             start = self.position
             word = self.expect(_DIRECTIVE, "a directive")[1]
             linkage = ""
+            # ``.visible .entry``, for example. If there are several, the last one is kept.
             while word in _LINKAGE:
                 linkage = word
                 word = self.expect(_DIRECTIVE, "a directive")[1]
@@ -278,7 +286,8 @@ class _Reader:
     def module_directive(self, module: ModuleText, word: str, start: int) -> None:
         """Parse what follows ``.version``, ``.target``, ``.address_size``, ``.file`` or ``.loc``.
 
-        start: the position of the directive. Raises PtxRefusedError for addresses that are not of 64 bits.
+        The version and the target go into ``module``; nothing here needs the others. word: the directive's. start: its
+        position. Raises PtxRefusedError for addresses that are not of 64 bits.
         """
         match = self.expect(_UNTERMINATED_DIRECTIVES[word], f"what .{word} takes")
         if word == "target":
@@ -296,13 +305,13 @@ class _Reader:
         closing = self.code.find("}", start)
         if not 0 <= opening < closing:
             self.refuse(start, "a section without an end")
-        # The name of the producer is written as the values of single bytes. Numbers of five or more characters are no
-        # bytes; ``int(…, 0)`` does not take leading zeros.
+        # The name of the producer is written as the values of single bytes, of at most four characters (``0xff``).
+        # ``int(…, 0)`` does not take leading zeros.
         content = bytearray()
         for match in _INTEGER.finditer(self.code, opening, closing):
             digits = match[0]
             has_leading_zero = digits != "0" and digits[0] == "0" and digits[1] not in "xX"
-            if len(digits) < 5 and not has_leading_zero:
+            if len(digits) <= 4 and not has_leading_zero:
                 value = int(digits, 0)
                 if value < 256:
                     content.append(value)
@@ -319,6 +328,7 @@ class _Reader:
         name = self.expect(_NAME, "the name of a function")[0]
         parameters = self.parameters() if self.peek() == "(" else ()
         head = self.text[start : self.position]
+        # Those before the body, such as ``.reqntid 128, 1, 1``.
         directives: dict[str, tuple[int, ...]] = {}
         while self.peek() == ".":
             word = self.expect(_DIRECTIVE, "a directive")[1]
@@ -329,7 +339,7 @@ class _Reader:
                 self.refuse(self.position, f"unknown directive .{word}")
             arguments = self.expect(re.compile(r"[^.;{]*"), "numbers")[0]
             directives[word] = tuple(int(number) for number in re.findall(r"\b\d{1,9}\b", arguments))
-        items: tuple[Item, ...] | None = None
+        items: tuple[Item, ...] | None = None  # of a declaration, which ends with ";"
         if self.take("{"):
             items = tuple(self.body())
         elif not self.take(";"):
@@ -337,7 +347,10 @@ class _Reader:
         return FunctionText(self.line_of(start), head, name, entry, parameters, results, directives, items)
 
     def parameters(self) -> tuple[Declaration, ...]:
-        """Parse a list of parameters or results: ``( .param .u64 .ptr .align 4 name, … )``."""
+        """Parse a list of parameters or results: ``( .param .u64 .ptr .align 4 name, … )``.
+
+        A parameter has neither parentheses nor commas in it, so the text up to ``)`` is split at the commas.
+        """
         start = self.position
         if not self.take("("):
             self.refuse(start, "expected '('")
@@ -349,7 +362,7 @@ class _Reader:
         position = self.position
         for part in inside.split(",") if inside.strip() else ():
             parameters.append(self.parameter(part, position))
-            position += len(part) + 1
+            position += len(part) + 1  # past the comma
         self.position = closing + 1
         return tuple(parameters)
 
@@ -368,28 +381,36 @@ class _Reader:
             elif word == "align" and argument:
                 # The alignment after .ptr is that of the memory that the pointer points to.
                 if ".ptr" not in text[:end]:
+                    # Nine digits are more than any valid alignment has; ``int`` fails for thousands of them.
                     alignment = int(argument[:9])
             elif not type_name and word != "ptr":
+                # Words after the type, as ``.global`` after ``.ptr``, are of no interest.
                 type_name = word
         declarator = _DECLARATOR.fullmatch(text, end)
         if declarator is None or not space or not type_name:
             self.refuse(position, "expected a parameter")
         dimensions = self.dimensions(declarator["dimensions"], position)
         return Declaration(
-            self.line_of(position), text, declarator["name"], space, type_name, None, dimensions, alignment
+            self.line_of(position),
+            text,
+            declarator["name"],
+            space,
+            type_name,
+            dimensions=dimensions,
+            alignment=alignment,
         )
 
     def dimensions(self, text: str, position: int) -> tuple[int | None, ...]:
         """Evaluate ``[4][2]``: the size of each dimension, None for an open one (``[]``). position: for messages."""
         dimensions: list[int | None] = []
-        total = 1
+        element_count = 1  # at least: an open dimension counts as 1
         for expression in _DIMENSION.findall(text):
             size = evaluate_integer(expression) if expression.strip() else None
             if expression.strip() and (size is None or size < 0):
                 self.refuse(position, "an array size that is no constant")
             dimensions.append(size)
-            total *= size or 1
-        if total > _MAX_ARRAY_ELEMENTS:
+            element_count *= size or 1
+        if element_count > _MAX_ARRAY_ELEMENTS:
             self.refuse(position, "an array that is too large")
         return tuple(dimensions)
 
@@ -408,6 +429,7 @@ class _Reader:
             elif word in ("v2", "v4", "v8"):
                 vector = int(word[1:])
             elif word == "attribute":
+                # ``.attribute(.managed)``, for example: it makes no difference here.
                 self.expect(re.compile(r"\([^()]*\)"), "an attribute")
             elif word == "ptr":
                 continue
@@ -454,6 +476,7 @@ class _Reader:
             elif match[0] in "})":
                 depth -= 1
             elif depth == 0 or match[0] == ";":
+                # Not moved past it: the caller asks whether a further name follows.
                 self.position = match.start()
                 return self.text[start : self.position]
         raise PtxRefusedError(self.line_of(start), "=", "an initialiser without an end")
@@ -461,25 +484,26 @@ class _Reader:
     def body(self) -> list[Item]:
         """Parse a function's body from after its opening brace to its closing one, which is not in the result."""
         items: list[Item] = []
-        depth = 1
+        depth = 1  # the braces that are open, the body's own included
         while True:
             next_character = self.peek()
             start = self.position
             line = self.line_of(start)
             if not next_character:
+                # The message shows the end of the text, after which there is no line.
                 self.refuse(max(start - 1, 0), "a function without an end")
             elif next_character == "{":
                 self.position += 1
                 depth += 1
-                items.append(Scope(line, True))
+                items.append(Scope(line, opens=True))
             elif next_character == "}":
                 self.position += 1
                 depth -= 1
                 if depth == 0:
                     return items
-                items.append(Scope(line, False))
+                items.append(Scope(line, opens=False))
             elif next_character == ";":
-                self.position += 1
+                self.position += 1  # an empty statement
             elif next_character == ".":
                 self.body_directive(items, start)
             elif (label := _LABEL.match(self.code, start)) is not None:
@@ -489,20 +513,23 @@ class _Reader:
                 items.append(self.instruction())
 
     def after_label(self, name: str, line: int) -> Label | Targets | Prototype:
-        """Parse what ``name:`` names: ``.branchtargets``, ``.calltargets``, ``.callprototype``, or else a place."""
+        """Parse what ``name:`` names: ``.branchtargets``, ``.calltargets``, ``.callprototype``, or else a place.
+
+        line: that of the name.
+        """
         start = self.skip_space()
         directive = _DIRECTIVE.match(self.code, start)
         word = directive[1] if directive is not None else ""
         if word in ("branchtargets", "calltargets"):
-            self.position = start + len(word) + 1
-            text = self.expect(_STATEMENT, "a ';'")[0]
-            return Targets(line, name, split_operands(text[:-1]))
+            self.position = start + len("." + word)
+            statement = self.expect(_STATEMENT, "a ';'")[0]
+            return Targets(line, name, split_operands(statement.removesuffix(";")))
         if word == "callprototype":
-            self.position = start + len(word) + 1
+            self.position = start + len("." + word)
             results = self.parameters() if self.peek() == "(" else ()
-            self.expect(_NAME, "'_'")
+            self.expect(_NAME, "'_'")  # stands for the function's name
             parameters = self.parameters() if self.peek() == "(" else ()
-            self.expect(_STATEMENT, "a ';'")
+            self.expect(_STATEMENT, "a ';'")  # up to it there may be directives, as ``.noreturn``
             return Prototype(line, name, results, parameters)
         return Label(line, name)
 
@@ -514,6 +541,7 @@ class _Reader:
         elif word in ("pragma", "noreturn"):
             self.expect(_STATEMENT, "a ';'")
         elif word in ("extern", "visible", "weak"):
+            # Linkage, before a declaration. Only at module level does it matter.
             self.body_directive(items, self.skip_space())
         elif word in _VARIABLE_SPACES:
             items += self.declarations(word, start)
@@ -524,7 +552,8 @@ class _Reader:
         """Parse ``@guard opcode operands;``; the guard may be missing."""
         start = self.position
         statement = self.expect(_STATEMENT, "a statement that ends with ';'")
-        code = statement[0][:-1]
+        code = statement[0].removesuffix(";")
+        # For messages: as in the source, on one line.
         text = " ".join(self.text[start : statement.end()].split())
         guard = _GUARD.match(code)
         opcode = _OPCODE.match(code, guard.end() if guard is not None else 0)
@@ -538,13 +567,16 @@ class _Reader:
             text,
             opcode[0],
             operands,
-            guard[2] if guard is not None else None,
-            bool(guard is not None and guard[1]),
+            guard=guard[2] if guard is not None else None,
+            negated=guard is not None and guard[1] == "!",
         )
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Return text of the same length for a string or comment: ``"xxx"`` for a string, blanks for a comment."""
+    """Return text of the same length for a string or comment: ``"xxx"`` for a string, blanks for a comment.
+
+    Line ends in a comment stay, and so do the numbers of the lines after it.
+    """
     text = match[0]
     if text[0] == '"':
         return '"' + "x" * (len(text) - 2) + '"'

@@ -75,13 +75,15 @@ class Tracer:
         self, keep: Callable[[TracedStatement], bool] | None = None, *, registers: bool = False
     ) -> None:
         self._keep = keep
-        # All by id(statement), so the statements have to stay alive.
+        # All by id(statement). ``_statements`` keeps the statements alive, so that no id is used again for another.
         self._is_recorded: dict[int, bool] = {}
         self._sites: dict[int, Site] = {}
         self._statements: dict[int, TracedStatement] = {}
+        # The last execution of each recorded statement, to which its accesses and register values belong.
         self._latest: dict[int, Execution] = {}
         self.executions: list[Execution] = []
         """The recorded ones. Those of one thread are in the order in which it ran them."""
+        # The launch looks for a method of this name, and spares itself the work without one.
         self.registers = self._registers if registers else None
 
     @property
@@ -94,6 +96,7 @@ class Tracer:
         site = self._site(statement)
         site.executions += len(threads)
         if self._is_recorded[id(statement)]:
+            # Copies, here and below: the launch may reuse its arrays.
             execution = Execution(site, np.array(threads))
             self.executions.append(execution)
             self._latest[id(statement)] = execution
@@ -106,11 +109,12 @@ class Tracer:
         size: int,
         spaces: npt.NDArray[np.uint8],
     ) -> None:
-        """Called when threads that execute a statement access memory, ``size`` bytes each.
+        """Called when threads that execute a statement access memory, ``size`` bytes each, after ``executed`` for them.
 
         addresses, spaces (values of ``Space``): one per thread.
         """
         site = self._site(statement)
+        # Counted for every statement, recorded or not.
         for space, thread_count in zip(*np.unique(spaces, return_counts=True), strict=True):
             site.accessed[int(space)] = site.accessed.get(int(space), 0) + size * int(thread_count)
         execution = self._latest.get(id(statement))
@@ -122,9 +126,13 @@ class Tracer:
         return (execution for execution in self.executions if matches(execution.site.opcode))
 
     def _registers(self, statement: TracedStatement, threads: Lanes, before: Values, after: Values) -> None:
-        """Called after a statement, with the values of its registers before and after it."""
+        """Called after a statement, with the values of its registers before and after it.
+
+        before, after: register name → one value per thread of ``threads``.
+        """
         self._site(statement)
         execution = self._latest.get(id(statement))
+        # None: the statement is not recorded. Other threads: not the execution that the values belong to.
         if execution is not None and len(execution.threads) == len(threads):
             execution.before = {name: np.array(values) for name, values in before.items()}
             execution.after = {name: np.array(values) for name, values in after.items()}

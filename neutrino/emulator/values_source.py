@@ -29,7 +29,7 @@ U32 = np.dtype("u4")
 
 @dataclass
 class BlockValues:
-    """The registers that the generated code of one basic block has in local variables.
+    """The registers that the generated code of one basic block (or chain of blocks) has in local variables.
 
     names: register index → type → the local variable with the register's bits in that type. read: indices of the
     registers loaded from the register file. written: indices of those that the block has assigned.
@@ -46,9 +46,11 @@ class ValueSource:
     The generated code is a function of ``m`` (the batch), ``f`` (its register file) and ``at`` (the indices of the
     threads that execute it, None for all). A value is an array with one element per thread, or a NumPy scalar.
 
-    lines: the source so far. namespace: the globals of the generated code. values: of the block that is being
-    generated. position: how many instructions of the block come before the current one. guard: the variable with the
-    current instruction's predicate, or None.
+    program: the PTX function, that of ``graph``. entry: it is a kernel. observed: the code reports each statement to
+    the launch's observer. lines: the source so far. namespace: the globals of the generated code, by name. constants:
+    the names of those that are constants, by a key for their value. values: the registers that the block's code has in
+    variables so far. instruction: the one that is being generated. position: how many instructions of the block come
+    before it. guard: the variable with its predicate, or None.
     """
 
     def __init__(self, graph: Graph, observed: bool) -> None:
@@ -60,8 +62,9 @@ class ValueSource:
         self.namespace: dict[str, Any] = {"np": np, "get": get, "put": put, "pick": pick}
         self.constants: dict[Any, str] = {}
         self.values = BlockValues()
-        self.counter = 0  # of the variables t1, t2, …
+        self.counter = 0  # how many of the local variables t1, t2, … are in use
         self.position = 0
+        # Replaced before each instruction; there is always a first block with an instruction, if only a hidden ``ret``.
         self.instruction = graph.blocks[0].instructions[0]
         self.guard: str | None = None
 
@@ -86,13 +89,19 @@ class ValueSource:
         return self.instruction.refused(message)
 
     def constant_object(self, value: Any) -> str:
-        """Return the name of a global of the generated code that has this value. Equal values share one name."""
-        key: Any = (type(value), value)
+        """Return the name of a global of the generated code that has this value: a NumPy scalar or type, or a tuple.
+
+        A value that was named before keeps its name. Scalars are the same value if they have the same type and bits,
+        so that 0.0 and -0.0 are two constants.
+        """
         if isinstance(value, np.generic):
-            # By their bits: 0.0 equals -0.0, and a NaN does not equal itself.
-            key = (value.dtype.str, value.tobytes())
+            # Not by ``==``: 0.0 equals -0.0, and a NaN does not equal itself.
+            key: Any = (value.dtype.str, value.tobytes())
         elif isinstance(value, np.dtype):
+            # ``str`` of a structured type, ``|V16``, says only its size; its text lists the fields.
             key = ("dtype", value.str, str(value))
+        else:
+            key = (type(value), value)
         name = self.constants.get(key)
         if name is None:
             name = self.constants[key] = f"c{len(self.constants)}"
@@ -111,6 +120,7 @@ class ValueSource:
         if dtype == PREDICATE:
             return self.constant_object(np.bool_(bool(operand.bits)))
         if dtype == DOUBLE_WORD:
+            # ``bits`` may be negative; the masks give its two's complement.
             low, high = operand.bits & (1 << 64) - 1, (operand.bits >> 64) & (1 << 64) - 1
             return self.constant_object(np.array([(low, high)], DOUBLE_WORD)[0])
         size = dtype.itemsize
@@ -121,18 +131,21 @@ class ValueSource:
             if size != operand.float_size:
                 if dtype.kind != "f":
                     raise self.refused(f"a constant of {operand.float_size} bytes for one of {size}")
+                # An overflow to infinity is no mistake.
                 with np.errstate(all="ignore"):
                     value = value.astype(dtype)
             return self.constant_object(value.view(dtype)[0])
         if dtype.kind == "f" and size > 2:
             # An integer constant for an f32 or f64 operand is a number; for an f16 one it is the bits.
             return self.constant_object(np.array([bits]).astype(dtype)[0])
+        # The mask makes a negative number its two's complement.
         return self.constant_object(np.array([bits & (1 << 8 * size) - 1], word(size)).view(dtype)[0])
 
     def register_value(self, register: Register) -> str:
         """Return the local variable with a register's value in the register's own type.
 
-        The register is loaded from the register file unless the block has its value in some variable already.
+        The register is loaded from the register file unless the block has its value in some variable already, perhaps
+        in another type of the same size.
         """
         variables = self.values.names.setdefault(register.index, {})
         if register.dtype in variables:
@@ -142,6 +155,7 @@ class ValueSource:
             self.values.read.add(index)
             name = self.fresh(f"r[{index}] if at is None else get(r[{index}], at)")
         else:
+            # Any of them will do: all have the register's bits.
             dtype, variable = next(iter(variables.items()))
             name = self.fresh(self.converted(variable, dtype, register.dtype))
         variables[register.dtype] = name
@@ -155,6 +169,7 @@ class ValueSource:
         """
         if source == target:
             return name
+        # Predicates have no bits, and NumPy cannot extend or truncate the structure that a double word is.
         if PREDICATE in (source, target) or (DOUBLE_WORD in (source, target) and source.itemsize != target.itemsize):
             raise self.refused("an operand of the wrong type")
         if source.itemsize == target.itemsize:
@@ -163,6 +178,7 @@ class ValueSource:
             # ``astype`` would convert the number, not the bits.
             source = word(source.itemsize)
             name = f"{name}.view({self.dtype(source)})"
+        # First the size is changed, as a signed or an unsigned integer, then the bits are taken as ``target``.
         if source.itemsize < target.itemsize and source.kind == "i":
             resized = np.dtype(f"i{target.itemsize}")
         else:
@@ -194,6 +210,7 @@ class ValueSource:
         if isinstance(operand, Special):
             register_type = TYPES[SPECIAL_REGISTERS[operand.name]]
             if operand.name in CLOCKS:
+                # The step clock stands still during a block, so the position in the block is added to it.
                 name = self.fresh(f"m.clock_register({operand.name!r}, {self.position})")
             else:
                 name = self.fresh(f"m.special({operand.name!r}, at)")
@@ -209,8 +226,9 @@ class ValueSource:
         ``variable.place`` is an offset for parameters and locals, and a number of the module for the other spaces.
         """
         variable = symbol.variable
+        # Addresses wrap around at 64 bits: a negative offset is added as its two's complement.
         offset = symbol.offset & (1 << 64) - 1
-        if variable is None:
+        if variable is None:  # a function
             return self.fresh(f"m.function_address({symbol.name!r})")
         if variable.space == "shared":
             return self.fresh(f"m.shared_address({variable.place}, {self.constant_object(np.uint64(offset))})")
@@ -220,6 +238,7 @@ class ValueSource:
             # The frame of a called function may begin elsewhere in each thread; that of a kernel begins at zero.
             place = self.constant_object(np.uint64((variable.place + offset) & (1 << 64) - 1))
             return self.fresh(f"(f.base if at is None else get(f.base, at)) + {place}")
+        # A parameter, or a local variable of a kernel.
         return self.constant_object(np.uint64((variable.place + offset) & (1 << 64) - 1))
 
     def guard_name(self, instruction: Instruction) -> str | None:
@@ -245,8 +264,10 @@ class ValueSource:
         if dtype != register_type and (dtype.itemsize != register_type.itemsize or PREDICATE in (dtype, register_type)):
             name, dtype = self.fresh(self.converted(name, dtype, register_type)), register_type
         if self.guard is not None:
+            # Where the guard does not hold, the register keeps its value.
             old = self.read(operand, dtype)
             name = self.fresh(f"pick({self.guard}, {name}, {old})")
+        # The register's variables of other types have its old value: they are forgotten.
         self.values.names[operand.index] = {dtype: name}
         self.values.written.add(operand.index)
 

@@ -23,11 +23,13 @@ class WarpSource(MemorySource):
     """Generates shuffles, votes and the like (PTX ISA 9.7.9), and matrix operations (9.7.14)."""
 
     def warp_operation(self, method: str, arguments: list[str], destinations: list[tuple[Operand, Any]]) -> None:
-        """Emit a call of a method of the batch that returns one value per destination, and write the results.
+        """Emit a call of a method of the batch that returns a tuple of one value per destination; write the results.
 
-        arguments: source, in order. destinations: (operand, type of the result).
+        arguments: source, in order, without the last one, which is always ``at``. destinations: (operand, type of the
+        result).
         """
         names = self.new_names(len(destinations))
+        # The comma after the last name unpacks also a tuple of one value.
         self.emit(f"{', '.join(names)}, = m.{method}({', '.join(arguments)}, at)")
         for (destination, dtype), name in zip(destinations, names, strict=True):
             self.write(destination, name, dtype)
@@ -45,6 +47,7 @@ class WarpSource(MemorySource):
         if not mode or parts[-1] not in ("b32", "u32", "s32", "f32"):
             raise self.refused("an unknown shuffle")
         first, second = self.pair(operands[0])
+        # Without the member mask: the scheduler has made all members wait for each other.
         arguments = [repr(mode), *(self.value(operand, U32) for operand in operands[1:4])]
         self.warp_operation("shuffle", arguments, [(first, U32), (second, PREDICATE)])
 
@@ -56,6 +59,7 @@ class WarpSource(MemorySource):
         mode = next((part for part in parts if part in ("all", "any", "uni", "ballot")), "")
         if not mode:
             raise self.refused("an unknown vote")
+        # Without a mask, all lanes that execute it take part.
         mask = self.value(operands[2], U32) if has_mask else self.constant_object(np.uint32(0xFFFFFFFF))
         arguments = [repr(mode), self.value(operands[1], PREDICATE), mask]
         self.warp_operation("vote", arguments, [(operands[0], U32 if mode == "ballot" else PREDICATE)])
@@ -64,13 +68,17 @@ class WarpSource(MemorySource):
         """Emit Python code for ``match.any.sync d, a, membermask`` and ``match.all.sync d|p, a, membermask``."""
         parts = self.instruction.parts
         destination, source, mask = self.require(3)
+        # Values are the same if their bits are, whatever their type.
         dtype = word(self.type_of().itemsize)
         first, second = self.pair(destination)
         arguments = [repr("all" if "all" in parts else "any"), self.value(source, dtype), self.value(mask, U32)]
         self.warp_operation("match", arguments, [(first, U32), (second, PREDICATE)])
 
     def reduce(self) -> None:
-        """Emit Python code for ``redux.sync d, a, membermask``. Raises PtxRefusedError unless the type has 32 bits."""
+        """Emit Python code for ``redux.sync d, a, membermask``. Raises PtxRefusedError unless the type has 32 bits.
+
+        The modifiers ``.abs`` and ``.NaN`` become arguments of the batch's method.
+        """
         destination, source, mask = self.require(3)
         parts = self.instruction.parts
         operation = next((part for part in parts if part in ("add", "min", "max", "and", "or", "xor")), "")
@@ -90,10 +98,7 @@ class WarpSource(MemorySource):
     def active_mask(self) -> None:
         """Emit Python code for ``activemask``, which depends on the instruction's guard, if any."""
         (destination,) = self.require(1)
-        if self.guard is None:
-            self.warp_operation("active_mask", ["None"], [(destination, U32)])
-        else:
-            self.warp_operation("active_mask", [self.guard], [(destination, U32)])
+        self.warp_operation("active_mask", [self.guard or "None"], [(destination, U32)])
 
     def matrix(self) -> None:
         """Emit Python code for ``mma d, a, b, c``. Each operand is a fragment: a thread's 32-bit words of a matrix.
@@ -101,6 +106,7 @@ class WarpSource(MemorySource):
         A 64-bit register of a fragment (f64) is two words. Raises PtxRefusedError for an unknown operation and for
         fragments of the wrong size.
         """
+        # ``mma.sp`` has more than four: it is refused below, as an operation that is not known.
         operands = self.require(4, 6)
         try:
             operation = find_matrix_operation(self.instruction.statement.opcode)
@@ -108,8 +114,10 @@ class WarpSource(MemorySource):
             raise self.refused(str(error)) from error
         if operation is None or len(operands) != 4:
             raise self.refused("a matrix operation that the embedded device does not know")
+        # The namespace only grows, so its size makes a name that is new.
         function = f"op{len(self.namespace)}"
         self.namespace[function] = operation.function
+        # Source of a tuple of words for each of a, b and c.
         fragments = []
         for operand, word_count in zip(operands[1:], (operation.a, operation.b, operation.c), strict=True):
             words: list[str] = []
@@ -124,6 +132,7 @@ class WarpSource(MemorySource):
         column = 0
         for element in operands[0].elements if isinstance(operands[0], Vector) else (operands[0],):
             if isinstance(element, Register) and element.dtype.itemsize == 8:
+                # Two words, the low one first.
                 low, high = (self.fresh(f"{result}[:, {column + half}].astype({self.dtype(U64)})") for half in (0, 1))
                 self.write(element, self.fresh(f"{low} | ({high} << {self.constant_object(np.uint64(32))})"), U64)
                 column += 2
@@ -148,10 +157,11 @@ class WarpSource(MemorySource):
         """
         parts = self.instruction.parts
         operands = self.require(2)
-        count = next((int(part[1]) for part in parts if part in ("x1", "x2", "x4")), 0)
+        count = next((int(part.removeprefix("x")) for part in parts if part in ("x1", "x2", "x4")), 0)
         is_store = parts[0] == "stmatrix"
         if not count or "m8n8" not in parts or parts[-1] != "b16":
             raise self.refused("a shape that the embedded device does not know")
+        # The destination comes first: the memory for a store, the registers for a load.
         memory_operand, fragment = operands if is_store else reversed(operands)
         elements = self.elements(fragment, count)
         space, base, offset = self.memory(memory_operand)

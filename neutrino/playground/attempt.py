@@ -35,6 +35,8 @@ _MAX_DISTANCE = 4 << 20
 """An access up to this many bytes away from a buffer is reported as one that missed that buffer."""
 _MAX_MESSAGE_LENGTH = 600
 """Characters of the device's messages that are shown: they quote statements, which may be of any length."""
+_PAGE = 1 << 12
+"""Addresses in the first page are small offsets from a null pointer."""
 _DIAGNOSTIC_STEPS = 20_000
 _DIAGNOSTIC_SECONDS = 10.0
 """Limits of the second run of a kernel that did not end, which shows where it is: basic blocks, and seconds."""
@@ -68,10 +70,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The result of both runs. outputs: the buffers, then the ``.global`` variables of the module.
+    """The result of both runs.
 
-    printed: what the kernel wrote to stdout, without the probe and with it. trace: of the run with the probe; probed:
-    the kernel in it. Both can be read as long as the trace's folder exists.
+    kernel, inputs: what was run, and with which launch and arguments. outputs: the buffers, then the ``.global``
+    variables of the module. printed: what the kernel wrote to stdout, without the probe and with it. trace: of the run
+    with the probe; probed: the kernel in it. Both can be read as long as the trace's folder exists.
     """
 
     kernel: Kernel
@@ -83,7 +86,7 @@ class Attempt:
 
     @property
     def same_lines(self) -> bool:
-        """Whether both runs printed the same lines, in any order, since the order of threads is not defined."""
+        """Whether both runs printed the same lines. In which order does not matter: that of threads is not defined."""
         plain, probed = (sorted(text.splitlines()) for text in self.printed)
         return plain == probed
 
@@ -121,15 +124,18 @@ def attempt(request: AttemptRequest) -> Attempt:
     kernel = read_kernel(module, choose_kernel(module, request.kernel))
     inputs = make_inputs(kernel, request.choices)
     variables = _variables(module)
+    # The folders' names are part of the messages: see ``_check_finished``.
     with tempfile.TemporaryDirectory(prefix="neutrino-try-") as scratch:
         folders = [Path(scratch) / name for name in ("plain", "probed")]
         for folder in folders:
             _write_inputs(folder, request.text, kernel, inputs, [name for name, _ in variables])
 
-        runs = [_start(folders[0], _plain_environment(request.device))]
+        plain_folder, probed_folder = folders
+        runs = [_start(plain_folder, _plain_environment(request.device))]
         printed = []
         try:
-            runs.append(_start(folders[1], _probed_environment(request, kernel)))
+            runs.append(_start(probed_folder, _probed_environment(request, kernel)))
+            # In this order: a kernel that fails without the probe, too, is reported as failing without it.
             for run, folder in zip(runs, folders, strict=True):
                 try:
                     stdout, stderr = run.communicate(timeout=request.timeout)
@@ -138,17 +144,24 @@ def attempt(request: AttemptRequest) -> Attempt:
                 _check_finished(folder, stderr, kernel, inputs)
                 printed.append(stdout)
         finally:
+            # After an error the other run may still be under way.
             for run in runs:
                 _stop(run)
 
         outputs = (*_buffers_after(inputs, folders), *_variables_after(variables, folders))
-    trace, probed = _trace_of(request.tracedir, runs[1].pid, kernel.name)
-    return Attempt(kernel, inputs, outputs, (printed[0], printed[1]), trace, probed)
+    _, probed_run = runs
+    trace, probed_kernel = _trace_of(request.tracedir, probed_run.pid, kernel.name)
+    printed_plain, printed_probed = printed
+    return Attempt(kernel, inputs, outputs, (printed_plain, printed_probed), trace, probed_kernel)
 
 
 def _variables(module: Module) -> list[tuple[str, ElementType]]:
-    """Return the names of the module's ``.global`` variables, which a kernel can write, with their element types."""
+    """Return the names of the module's ``.global`` variables, which a kernel can write, with their element types.
+
+    An ``extern`` one is left out: it has its memory in another module.
+    """
     return [
+        # The type is ``.f32``, or ``.v2.f32`` for vectors: the element's comes last.
         (variable.name, element_type(variable.type.rpartition(".")[2]))
         for variable in module.variables
         if variable.space == "global" and "extern" not in variable.linkage
@@ -167,9 +180,10 @@ def _variables_after(variables: Sequence[tuple[str, ElementType]], folders: Sequ
 
     folders: of the plain and of the probed run.
     """
+    plain_folder, probed_folder = folders
     for index, (name, element) in enumerate(variables):
-        plain_before, plain = ((folders[0] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
-        probed_before, probed = ((folders[1] / f"{index}.{when}").read_bytes() for when in ("before", "after"))
+        plain_before, plain = ((plain_folder / f"{index}.{when}").read_bytes() for when in ("before", "after"))
+        probed_before, probed = ((probed_folder / f"{index}.{when}").read_bytes() for when in ("before", "after"))
         if probed_before != plain_before:
             # Initial values with an address in them may differ between the runs. That is no difference that the probe
             # made, so bytes that the probed run did not change get the plain run's initial value.
@@ -192,7 +206,7 @@ def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, varia
         data = bytearray(size)
         for item in items:
             if isinstance(item, Buffer):
-                # Its address is known only when the program has allocated it.
+                # Its address is known only when the program has allocated it, and zero until then.
                 (folder / f"{len(buffers)}.in").write_bytes(item.data)
                 buffers.append((index, item.value.offset))
             else:
@@ -208,13 +222,16 @@ def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, varia
 
 def _plain_environment(device: EmbeddedDevice) -> dict[str, str]:
     """Return the environment of a run without probes: programs load the embedded device as ``libcuda.so.1``."""
+    # An empty entry in LD_LIBRARY_PATH would be the working directory.
     library_path = ":".join([str(stand_in().parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     return {**os.environ, **device.environment(os.environ), "LD_LIBRARY_PATH": library_path}
 
 
 def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, str]:
     """Return the environment of a run in which the kernel is probed, as any program is run with probes."""
+    # A regular expression between slashes: exactly this kernel.
     selection = Selection((f"/^{re.escape(kernel.name)}$/",))
+    # Quiet and without the probes' scripts: what there is to say, the caller says from the result.
     run = Request(
         [sys.executable], request.probes, request.probe_names, selection,
         tracedir=request.tracedir, device=request.device, quiet=True, scripts=False,
@@ -223,7 +240,11 @@ def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, st
 
 
 def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start the program that launches the kernel. folder: its inputs, and where it writes its results."""
+    """Start the program that launches the kernel. folder: its inputs, and where it writes its results.
+
+    The program is a module of this package, so the folder of the package is on its path. It gets the id of this process
+    to end with it.
+    """
     python_path = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-m", _PROGRAM, str(folder), str(os.getpid())], env={**environment, "PYTHONPATH": python_path},
@@ -246,14 +267,16 @@ def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, fo
     """
     prefix = "with the probe: " if folder.name == "probed" else ""
     message = f"{prefix}{kernel.name} has not ended within {request.timeout:g} s"
+    # Of the plain run in any case: a line of the probed kernel is none of the user's text.
     reached = _reached_line(folder.parent / "plain", request.device)
     if reached:
         message += f"; after {_DIAGNOSTIC_STEPS:,} basic blocks a thread was at {reached}"
 
-    # An integer argument is often a number of elements or of iterations.
+    # An integer argument is often a number of elements or of iterations. The first one is suggested.
     numbers = [item for _, items in inputs.arguments for item in items if isinstance(item, Number)]
     integer = next((item.value.name for item in numbers if item.value.role is Role.INTEGER), None)
     smaller = f"a smaller --arg {integer}=NUMBER, " if integer else ""
+    # A kernel with ``.reqntid`` takes no other block.
     fewer = "--grid 1" if kernel.exact else "--grid 1 or --block 32"
     return f"{message}\n{smaller}{fewer} may make it shorter; --timeout SECONDS allows more time"
 
@@ -261,7 +284,8 @@ def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, fo
 def _reached_line(folder: Path, device: EmbeddedDevice) -> str:
     """Run a kernel that does not end once more, with a step limit, and return the PTX line that a thread has reached.
 
-    Returns "" if that takes too long. folder: of the plain run, with its inputs.
+    The device reports it as a fault on stderr. Returns "" if that takes too long, or if there is no such fault. folder:
+    of the plain run, with its inputs.
     """
     environment = dict(_plain_environment(device))
     environment[VARIABLE] += f";steps={_DIAGNOSTIC_STEPS}"
@@ -278,17 +302,19 @@ def _reached_line(folder: Path, device: EmbeddedDevice) -> str:
 
 def _shortened(text: str) -> str:
     """Cut the middle out of a text that is too long to be shown."""
-    half = _MAX_MESSAGE_LENGTH // 2
+    half = _MAX_MESSAGE_LENGTH // 2  # from each end
     return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:half]} … {text[-half:]}"
 
 
 def _check_finished(folder: Path, stderr: str, kernel: Kernel, inputs: Inputs) -> None:
     """Raise NeutrinoError with the reason if the program ended early, or a call of the driver failed in it.
 
-    folder: of the run. stderr: what the program and the embedded device wrote there.
+    folder: of the run; its name is "plain" or "probed". stderr: what the program and the embedded device wrote there.
+    The program writes the failed call into done.json, and the device the reason to stderr.
     """
     done = folder / "done.json"
     if not done.is_file():
+        # The last line of a Python traceback says what happened.
         last_line = stderr.strip().splitlines()[-1:] or ["without a message"]
         raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {_shortened(last_line[0])}")
     result: dict[str, Any] = json.loads(done.read_text())
@@ -300,6 +326,7 @@ def _check_finished(folder: Path, stderr: str, kernel: Kernel, inputs: Inputs) -
     last_message = messages[-1] if messages else failure["name"]
     prefix = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
+        # The driver's log says why, in its first line.
         reason = failure["log"].splitlines()[0] if failure["log"] else last_message
         raise NeutrinoError(f"{kernel.name}: the embedded device cannot run this text: {_shortened(reason)}")
     if failure["call"] == "cuFuncSetAttribute":
@@ -314,6 +341,7 @@ def _check_finished(folder: Path, stderr: str, kernel: Kernel, inputs: Inputs) -
             f"{kernel.name}: {prefix}no memory for its buffers of {size:,} bytes, generated for --grid {grid} and "
             f"--block {block}: launch fewer threads, or give smaller ones, --arg NAME=TYPE:COUNT"
         )
+    # Else a launch, or the wait for it. Where the kernel faulted, the device has named the line.
     fault = next((message for message in messages if "PTX line" in message), None)
     if fault is None:
         raise NeutrinoError(f"{kernel.name}: {prefix}{failure['call']}: {last_message}")
@@ -326,15 +354,16 @@ def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) ->
     fault: the device's message, with the address. addresses: [start, size] of each buffer of ``inputs``.
     """
     match = _ADDRESS.search(fault)
+    # An address in shared memory is none of a buffer.
     if match and "shared memory" in fault:
         return "\nthe kernel may want another --block, or more --shared"
     if match is None or not addresses:
         return ""
     address = int(match[1], 16)
-    # The first page: a small offset from a null pointer.
-    if address < 1 << 12:
+    if address < _PAGE:
         return "\nthat address is next to a null pointer"
 
+    # Of the address from each buffer, before it or after its end; 0 inside.
     distances = [max(start - address, address - start - size, 0) for start, size in addresses]
     nearest = min(range(len(distances)), key=distances.__getitem__)
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]
@@ -345,6 +374,7 @@ def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) ->
     if distances[nearest] > _MAX_DISTANCE:
         return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     side = "before" if address < start else "after the end of"
+    # 0 bytes after the end, or an access that begins inside and ends outside.
     distance = f"{distances[nearest]:,} bytes" if distances[nearest] else "right"
     return (
         f"\nthat is {distance} {side} {name} ({type_name} × {buffer.elements:,}, {size:,} bytes); "
@@ -357,7 +387,8 @@ def _trace_of(tracedir: Path, pid: int, name: str) -> tuple[Trace, TraceKernel]:
 
     Raises NeutrinoError if there is no trace, or the kernel is not in it.
     """
-    folders = list(tracedir.glob(f"*_{pid}"))
+    # Folders are named by the time and the process id. An earlier process, whose trace was kept, may have had the same.
+    folders = sorted(tracedir.glob(f"*_{pid}"), key=lambda folder: folder.stat().st_mtime)
     if not folders:
         raise NeutrinoError(f"{tracedir}: the run with the probe left no trace")
     trace = Trace(folders[-1])

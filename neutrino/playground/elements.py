@@ -39,11 +39,12 @@ class ElementType:
     def encode(self, values: Array) -> Array:
         """Return numbers as elements, in the type ``dtype``."""
         if self.name == "bf16":
+            # The lower half of the f32 is cut off: rounded towards zero.
             return (values.astype("<f4").view("<u4") >> 16).astype("<u2")
         return values.astype(self.dtype)
 
     def decode(self, data: bytes) -> Array:
-        """Return elements as numbers that can be printed. Bytes after the last whole element are ignored."""
+        """Return the elements in ``data`` as numbers to print. Bytes after the last whole element are ignored."""
         size = self.dtype.itemsize
         stored = np.frombuffer(data, self.dtype, len(data) // size)
         return (stored.astype("<u4") << 16).view("<f4") if self.name == "bf16" else stored
@@ -52,6 +53,7 @@ class ElementType:
         """Return ``count`` random elements: fractions from -1 to 1, or integers from 0 to ``below`` (exclusive)."""
         if self.is_float:
             return self.encode(generator.uniform(-1, 1, count))
+        # Within the type, and at least 1, so that there is a number to choose: 0.
         limit = min(below, int(np.iinfo(self.dtype).max))
         return generator.integers(0, max(limit, 1), count, self.dtype)
 
@@ -64,6 +66,6 @@ def element_type(ptx: str) -> ElementType:
     """
     if ptx in _NUMPY:
         return ElementType(ptx)
-    # The number of bits.
+    # The number of bits: the digits before the ``x`` of a packed type.
     digits = "".join(character for character in ptx.partition("x")[0] if character.isdigit())
     return ElementType({"16": "u16", "32": "u32", "64": "u64"}.get(digits, "u8"))

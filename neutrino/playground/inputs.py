@@ -20,7 +20,11 @@ THREADS = 128
 BLOCKS = 4
 """Blocks of the grid where the user does not say."""
 _BUFFER_BYTES = 1 << 20
+"""The least size of a generated buffer."""
+_ELEMENTS_PER_THREAD = 4
+"""Elements of a generated buffer, at least: threads that work on a few elements each, as with ``.v4``, stay inside."""
 _SHARED_BYTES = 32 << 10
+"""Dynamic shared memory of a kernel that uses it, where the user does not say."""
 _MAX_BUFFER_BYTES = 128 << 20
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 9.0; by axis where there are three.
 _MAX_THREADS = 1024
@@ -31,12 +35,16 @@ MOST_SHARED = 227 << 10
 _DEFAULT_FLOAT = 1.5
 """The value of a generated floating-point argument."""
 _BUFFER = re.compile(rf"(?P<type>{'|'.join(NAMES)}):(?P<count>\d+)(?:=(?P<fill>.+))?")
-_FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
+_FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}  # for ``struct``
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory for a pointer argument. data: its bytes before the launch. origin: of these bytes, for people."""
+    """Device memory for a pointer argument.
+
+    value: the pointer in the kernel's parameters. type: of the elements. data: its bytes before the launch. origin:
+    where these bytes come from, for people: "random", "zeros", "from FILE" …
+    """
 
     value: Value
     type: ElementType
@@ -51,7 +59,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Number:
-    """An argument that is a number. data: its bytes, little-endian. text: for people."""
+    """An argument that is a number, or a null pointer. data: its bytes, little-endian. text: the number, for people.
+
+    value: the number's place in the kernel's parameters.
+    """
 
     value: Value
     data: bytes
@@ -97,6 +108,7 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
     NeutrinoError for choices that do not fit the kernel, and for a file that cannot be read.
     """
     block = choices.block or kernel.block or (THREADS, 1, 1)
+    # With ``.reqntid`` the kernel takes this block alone; with ``.maxntid`` also smaller ones.
     if kernel.exact and kernel.block and block != kernel.block:
         required, chosen = (",".join(map(str, extents)) for extents in (kernel.block, block))
         raise NeutrinoError(f"--block {chosen}: the kernel says .reqntid {required}, and runs with that alone")
@@ -133,7 +145,8 @@ def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], share
 def _argument_texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the user's arguments by the name of the value.
 
-    arguments: by name or by position, from 0. Raises NeutrinoError for a key that is neither.
+    values: all of the kernel's, in order. arguments: by name or by position in ``values``, from 0. Raises NeutrinoError
+    for a key that is neither.
     """
     names = [value.name for value in values]
     texts = {}
@@ -162,15 +175,19 @@ class _ArgumentGenerator:
         Raises NeutrinoError for a text that does not fit the value.
         """
         if value.role is Role.POINTER:
+            # Not accessed by the kernel, nor passed on: it needs no memory.
             if text is None and not (value.loads or value.stores or value.updates):
                 return Number(value, bytes(value.size), "null, never used")
             return self._generated_buffer(value) if text is None else self._buffer_from_text(value, text)
         return self._generated_number(value) if text is None else _encoded_text(value, text)
 
     def _generated_buffer(self, value: Value) -> Buffer:
-        """Return a buffer of 1 MiB, or of 4 elements per thread if that is more: random if the kernel loads from it."""
+        """Return a buffer of 1 MiB, or of 4 elements per thread if that is more, but at most 128 MiB.
+
+        Its contents are random if the kernel loads from it, else zeros.
+        """
         element = element_type(value.type)
-        size = max(_BUFFER_BYTES, 4 * self._threads * element.dtype.itemsize)
+        size = max(_BUFFER_BYTES, _ELEMENTS_PER_THREAD * self._threads * element.dtype.itemsize)
         count = min(size, _MAX_BUFFER_BYTES) // element.dtype.itemsize
         if not value.loads:
             return Buffer(value, element, bytes(count * element.dtype.itemsize), "zeros")
@@ -183,7 +200,11 @@ class _ArgumentGenerator:
         return element.random(count, self._threads, self._random_numbers).tobytes()
 
     def _buffer_from_text(self, value: Value, text: str) -> Buffer:
-        """Return the buffer that ``TYPE:COUNT`` (random), ``TYPE:COUNT=NUMBER`` or ``@FILE`` describes."""
+        """Return the buffer that ``TYPE:COUNT`` (random), ``TYPE:COUNT=NUMBER`` or ``@FILE`` describes.
+
+        TYPE may be another one than the analysis of the kernel found. Raises NeutrinoError for other text, for a size
+        that is not allowed, and for a number that the type does not hold.
+        """
         if text.startswith("@"):
             return _file_buffer(value, element_type(value.type), text[1:])
         match = _BUFFER.fullmatch(text)
@@ -197,7 +218,8 @@ class _ArgumentGenerator:
             raise NeutrinoError(f"--arg {value.name}={text}: a buffer takes 1 to {_MAX_BUFFER_BYTES} bytes")
         if match["fill"] is None:
             return Buffer(value, element, self._random(element, count), "random")
-        number = _parsed(value, match["fill"], element.is_float)
+        number = _parsed(value, match["fill"], is_float=element.is_float)
+        # Fractions as doubles first: ``encode`` rounds them to the element type. Integers must fit as they are.
         try:
             numbers = np.full(count, number, "f8" if element.is_float else element.dtype)
         except OverflowError:
@@ -213,16 +235,21 @@ class _ArgumentGenerator:
         """Return 1.5 for a fraction; for an integer the number of threads, or the maximum of its size if less."""
         if value.role is Role.FLOAT:
             return _encoded(value, _DEFAULT_FLOAT)
-        return _encoded(value, min(self._threads, (1 << (8 * value.size - 1)) - 1))
+        # The signed maximum: the kernel may read it as either.
+        maximum = (1 << (8 * value.size - 1)) - 1
+        return _encoded(value, min(self._threads, maximum))
 
 
 def _encoded_text(value: Value, text: str) -> Number:
     """Return the number that the user gave for a value. Raises NeutrinoError if the text is none or does not fit."""
-    return _encoded(value, _parsed(value, text, value.role is Role.FLOAT))
+    return _encoded(value, _parsed(value, text, is_float=value.role is Role.FLOAT))
 
 
-def _parsed(value: Value, text: str, is_float: bool) -> int | float:
-    """Return the number that a text stands for; integers may be written as ``0x10``. Raises NeutrinoError if none."""
+def _parsed(value: Value, text: str, *, is_float: bool) -> int | float:
+    """Return the number that the user's text for a value stands for; integers may be written as ``0x10``.
+
+    is_float: it may be a fraction. Raises NeutrinoError for a text that is none.
+    """
     try:
         number = float(text) if is_float else int(text, 0)
     except ValueError:
@@ -238,12 +265,14 @@ def _encoded(value: Value, number: int | float) -> Number:
     """Return a number as the little-endian bytes of a value. Raises NeutrinoError if its type does not hold it."""
     bits = 8 * value.size
     if value.role is Role.FLOAT:
+        is_bf16 = value.type == "bf16"
         try:
-            # A bf16 is the upper half of an f32.
-            data = struct.pack("<f" if value.type == "bf16" else _FLOAT_FORMATS[value.type], number)
+            data = struct.pack("<f" if is_bf16 else _FLOAT_FORMATS[value.type], number)
         except OverflowError:
             raise NeutrinoError(f"--arg {value.name}={number:g}: {value.type} does not hold it") from None
-        data = data[2:] if value.type == "bf16" else data
+        if is_bf16:
+            data = data[2:]  # the upper half of an f32; its bytes come last
+        # A type that is smaller than the value, as an f16 in 32 bits, is in the low bytes.
         return Number(value, data.ljust(value.size, b"\0"), f"{number:g}")
     integer = int(number)
     # PTX integers have no sign of their own: both signed and unsigned ones are accepted.
@@ -265,6 +294,7 @@ def _file_buffer(value: Value, element: ElementType, path: str) -> Buffer:
         if path.endswith(".npy"):
             data = np.load(path, allow_pickle=False).tobytes()
     except (OSError, ValueError) as error:
+        # The system's text alone: the whole message of an OSError repeats the path. NumPy's errors have none.
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise NeutrinoError(f"--arg {value.name}=@{path}: cannot be read: {reason}") from error
     if not data:

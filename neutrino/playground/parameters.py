@@ -19,8 +19,10 @@ from neutrino.ptx.isa.instruction import REGISTER, Instruction, read_address, re
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.module import Function, Kind, Module, Parameter
 
+# An instruction: after a ``;``, brace, label or space; perhaps with a guard; up to the ``;``.
 _STATEMENT = re.compile(r"(?<=[;{}:\s])(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*(?=;)", re.ASCII)
 _THREADS = re.compile(r"\.(?P<word>reqntid|maxntid)\s+(?P<extents>\d+(?:\s*,\s*\d+){0,2})", re.ASCII)
+# The name of a parameter that is declared with ``.ptr``: the last word before the comma or the end.
 _POINTER = re.compile(r"\.param\b[^,()]*\.ptr\b[^,()]*?(?P<name>[A-Za-z_$%][\w$]*)\s*(?=,|\Z)", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 _OPEN_SHARED = re.compile(r"\.extern\s+\.shared\b[^;]*\[\s*\]\s*;", re.ASCII)
@@ -29,7 +31,9 @@ _OTHER_FORMATS = {
     "\x7fELF": "an ELF file: a program, a library or machine code", "\x50\xed\x55\xba": "a fatbin",
     "BC\xc0\xde": "LLVM bitcode", "!<arch>": "an archive",
 }  # fmt: skip
+# Where several fit, the first one is taken.
 _FLOATS = ("f64", "f32", "f16", "bf16")
+_UNSIGNED_TYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}  # by size in bytes
 _PACKED_TYPES = {"f16x2": "f16", "bf16x2": "bf16"}
 _ADDRESS_OPERATIONS = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shfl"})
 """Operations whose 64-bit result can be an address in the same buffer as the address in an operand."""
@@ -47,9 +51,9 @@ class Role(Enum):
 class Value:
     """One number in the parameters: a whole parameter, or a part of a structure that the kernel loads.
 
-    name: the parameter's, with ``+8`` for a part of it. offset: bytes in the parameter. size: bytes.
-    type: as ``f32``, of what a pointer points at. loads, stores, updates: what the kernel does through a pointer;
-    updates are atomics.
+    name: the parameter's, with ``+8`` for a part of it. offset: bytes in the parameter. size: bytes. type: as ``f32``;
+    for a pointer that of the elements it points at, else the value's own. loads, stores, updates: what the kernel does
+    through a pointer; updates are atomics.
     """
 
     name: str
@@ -98,6 +102,7 @@ def choose_kernel(module: Module, name: str | None) -> Function:
     names = [entry.name for entry in module.entries]
     if not names:
         raise NeutrinoError(f"no kernel in it: {_missing_kernel_reason(module)}")
+    # Not a valid module, but one that can be parsed: which of them is meant?
     for entry in module.entries:
         if names.count(entry.name) > 1:
             lines = [module.line(other.statement.start) for other in module.entries if other.name == entry.name]
@@ -105,7 +110,7 @@ def choose_kernel(module: Module, name: str | None) -> Function:
     if name is None and len(names) > 1:
         raise NeutrinoError(f"{len(names)} kernels in it; choose one with --kernel: {', '.join(names)}")
     for entry in module.entries:
-        if name in (None, entry.name):
+        if name in (None, entry.name):  # None: there is only one
             return entry
     raise NeutrinoError(f"no kernel {name} in it; it has {', '.join(names)}")
 
@@ -115,6 +120,7 @@ def _missing_kernel_reason(module: Module) -> str:
     for statement in module.statements:
         entry = module.code.find(".entry", statement.start, statement.end)
         if statement.kind is Kind.UNKNOWN and entry >= 0:
+            # Its beginning, on one line.
             source = " ".join(module.source(statement).split())[:60]
             where = f"line {module.line(statement.start)}: {source!r}"
             return f"the .entry in line {module.line(entry)} is part of what cannot be read, {where}"
@@ -127,7 +133,7 @@ def read_kernel(module: Module, entry: Function) -> Kernel:
     Raises PtxError for parameters of unknown form.
     """
     flow = _DataFlow(module, entry)
-    parameters, _ = module.parameter_layout(entry)
+    parameters, _size = module.parameter_layout(entry)
     declarations = module.code[slice(*entry.parameters)] if entry.parameters else ""
     pointers = {match["name"] for match in _POINTER.finditer(declarations)}
 
@@ -136,15 +142,19 @@ def read_kernel(module: Module, entry: Function) -> Kernel:
     directive = _THREADS.search(header)
     block: tuple[int, int, int] | None = None
     if directive:
+        # Of one to three numbers and two times 1, the first three.
         x, y, z, *_ = [*(int(extent) for extent in directive["extents"].split(",")), 1, 1]
         block = (x, y, z)
 
     return Kernel(
         entry.name,
-        tuple((parameter, tuple(flow.values(parameter, parameter.name in pointers))) for parameter in parameters),
+        tuple(
+            (parameter, tuple(flow.values(parameter, is_pointer=parameter.name in pointers)))
+            for parameter in parameters
+        ),
         block,
-        directive is not None and directive["word"] == "reqntid",
-        _uses_dynamic_shared(module, entry),
+        exact=directive is not None and directive["word"] == "reqntid",
+        dynamic_shared=_uses_dynamic_shared(module, entry),
     )
 
 
@@ -155,11 +165,14 @@ def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
     """
     symbols = module.symbols
     reached: set[str] = set()
+    # Those that are still to be searched: bodies of functions, and initial values of variables.
     texts = [module.code[slice(*entry.body)]] if entry.body else []
     while texts:
         text = texts.pop()
+        # Such an array can be declared in a body, or (below) in the module.
         if _OPEN_SHARED.search(text):
             return True
+        # Names of the module that this text names first.
         for name in set(_NAME.findall(text)) & symbols.keys() - reached:
             reached.add(name)
             symbol = symbols[name]
@@ -168,6 +181,7 @@ def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
             elif symbol.space == "shared" and symbol.size is None:
                 return True
             elif symbol.initializer:
+                # A table of functions, for example.
                 texts.append(symbol.initializer)
     return False
 
@@ -191,33 +205,36 @@ class _DataFlow:
         self._accesses: list[tuple[str, str, Instruction]] = []
         # Registers that are arguments of calls.
         self._passed_on: set[str] = set()
-        # The types of the factors and of the result of matrix products. The operands often went through shared memory
-        # by untyped copies, which hide the type.
+        # The types of the factors and of the result of matrix products, "" without any. The operands often went through
+        # shared memory by untyped copies, which hide the type.
         self._factor_type = self._product_type = ""
         for instruction in _instructions(module, entry):
             self._read(instruction)
 
-    def values(self, parameter: Parameter, is_pointer: bool) -> Iterator[Value]:
+    def values(self, parameter: Parameter, *, is_pointer: bool) -> Iterator[Value]:
         """Yield the values in a parameter, by offset: one, or for a structure each part of it that is loaded.
 
-        is_pointer: the parameter is declared with ``.ptr``.
+        is_pointer: the parameter is declared with ``.ptr``. A structure of which nothing is loaded has no values.
         """
+        # Offset → (type, register) of the ld.param.
         parts = {offset: part for (name, offset), part in sorted(self._loaded.items()) if name == parameter.name}
-        unsigned_type = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}.get(parameter.size)
+        unsigned_type = _UNSIGNED_TYPES.get(parameter.size)  # None for a structure
         if not parts and unsigned_type:
             # Never loaded: its type does not matter to the kernel.
             yield Value(parameter.name, 0, parameter.size, Role.POINTER if is_pointer else Role.INTEGER, unsigned_type)
         for offset, (type_name, register) in parts.items():
             is_whole = len(parts) == 1 and offset == 0
             name = parameter.name if is_whole else f"{parameter.name}+{offset}"
-            yield self._value(name, offset, type_name, register, is_pointer and is_whole)
+            yield self._value(name, offset, type_name, register, is_pointer=is_pointer and is_whole)
 
-    def _value(self, name: str, offset: int, type_name: str, register: str, is_pointer: bool) -> Value:
+    def _value(self, name: str, offset: int, type_name: str, register: str, *, is_pointer: bool) -> Value:
         """Return the value that an ld.param of that type loads into ``register``: a pointer or a number.
 
-        It is a pointer if memory is accessed through it, if it is passed to a function, or if it is declared as one.
+        It is a pointer if memory is accessed through it, if it is passed to a function, or if it is declared as one
+        (is_pointer). name, offset: of the value in its parameter.
         """
         size = TYPE_BYTES[type_name]
+        # The registers that may have an address computed from it, and the accesses through them.
         reached = self._reach(register)
         accesses = [(access, instruction) for base, access, instruction in self._accesses if base in reached]
         if size == 8 and (accesses or is_pointer or reached & self._passed_on):
@@ -228,7 +245,14 @@ class _DataFlow:
             # A pointer that is only passed on may be used for both.
             kinds = {access for access, _ in accesses} or {"load", "store"}
             return Value(
-                name, offset, size, Role.POINTER, element_type, "load" in kinds, "store" in kinds, "update" in kinds
+                name,
+                offset,
+                size,
+                Role.POINTER,
+                element_type,
+                loads="load" in kinds,
+                stores="store" in kinds,
+                updates="update" in kinds,
             )
         number_type = self._number_type(type_name, register)
         return Value(name, offset, size, Role.FLOAT if number_type in _FLOATS else Role.INTEGER, number_type)
@@ -239,6 +263,7 @@ class _DataFlow:
         if opcode == "ld" and instruction.state_space == "param" and type_name:
             self._read_parameter(instruction, type_name)
             return
+        # Arguments of calls are stored to parameters of the call, or named by it.
         if opcode == "st" and instruction.state_space == "param":
             self._passed_on |= _registers(instruction.operands[1:])
         elif opcode == "call":
@@ -247,11 +272,13 @@ class _DataFlow:
         memory_operands = [operand for operand in instruction.operands if operand.startswith("[")]
         for index, operand in enumerate(memory_operands):
             address = read_address(operand)
+            # A generic access (None) may be one of global memory.
             if address is not None and _space(instruction, index) in (None, "global", "const"):
                 self._accesses.append((address.base, _access(instruction, index), instruction))
 
         self._note_types(instruction)
 
+        # Addresses have 64 bits: smaller results need not be followed.
         is_64_bit = type_name is not None and TYPE_BYTES[type_name] == 8
         if opcode in _ADDRESS_OPERATIONS and is_64_bit:
             for source in _registers(instruction.sources):
@@ -267,9 +294,11 @@ class _DataFlow:
         address = read_address(instruction.operands[1])
         if address is None:
             return
+        # A vector loads consecutive parts of the parameter.
         for index, register in enumerate(vector_elements(instruction.operands[0])):
             part = (address.base, int(address.offset, 0) + index * TYPE_BYTES[type_name])
             if part in self._loaded:
+                # Later questions are about the first register, so all that is known of this one belongs to it.
                 _, first_register = self._loaded[part]
                 self._join(first_register, register)
                 self._derived[first_register].add(register)
@@ -280,23 +309,28 @@ class _DataFlow:
         """Collect the types of the registers that an instruction reads and writes, by the types in its opcode."""
         parts, operands = instruction.parts, instruction.operands
         if parts[0] in ("mov", "shfl"):
+            # Copies of the same value, most of them untyped (``b32``): the types of one are those of the other.
             for source in _registers(operands[1:2]):
                 for target in _registers(operands[:1]):
                     self._join(source, target)
             return
         types = [part for part in parts[1:] if part in TYPE_BYTES]
         if parts[0] == "cvt" and len(types) == 2 and len(operands) >= 2:
+            # cvt.TO.FROM
             self._add_type(operands[:1], types[0])
             self._add_type(operands[1:], types[1])
         elif parts[0] in ("mma", "wmma") and len(types) == len(operands) == 4:
             # PTX ISA, "mma": .dtype.atype.btype.ctype, in the order of the operands.
             for operand, type_name in zip(operands, types, strict=True):
-                self._add_type([operand], "f32" if type_name == "tf32" else type_name)
-            self._product_type = types[0] if types[0] in _FLOATS else ""
-            self._factor_type = {"tf32": "f32"}.get(types[1], types[1] if types[1] in _FLOATS else "")
+                self._add_type([operand], _as_stored(type_name))
+            # The last product counts. Only floating-point types: untyped bits are taken for integers anyway.
+            product_type, factor_type = types[0], _as_stored(types[1])
+            self._product_type = product_type if product_type in _FLOATS else ""
+            self._factor_type = factor_type if factor_type in _FLOATS else ""
         elif types and not any(operand.startswith("[") for operand in operands):
             self._add_type(operands, types[-1])
         elif types and parts[0] in ("ld", "st", "atom", "red"):
+            # The type is that of the memory's contents, not that of the address in brackets.
             self._add_type([operand for operand in operands if not operand.startswith("[")], types[-1])
 
     def _add_type(self, operands: Sequence[str], type_name: str) -> None:
@@ -312,7 +346,7 @@ class _DataFlow:
         return register
 
     def _join(self, first: str, second: str) -> None:
-        """Record that two registers have the same value."""
+        """Record that two registers have the same value: their sets in the union-find become one."""
         self._parents[self._find(first)] = self._find(second)
 
     def _reach(self, register: str) -> set[str]:
@@ -330,10 +364,14 @@ class _DataFlow:
         return set().union(*(types for name, types in self._types.items() if self._find(name) == root))
 
     def _number_type(self, type_name: str, register: str) -> str:
-        """Return the type of a number that is loaded as ``type_name``; for untyped bits, a type that its uses show."""
+        """Return the type of a number that is loaded as ``type_name`` into a register.
+
+        For untyped bits (``b32``) it is a floating-point type if uses of the register show one, else unsigned.
+        """
         if type_name in TYPE_BYTES and not type_name.startswith("b"):
             return type_name
         known = self._known_types(register)
+        # b32 or bf16 without its letters is the number of bits.
         return next((name for name in _FLOATS if name in known), "u" + type_name.lstrip("bf"))
 
     def _element_type(self, instruction: Instruction) -> str:
@@ -347,14 +385,17 @@ class _DataFlow:
             return self._factor_type
         if not type_name.startswith("b") or type_name == "bf16":
             return type_name
+        # Untyped bits. Of the types with which their registers are used, one that is no larger than the element is
+        # taken: 32 bits may be two f16.
         values = [operand for operand in instruction.operands if not operand.startswith("[")]
         known = set().union(*(self._known_types(register) for register in _registers(values)))
         size = TYPE_BYTES[type_name]
         fitting = [name for name in _FLOATS if name in known and TYPE_BYTES[name] <= size]
+        # Else the operands of matrix products are likely: results are stored, factors are loaded.
         matrix_type = self._product_type if instruction.parts[0] == "st" else self._factor_type
         if not known and matrix_type and TYPE_BYTES[matrix_type] <= size:
             return matrix_type
-        return fitting[0] if fitting else "u" + {1: "8", 2: "16", 4: "32", 8: "64"}.get(size, "32")
+        return fitting[0] if fitting else _UNSIGNED_TYPES.get(size, "u32")
 
 
 def _instructions(module: Module, entry: Function) -> Iterator[Instruction]:
@@ -370,9 +411,12 @@ def _instructions(module: Module, entry: Function) -> Iterator[Instruction]:
 def _space(instruction: Instruction, index: int) -> str | None:
     """Return the state space of the memory operand number ``index``, None if the opcode names none.
 
-    An opcode with two memory operands, such as ``cp.async.shared.global``, names the spaces in their order.
+    An opcode with two memory operands, such as ``cp.async.shared.global``, names the spaces in their order. If there
+    are fewer spaces than operands, the last one is that of the rest.
     """
-    spaces = [part.partition("::")[0] for part in instruction.parts if part.partition("::")[0] in STATE_SPACES]
+    # ``shared::cta`` is shared.
+    words = (part.partition("::")[0] for part in instruction.parts)
+    spaces = [word for word in words if word in STATE_SPACES]
     return spaces[min(index, len(spaces) - 1)] if spaces else None
 
 
@@ -385,6 +429,11 @@ def _access(instruction: Instruction, index: int) -> str:
     if parts[0] == "st" or parts[:2] == ("wmma", "store") or (parts[0] == "cp" and index == 0):
         return "store"
     return "update" if parts[0] in ("atom", "red") else "load"
+
+
+def _as_stored(type_name: str) -> str:
+    """Return the type in memory of the elements of a matrix: a tf32 is an f32 of which only the upper bits count."""
+    return "f32" if type_name == "tf32" else type_name
 
 
 def _registers(operands: Sequence[str]) -> set[str]:

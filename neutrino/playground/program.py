@@ -19,6 +19,9 @@ from typing import Any
 from neutrino.loader._interface import ffi
 
 _LOG_BYTES = 8192
+_POINTER_BYTES = 8
+_SHARED_WITHOUT_ASKING = 48 << 10
+"""Bytes of dynamic shared memory above which a program must set an attribute of the function before the launch."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 # cuda.h, CUjit_option: the buffer for the reason why the driver refuses an image, and the buffer's size.
 _JIT_ERROR_LOG_BUFFER = 5
@@ -27,7 +30,11 @@ _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # cuda.h, CUfunction_attribute
 
 
 class _CallError(Exception):
-    """A call of the driver that failed. code, name: its CUresult. log: the driver's log of loading an image, if any."""
+    """A call of the driver that failed.
+
+    call: the function. code, name: its CUresult. log: the driver's log of loading an image, "" if it has not written
+    one.
+    """
 
     def __init__(self, call: str, code: int, name: str, log: str) -> None:
         super().__init__(f"{call}: {name}")
@@ -44,16 +51,17 @@ def _text(characters: Any) -> str:
 
 
 class _Driver:
-    """Calls of the driver API. A call that fails raises _CallError."""
+    """Calls of the driver API: ``driver("cuInit", 0)``. A call that fails raises _CallError."""
 
     def __init__(self) -> None:
         self._library: Any = ffi.dlopen("libcuda.so.1")
-        self._log = ffi.new("char[]", _LOG_BYTES)
+        self._log = ffi.new("char[]", _LOG_BYTES)  # the driver writes it when it loads an image
 
     def __call__(self, call: str, *arguments: Any) -> None:
-        """Call a function of the driver by its name."""
+        """Call a function of the driver by its name. Raises _CallError unless it returns CUDA_SUCCESS, 0."""
         code = getattr(self._library, call)(*arguments)
         if code:
+            # Stays NULL for a code that the driver does not know.
             name = ffi.new("const char **")
             self._library.cuGetErrorName(code, name)
             raise _CallError(call, code, _text(name[0]) if name[0] else "?", _text(self._log).strip())
@@ -62,6 +70,7 @@ class _Driver:
         """Load a module from zero-terminated PTX, and return its CUmodule. A failure's ``log`` has the reason."""
         module = ffi.new("CUmodule *")
         options = ffi.new("int[]", [_JIT_ERROR_LOG_BUFFER, _JIT_ERROR_LOG_BUFFER_SIZE_BYTES])
+        # One value per option; the size is passed as if it were a pointer.
         values = ffi.new("void *[]", [self._log, ffi.cast("void *", _LOG_BYTES)])
         self("cuModuleLoadDataEx", module, ffi.from_buffer(image), 2, options, values)
         return module[0]
@@ -80,7 +89,7 @@ class _Driver:
 
 
 def run(folder: Path) -> dict[str, Any]:
-    """Launch what FOLDER/launch.json says, and return the contents of ``done.json``.
+    """Launch what FOLDER/launch.json says, and return the contents of ``done.json``, a dictionary with two keys.
 
     addresses: (address, size) of each buffer that was allocated. failure: of a call of the driver, None if none failed.
     """
@@ -121,16 +130,16 @@ def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list
         driver("cuMemAlloc_v2", address, len(data))
         driver("cuMemcpyHtoD_v2", address[0], ffi.from_buffer(data), len(data))
         addresses.append((address[0], len(data)))
-        parameters[parameter][offset : offset + 8] = address[0].to_bytes(8, "little")
+        parameters[parameter][offset : offset + _POINTER_BYTES] = address[0].to_bytes(_POINTER_BYTES, "little")
 
-    # ``storage`` keeps alive what the pointers point to.
+    # ``storage`` keeps alive what the pointers point to. With the NULL after them, the array is never empty.
     storage = [ffi.from_buffer(parameter) for parameter in parameters]
     pointers = ffi.new("void *[]", [*storage, ffi.NULL])
-    if plan["shared"] > 48 << 10:
-        # Above 48 KiB a program must ask for dynamic shared memory before the launch.
+    if plan["shared"] > _SHARED_WITHOUT_ASKING:
         driver("cuFuncSetAttribute", function[0], _MAX_DYNAMIC_SHARED_SIZE_BYTES, plan["shared"])
     grid, block, shared = plan["grid"], plan["block"], plan["shared"]
-    driver("cuLaunchKernel", function[0], *grid, *block, shared, ffi.NULL, pointers, ffi.NULL)
+    stream = extra = ffi.NULL  # the default stream; the parameters are given by ``pointers``
+    driver("cuLaunchKernel", function[0], *grid, *block, shared, stream, pointers, extra)
     driver("cuCtxSynchronize")
 
     for index, (buffer, size) in enumerate(addresses):
@@ -146,9 +155,10 @@ def _end_with_parent(parent: int) -> None:
 
     parent: its process id. It may have ended already; then this process exits at once.
     """
-    libc: Any = ffi.dlopen(None)
+    libc: Any = ffi.dlopen(None)  # the symbols of this process, those of the C library among them
     if libc.prctl(_PR_SET_PDEATHSIG, ffi.cast("unsigned long", signal.SIGKILL)) != 0:
         sys.exit("PR_SET_PDEATHSIG was refused")
+    # Asked afterwards: a parent that ended before the call of prctl sends no signal.
     if os.getppid() != parent:
         sys.exit("who started this has ended")
 

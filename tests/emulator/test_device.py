@@ -94,6 +94,27 @@ def test_variables_and_their_initial_values() -> None:
     assert content("wide", "f8") == [1.0]
 
 
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        # As ptxas 13 assembles them.
+        ("b64 a[2] = {0f3F800000, 0f40000000}", [0x3F800000, 0, 0x40000000, 0]),
+        ("b32 a[3] = {0d3FF0000000000000, 1.5, 2}", [0x3F800000, 0x3FC00000, 2]),
+        ("b16 a[4] = {0f3F800001, 2, 3, 4}", [0x00020001, 0x00040003]),
+        ("v2 .u32 a[2][2] = {{{1, 2}, {5, 6}}, {{3, 4}, {7, 8}}}", [1, 2, 5, 6, 3, 4, 7, 8]),
+    ],
+)
+def test_initial_values_of_other_sizes(declaration: str, expected: list[int]) -> None:
+    device = Device(memory=1 << 20)
+    address, size = device.load(f"{HEAD}.global .align 8 .{declaration};").variables["a"]
+    assert np.frombuffer(device.read(address, size), "u4").tolist() == expected
+
+
+def test_initial_values_that_are_nested_too_deep() -> None:
+    with pytest.raises(PtxRefusedError, match="too many dimensions"):
+        Device(memory=1 << 20).load(f"{HEAD}.global .u32 a[1] = {'{' * 5000}1{'}' * 5000};")
+
+
 def test_a_module_gives_its_memory_back() -> None:
     device = Device(memory=1 << 16)
     text = HEAD + ".global .b8 room[40000];"

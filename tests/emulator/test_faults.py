@@ -229,3 +229,8 @@ def test_clusters_are_refused() -> None:
     function = device.load(f"{HEAD}.entry k() .reqnctapercluster 2, 1, 1\n{{\n    ret;\n}}").functions["k"]
     with pytest.raises(PtxRefusedError, match="clusters"):
         device.launch(function, (2, 1, 1), (64, 1, 1), [])
+
+
+def test_a_vector_with_elements_of_no_bytes_is_refused() -> None:
+    with pytest.raises(PtxRefusedError, match="vector of the wrong size"):
+        Kernel("    mov.b16 %h0, {%h1, %h2, %h3, %h4};").run(np.zeros(1, np.uint32))
