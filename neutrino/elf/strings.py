@@ -28,7 +28,9 @@ class StringTable:
         self._table = bytes(table)
         self._field = field
         self._decoded: dict[int, str] = {}
+        """By offset."""
         self._bytes_left = _MAX_NAMES * len(table)
+        """How long the names that have not been decoded yet may be, together."""
 
     def at(self, offset: int) -> str:
         """Return the NUL-terminated string at an offset.

@@ -61,6 +61,7 @@ def _read(cursor: Cursor, index: int, section: str) -> Container:
     Raises FormatError for offsets and sizes that leave the binary or the file.
     """
     begin = cursor.position
+    # Errors name the fields' places in the header: version at 4, size at 8, the entry's size at 24.
     magic, version, size, entry_offset, entry_size = cursor.unpack(_HEADER, "offload binary header")
     if magic != MAGIC:
         raise cursor.error("offload binary magic", magic.hex(" "), MAGIC.hex(" "), at=begin)
@@ -99,7 +100,9 @@ def _image(payload: memoryview, kind: int, strings: dict[str, str], file: str, o
     offload binary in the file.
     """
     triple, arch = strings.get("triple", ""), strings.get("arch", "")
-    image = section_image(0, f"{triple}-{arch}" if arch else triple, payload, file, offset)
+    name = f"{triple}-{arch}" if arch else triple
+    image = section_image(index=0, name=name, payload=payload, file=file, offset=offset)
+    # PTX is text, without a magic number to recognize it by.
     if kind == _PTX and image.kind is ImageKind.UNKNOWN:
         image = replace(image, kind=ImageKind.PTX)
     return replace(image, arch=arch or triple)
