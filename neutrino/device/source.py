@@ -84,7 +84,8 @@ class Source:
     """What runs on the device, and the PTX that it was compiled from.
 
     machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where there is none
-    that can be used; then reason and detail say why. arch: to assemble for. options: for ptxas. found: where the PTX
+    that can be used. arch: to assemble for. options: for ptxas. reason, detail: why no twin can be made; with a text,
+    this is because its options are not supported, or because the driver may use another image. found: where the PTX
     was found, in words. retargeted: ``sm_120 → sm_90`` for a variant (PTX for another architecture), else empty. own:
     of a variant, whether the cubin shows that it was compiled from this very PTX, because it contains the text or
     states its architecture. image: index in the container of the image that the driver picks, machine code or PTX;
@@ -139,6 +140,7 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
         word = words[position]
         name, equals, _ = word.partition("=")
         position += 1
+        # The caller assembles with --compile-only itself.
         if relocatable and word in _COMPILE_ONLY:
             continue
         if word in _FLAGS_RELOCATABLE:
@@ -148,10 +150,11 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
         if word in _FLAGS_KEPT or re.fullmatch(r"-O\d", word):
             options.append(word)
         elif name in _OPTIONS_KEPT | _OPTIONS_DROPPED and (equals or position < len(words)):
-            # The value is part of the word, or the next one.
+            # The value is part of the word (--name=value), or the next word.
             value = [] if equals else [words[position]]
             position += len(value)
-            options += [word, *value] if name in _OPTIONS_KEPT else []
+            if name in _OPTIONS_KEPT:
+                options += [word, *value]
         else:
             return (), f"the image was assembled with an unknown ptxas option: {word}"
     return tuple(options), None
@@ -194,12 +197,13 @@ def find_source(
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself, and with the suffix "a" only if the PTX has it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
-        source = _source_with_text(None, picked, arch)
+        source = _source_with_text(machine=None, image=picked, arch=arch)
     else:
         source = _source_of_machine_code(container, picked, retarget)
     if candidates > 1:
         images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
         detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
+        # No twin is made from any of them, so none is retargeted.
         source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
     return replace(source, image=picked.index)
 
@@ -278,10 +282,20 @@ def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
         if target is not None and code_device is not None:
             distance = abs(target.number - code_device.number)
             is_above = target.number > code_device.number
-            # The same number, the same major number, a lower major number, a higher one.
-            group = 0 if not distance else 1 if target.major == code_device.major else 2 + is_above
+            if distance == 0:
+                group = 0
+            elif target.major == code_device.major:
+                group = 1
+            else:
+                # Another major number: lower ones come before higher ones.
+                group = 3 if is_above else 2
+            # Of equal distance, the lower architecture; False sorts before True.
             ranked.append(((group, distance, is_above, target.suffix), image))
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+    if not ranked:
+        return None
+    # Images themselves cannot be compared.
+    _, nearest = min(ranked, key=lambda pair: pair[0])
+    return nearest
 
 
 def _retargeted(source: Source, target: str) -> Source:
@@ -310,6 +324,7 @@ def _source_with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
     """
     text = image.data.decode("latin-1")
     options, refusal = stored_options(image.options)
+    # The text is kept all the same: the kernels' names are read from it.
     if refusal:
         return Source(machine, text, arch, (), Reason.UNSUPPORTED, refusal, "PTX image")
     return Source(machine, text, arch, options, found="PTX image")

@@ -123,7 +123,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     if info is not None:
         for attribute, cursor in attributes(elf, info, (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE)):
             index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
-            # A relocatable cubin also has attributes of functions that it only refers to.
+            # Not the symbol of a function that the cubin defines.
             if index not in attributes_by_symbol:
                 continue
             if attribute == REGCOUNT:
@@ -227,7 +227,7 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
     shared = elf.section(f".nv.shared.{name}")
     return CubinKernel(
         name=name,
-        # Without the attribute the register count is in the high byte of the text section's sh_info.
+        # Without the attribute: before sm_90 the count is also in the high byte of the text section's sh_info.
         registers=text.info >> 24 if properties.registers is None else properties.registers,
         frame=properties.frame,
         stack=properties.stack,
@@ -318,6 +318,7 @@ def _suffix(elf: Elf, arch_number: int) -> str:
     note = elf.section(".note.nv.tkinfo")
     if note is None:
         return ""
+    # If the command line names several, it is not known which one the cubin is for.
     suffixes = {match[2] for match in _ARCH_IN_NOTE.finditer(elf.contents(note)) if int(match[1]) == arch_number}
     return suffixes.pop().decode("ascii") if len(suffixes) == 1 else ""
 
@@ -360,7 +361,7 @@ def _debug_ptx(elf: Elf) -> str | None:
     section = elf.section(".nv_debug_ptx_txt")
     if section is None:
         return None
-    # The lines of the text are separated by NULs. latin-1 is for texts of any encoding: it keeps every byte.
+    # The lines of the text are separated by NULs. latin-1 keeps every byte, whatever the encoding is.
     text = bytes(elf.contents(section)).replace(b"\0", b"\n").decode("latin-1")
     text, removed = _EMPTY_DEBUG_SECTION.subn("", text)
     return _DEBUG_TARGET.sub(r"\1", text) if removed else text

@@ -104,7 +104,7 @@ def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
         FunctionUsage(
             name=name,
             kernel=bool(symbols[name].other & STO_CUDA_ENTRY),
-            # Without the attribute the register count is in the high byte of the text section's sh_info.
+            # Without the attribute: before sm_90 the count is also in the high byte of the text section's sh_info.
             registers=texts[name].info >> 24 if usage.registers is None else usage.registers,
             stack=usage.stack,
             shared=usage.shared,

@@ -6,9 +6,12 @@ import errno
 import re
 import struct
 
+from neutrino.elf.constants import MAGIC
+from neutrino.elf.rows import HEADER_LAYOUT
 from neutrino.errors import ToolError
 
 _CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
+"""Exit statuses, negative for a signal, of a tool that crashed rather than was killed."""
 _REFUSAL = re.compile(
     r"^(?:ptxas|nvlink) (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE
 )
@@ -26,6 +29,7 @@ class AssemblyError(ToolError):
         """The first error line that the tool printed, without the path of the temporary file; or how it crashed."""
         for line in self.stderr.splitlines():
             if _REFUSAL.search(line):
+                # ptxas: "ptxas PATH, line 7; error : TEXT"; nvlink: "nvlink error : TEXT in 'PATH'".
                 line = re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line)
                 line = re.sub(r"^(?:ptxas|nvlink) ", "", line)
                 return re.sub(r" in '[^']*/[^']*'", "", line).strip()
@@ -54,7 +58,7 @@ def classified(error: ToolError) -> ToolError:
 
 def _is_whole_elf(data: bytes) -> bool:
     """Whether data are an ELF64 file that is long enough for its program and section header tables."""
-    if len(data) < 64 or data[:4] != b"\x7fELF":
+    if len(data) < HEADER_LAYOUT.size or data[:4] != MAGIC:
         return False
     # Fields of the ELF header, at their offsets in the gABI.
     phoff, shoff = struct.unpack_from("<QQ", data, 0x20)
