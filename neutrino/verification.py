@@ -154,7 +154,7 @@ def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Chec
 
 def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]:
     """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
-    # The second verifier, that of the target, expects typed IR that the first accepts.
+    # Faults that are specific to PTX are only looked for in probes that are valid otherwise.
     faults = verify_typed(part) or verify_draft(part)
     if any(fault.severity == "error" for fault in faults):
         return None, faults
