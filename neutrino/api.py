@@ -98,4 +98,5 @@ def open_trace(path: Name) -> Trace:
 
     Raises TraceError when it cannot be read, or when there is none.
     """
-    return Trace(find_traces(Path(path))[-1])
+    *_, newest = find_traces(Path(path))
+    return Trace(newest)

@@ -88,6 +88,7 @@ def check_probes(names: Sequence[str]) -> Checked:
     """
     if not names:
         raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
+    # A file that is named twice is read once.
     return _check([_reader(name) for name in dict.fromkeys(names)])
 
 
@@ -106,7 +107,7 @@ def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
 
 
 def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:
-    """Read probe files and verify them. readers: functions that read one file each.
+    """Read probe files and verify them. readers: functions that read one file each, whose errors are collected here.
 
     Snippets are verified even if there are other errors, so that fixing these does not bring up new ones.
     """

@@ -116,6 +116,7 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     units_without_ptx = _UnitsWithoutPtx(units, arch)
     for name in machine.kernels:
         result = _unit_of(name, machine, candidates, units_without_ptx, arch)
+        # Candidates are compared by identity, so index finds this very one.
         if isinstance(result, _Candidate):
             unit_by_kernel[name] = usable.index(result)
         else:
@@ -124,19 +125,19 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     return LinkedSource(
         machine,
         arch,
-        tuple(
+        units=tuple(
             Unit(
-                unit.container,
-                unit.module.text,
-                unit.options,
-                frozenset(name for name, code in machine.functions.items() if _has_code(unit, name, code)),
+                container=unit.container,
+                text=unit.module.text,
+                options=unit.options,
+                functions=frozenset(name for name, code in machine.functions.items() if _has_code(unit, name, code)),
             )
             for unit in usable
         ),
-        unit_by_kernel,
-        refused,
-        variables,
-        _missing(machine, variables, usable),
+        kernels=unit_by_kernel,
+        refused=refused,
+        variables=variables,
+        missing=_missing(machine, variables, usable),
     )
 
 

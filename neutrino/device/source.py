@@ -76,6 +76,7 @@ def compiles_for(text: str, device: str) -> tuple[int, int] | None:
         return None
     if image.suffix:
         return runs_on(text, device)
+    # 0 is the rank of no suffix.
     return (image.number, 0) if image.number <= target.number else None
 
 

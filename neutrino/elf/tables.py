@@ -128,6 +128,7 @@ class Tables:
         """
         last_value = None
         for entry_tag, value in self.dynamic:
+            # The first DT_NULL ends the section; what follows it is unused.
             if entry_tag == DT_NULL:
                 break
             if entry_tag == tag:
@@ -138,6 +139,7 @@ class Tables:
         """Change the value of every dynamic entry with that tag."""
         for entry in self.dynamic:
             entry_tag, _ = entry
+            # The first DT_NULL ends the section; what follows it is unused.
             if entry_tag == DT_NULL:
                 break
             if entry_tag == tag:

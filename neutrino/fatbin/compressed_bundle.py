@@ -222,6 +222,7 @@ class _Zstd:
         """Return at most ``size`` further decoded bytes; none at the end. Raises _DecoderError."""
         try:
             return self._reader.read(size)
+        # MemoryError: a damaged frame may ask for a window that is too large for this machine.
         except (self._error, MemoryError) as error:
             raise _DecoderError(str(error)) from error
 
@@ -323,6 +324,7 @@ def compress_bundle(plain: bytes, compression: Compression, version: int = DEFAU
     digest = hashlib.md5(plain, usedforsecurity=False).digest()[:_HASH_SIZE]
     try:
         return _START.pack(MAGIC, version, method) + sizes.pack(*total_size, len(plain), digest) + payload
+    # A size does not fit its field.
     except struct.error as error:
         raise ValueError(f"a bundle of {len(plain)} bytes is too large for version {version}") from error
 

@@ -165,7 +165,7 @@ def _run_backend(
 
     Raises NeutrinoError when the probes are written in the assembly of another target, and what the steps raise.
     """
-    # Probes in typed IR have no target: each backend lowers them.
+    # Probes without hand-written instructions have no target: every backend can lower them.
     if probes.target not in ("", backend.target):
         raise NeutrinoError(f"{probes.file}: its assembly is {probes.target}, and these kernels take {backend.target}")
     # An entry for each kernel in the image's order; each step replaces those about which it knows more.

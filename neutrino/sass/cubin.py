@@ -293,11 +293,12 @@ def _checked_attribute(cursor: Cursor, position: int) -> tuple[int, int, int]:
 
 def _arch(elf: Elf) -> str:
     """Return the architecture, such as ``sm_90a``; empty if the cubin's OS ABI is not a known one."""
-    # The older OS ABI has number and suffix in e_flags, the newer one only the number, in other bits.
+    # The older OS ABI has the number in the low byte of e_flags, and a bit for the suffix.
     if elf.os_abi == _OSABI_CUDA:
         return f"sm_{elf.flags & 0xFF}{'a' if elf.flags & _FLAG_A else ''}"
     if elf.os_abi != _OSABI_CUDA_V2:
         return ""
+    # The newer one has the number in bits 8 to 15.
     number = elf.flags >> 8 & 0xFF
     return f"sm_{number}{_suffix(elf, number)}"
 

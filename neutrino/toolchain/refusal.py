@@ -6,8 +6,6 @@ import errno
 import re
 import struct
 
-from neutrino.elf.constants import MAGIC
-from neutrino.elf.rows import HEADER_LAYOUT
 from neutrino.errors import ToolError
 
 _CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
@@ -58,7 +56,8 @@ def classified(error: ToolError) -> ToolError:
 
 def _is_whole_elf(data: bytes) -> bool:
     """Whether data are an ELF64 file that is long enough for its program and section header tables."""
-    if len(data) < HEADER_LAYOUT.size or data[:4] != MAGIC:
+    # The ELF64 header has 64 bytes.
+    if len(data) < 64 or data[:4] != b"\x7fELF":
         return False
     # Fields of the ELF header, at their offsets in the gABI.
     phoff, shoff = struct.unpack_from("<QQ", data, 0x20)
