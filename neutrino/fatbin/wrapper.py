@@ -7,7 +7,6 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from neutrino.abi.structures import align_up
 from neutrino.elf.reader import Elf
 from neutrino.fatbin.areas import Area, occurrences
 from neutrino.fatbin.container import Container, is_bundle, is_fatbin
@@ -44,8 +43,9 @@ def writable_areas_outside(areas: list[Area], containers: Iterable[Container], b
         first, last = bisect_left(extents, (area.begin, 0)), bisect_left(extents, (area.end, 0))
         for offset, size in extents[first:last]:
             yield Area(begin, offset, area.section, writable=True)
-            # The next multiple of 8 bytes from the area's beginning, because find_wrappers expects aligned parts.
-            begin = area.begin + align_up(offset + size - area.begin, _ALIGNMENT)
+            begin = offset + size
+            # Wrappers are aligned in the area, and find_wrappers counts from the beginning of the part.
+            begin += -(begin - area.begin) % _ALIGNMENT
         yield Area(begin, area.end, area.section, writable=True)
 
 
