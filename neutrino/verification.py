@@ -100,6 +100,7 @@ def _reader(name: str) -> Callable[[], WrittenProbes | DraftProbes]:
 def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
     """Read a probe file, in Python or TOML by its suffix. Raises ProbeError, NeutrinoError for a missing file."""
     if str(path).endswith(".py"):
+        # Imported here because most probes are in TOML.
         from neutrino.language.reader import read_python_file
 
         return read_python_file(path)

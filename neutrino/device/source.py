@@ -191,7 +191,8 @@ def find_source(
     if picked is None:
         found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
         lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
-        return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
+        detail = f"{lacking} for {device}: the image holds {found}"
+        return Source(machine=None, text=None, arch=device, reason=Reason.NO_PTX, detail=detail)
     candidates = _candidate_count(container, picked)
     if picked.kind is ImageKind.PTX:
         target = Device.parse(picked.arch)
@@ -241,7 +242,7 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
             source = Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION, own=True)
             return _retargeted(source, target_name)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
-        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+        return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
 
     source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
     of_source_arch = [image for image in texts if image.arch == source_arch]
@@ -254,8 +255,8 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
         text_archs = ", ".join(sorted({image.arch or "unknown" for image in texts}))
         made_of = f", compiled from PTX for {source_arch}" if source_arch else ""
         detail = f"the PTX is for {text_archs}, the machine code that runs is {arch}{made_of}"
-        return Source(machine, None, arch, (), Reason.VARIANT, detail)
-    return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
+        return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
+    return Source(machine, text=None, arch=arch, reason=Reason.NO_PTX, detail=f"{arch} machine code without PTX")
 
 
 def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
@@ -266,7 +267,7 @@ def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> S
     if len({(image.data, image.options) for image in texts}) > 1:
         count = len(texts)
         detail = f"the image holds {count} PTX texts for {arch}: it is not known from which one the code was compiled"
-        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+        return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
     return _source_with_text(machine, texts[0], arch)
 
 
@@ -327,5 +328,5 @@ def _source_with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
     options, refusal = stored_options(image.options)
     # The text is kept all the same: the kernels' names are read from it.
     if refusal:
-        return Source(machine, text, arch, (), Reason.UNSUPPORTED, refusal, "PTX image")
+        return Source(machine, text, arch, reason=Reason.UNSUPPORTED, detail=refusal, found="PTX image")
     return Source(machine, text, arch, options, found="PTX image")

@@ -47,7 +47,7 @@ class CompressedBundle:
 
     file: for error messages. offset: of the compressed data in it. version: 1, 2 or 3 of the header. size: bytes
     of the bundle when decoded. digest: the first 8 bytes of the decoded bundle's MD5, as the header has them;
-    the tools and runtimes do not look at it.
+    the tools and runtimes do not look at it. payload: the compressed data, without the header.
     """
 
     file: str

@@ -269,6 +269,7 @@ def _read_fatbin(cursor: Cursor, index: int, section: str, images_left: int) -> 
     cursor.seek(begin, "container")
     header = bytes(cursor.take(header_size, "container header"))
     body_begin = cursor.position
+    # This checks the size and moves the cursor past the container, whose entries have a cursor of their own.
     cursor.take(body_size, "container")
 
     entries = Cursor(cursor.data, cursor.file, start=body_begin, end=cursor.position, base=cursor.base)

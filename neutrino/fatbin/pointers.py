@@ -78,10 +78,11 @@ def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, i
 
 
 def _relocation_target(elf: Elf, table: Section, relocation: Relocation) -> tuple[int, int] | None:
-    """Return the file offset that a relocation in an object file refers to, and where that section ends.
+    """Return the file offset that a relocation in an object file refers to, and the file offset where its section ends.
 
     table: the relocation's table. None when it refers to nothing in the file.
     """
+    # sh_link of a relocation table is the index of its symbol table.
     if table.link >= len(elf.sections) or elf.sections[table.link].type != SHT_SYMTAB:
         return None
     symbol = elf.symbol_row(elf.sections[table.link], relocation.symbol)

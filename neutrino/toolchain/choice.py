@@ -87,7 +87,8 @@ def find_assembler_for(release: tuple[int, int] | None, arch: str) -> Assembler:
     assemblers that are too old for it are not used, unless all are. If there is no release, or all are newer, the
     oldest is used, because its code runs on the oldest drivers. Raises ToolMissingError if there is no assembler.
     """
-    return _assemblers_for(release, arch)[0]
+    preferred, *_ = _assemblers_for(release, arch)
+    return preferred
 
 
 def find_linking_tools(release: tuple[int, int] | None, arch: str) -> tuple[Assembler, Linker]:
