@@ -233,6 +233,7 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
     if same_arch and has_same_arch_source:
         return _source_of_same_arch(machine, same_arch, arch)
 
+    # If the cubin contains its PTX, no other is used.
     if machine.debug_ptx is not None:
         match = _TARGET.search(machine.debug_ptx)
         target_name = match[1] if match else "an unknown target"
@@ -245,6 +246,7 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
         return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
 
     source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
+    # Of several it is not known which one is its own; then the nearest is used, as for any other variant.
     of_source_arch = [image for image in texts if image.arch == source_arch]
     if retarget and len(of_source_arch) == 1:
         return _retargeted(replace(_source_with_text(machine, of_source_arch[0], arch), own=True), source_arch)

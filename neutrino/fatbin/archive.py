@@ -111,12 +111,15 @@ def _member(cursor: Cursor, name: bytes, size: int, long_names: memoryview | Non
     """
     begin = cursor.position
     nested = None
+    # /OFFSET of the name in the table; in a thin archive also :OFFSET of the member's header in another archive.
     if long := _LONG_NAME.fullmatch(name):
-        name = _long_name(cursor, int(long[1]), long_names)
-        nested = int(long[2]) if long[2] is not None else None
+        name_offset, header_offset = long.groups()
+        name = _long_name(cursor, int(name_offset), long_names)
+        nested = int(header_offset) if header_offset is not None else None
     elif bsd := _BSD_NAME.fullmatch(name):
         # BSD puts a long name before the content, and counts it in the size.
-        length = int(bsd[1])
+        (digits,) = bsd.groups()
+        length = int(digits)
         if length > size:
             raise cursor.error("length of a member's name", str(length), f"at most {size}", at=begin)
         name = bytes(cursor.take(length, "name of a member")).rstrip(b"\0")

@@ -219,7 +219,11 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     # file's data, which is at elf.base: above 0 in an archive.
     containers = list(_in_sections(elf))
     # The images in a patched file's own section are Neutrino's, not the program's.
-    areas = [area for area in _disjoint(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
+    areas = [
+        area
+        for area in _disjoint(_areas(elf))
+        if bytes(elf.data[area.begin : area.begin + len(_PATCHED_MAGIC)]) != _PATCHED_MAGIC
+    ]
     wrapper_areas = [area for area in areas if area.section in WRAPPER_SECTIONS]
     referenced_offsets = {container.offset for container in containers}
 

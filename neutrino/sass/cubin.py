@@ -139,7 +139,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
             kernels[symbol.name] = _kernel(elf, symbol, attributes_by_symbol[index])
         else:
             functions[symbol.name] = _code(elf, symbol)
-    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, _virtual(elf), data)
+    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, virtual=_virtual(elf), data=data)
 
 
 def cubin_arch(data: bytes | memoryview, name: str) -> str:

@@ -169,7 +169,8 @@ class SameCode:
                 return f"what the instructions{where} refer to"
             if self_contained:
                 continue
-            # Both cubins refer to these names; that of the shared constant banks is checked at the end.
+            # The code and the function's own banks refer to the same names in both cubins, as was compared above. Those
+            # of the shared banks are compared at the end.
             for name in sorted(shipped.referenced_names(function) - visited):
                 if shipped.is_function(name):
                     pending.append(name)

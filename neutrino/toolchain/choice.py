@@ -129,7 +129,7 @@ def _assemblers_for(release: tuple[int, int] | None, arch: str) -> list[Assemble
 def find_linker(assembler: Assembler) -> Linker:
     """Return the ``nvlink`` for what an assembler makes: the one in NEUTRINO_NVLINK, else the oldest that fits.
 
-    In both cases it must not be older than the assembler, and have the same major release, because the linked code
+    In both cases it must not be older than the assembler, and must have the same major release, because the linked code
     needs a driver of the linker's major release. Raises ToolMissingError when there is none, naming those that do not
     fit.
     """
