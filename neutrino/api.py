@@ -65,6 +65,7 @@ def patch_file(
         raise TypeError(f"probes are what load_probes returns, not {type(probes).__name__}")
     source = Path(file)
     target = output_path(source, os.fspath(output) if output is not None else None)
+    # Only a set that was merged from several files has parts.
     names = [part.file for part in probes.parts] or [probes.file]
     settings = Settings(probes, Selection(tuple(keep), tuple(drop)))
     return patch_library(
@@ -97,4 +98,5 @@ def open_trace(path: Name) -> Trace:
 
     Raises TraceError when it cannot be read, or when there is none.
     """
-    return Trace(find_traces(Path(path))[-1])
+    *_, newest = find_traces(Path(path))
+    return Trace(newest)

@@ -24,9 +24,11 @@ class _Names:
     """A demangler with a cache, which is cleared when it would exceed a size."""
 
     def __init__(self, demangle_one: Callable[[str], str]) -> None:
+        """demangle_one: returns the declaration of a mangled name, and any other name unchanged."""
         self._demangle_one = demangle_one
         self._cache: dict[str, str] = {}
         self._characters_left = _MAX_CACHED
+        """How many more characters may be cached, of names and declarations together."""
 
     def readable(self, name: str) -> str:
         """Return the demangled name, from the cache if it is there."""
@@ -53,6 +55,7 @@ def _names() -> _Names:
         process = ctypes.CDLL(None)
         cxa_demangle, free = library.__cxa_demangle, process.free
     except (OSError, AttributeError):
+        # str of a name is the name itself.
         return _Names(str)
     cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     cxa_demangle.restype = ctypes.c_void_p

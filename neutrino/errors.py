@@ -68,9 +68,8 @@ class ToolError(NeutrinoError):
         """
         tool = Path(argv[0]).name
         outcome = "could not be started" if status is None else f"exit status {status}"
-        super().__init__(
-            f"{tool}: {outcome}: {stderr.strip().splitlines()[0] if stderr.strip() else 'no message'}"
-        )
+        lines = stderr.strip().splitlines()
+        super().__init__(f"{tool}: {outcome}: {lines[0] if lines else 'no message'}")
         self.argv = argv
         self.status = status
         self.stderr = stderr

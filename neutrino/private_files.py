@@ -43,6 +43,7 @@ def private_folder(path: Path) -> Path:
         raise PermissionError(f"{path} is not a folder; remove it or set XDG_CACHE_HOME")
     if status.st_uid != os.getuid():
         raise PermissionError(f"{path} belongs to user {status.st_uid}; set XDG_CACHE_HOME to a folder of your own")
+    # Write permission of the group or of others.
     if status.st_mode & 0o022:
         raise PermissionError(f"{path} can be written by others (mode {status.st_mode & 0o777:o}); chmod 700 it")
     return path

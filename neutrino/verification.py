@@ -52,6 +52,7 @@ class Checked:
         if not self.is_valid:
             raise ProbeError(list(self.diagnostics))
         require_platform(self.written, "cuda")
+        # For the type checker: valid probes for CUDA always make a set.
         if self.probes is None:
             raise TypeError("valid probes of a known platform make a set")
         return self.probes
@@ -87,6 +88,7 @@ def check_probes(names: Sequence[str]) -> Checked:
     """
     if not names:
         raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
+    # A file that is named twice is read once.
     return _check([_reader(name) for name in dict.fromkeys(names)])
 
 
@@ -98,6 +100,7 @@ def _reader(name: str) -> Callable[[], WrittenProbes | DraftProbes]:
 def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
     """Read a probe file, in Python or TOML by its suffix. Raises ProbeError, NeutrinoError for a missing file."""
     if str(path).endswith(".py"):
+        # Imported here because most probes are in TOML.
         from neutrino.language.reader import read_python_file
 
         return read_python_file(path)
@@ -105,7 +108,7 @@ def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
 
 
 def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:
-    """Read probe files and verify them. readers: functions that read one file each.
+    """Read probe files and verify them. readers: functions that read one file each, whose errors are collected here.
 
     Snippets are verified even if there are other errors, so that fixing these does not bring up new ones.
     """
@@ -121,6 +124,8 @@ def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Chec
             is_read = False
             diagnostics += error.diagnostics
             written += error.partial
+    # What is missing in files that could not be read would cause errors here. Probes for different platforms cannot be
+    # merged at all, so other faults of merging are not looked for then.
     if is_read:
         diagnostics += mixed_platforms(written) or merge_faults(written)
 
@@ -131,6 +136,7 @@ def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Chec
         elif part.platform == "cuda":
             probe_set, faults = _verify_assembly(part, diagnostics)
         else:
+            # There is no verifier for the assembly of other platforms.
             continue
         diagnostics += faults
         if probe_set is not None:
@@ -141,6 +147,7 @@ def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Chec
     diagnostics = [item for item in diagnostics if item.code != "unused-map" or item.file not in wrong_files]
     files = list(dict.fromkeys(item.file for item in diagnostics))
     in_order = sorted(diagnostics, key=lambda item: (files.index(item.file), item.line, item.column))
+    # Without errors a set may be missing only for a platform without a verifier.
     probes = None
     if sets and len(sets) == len(written) and not wrong_files:
         probes = sets[0] if len(sets) == 1 else merge(sets)
@@ -149,6 +156,7 @@ def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Chec
 
 def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]:
     """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
+    # Faults that are specific to PTX are only looked for in probes that are valid otherwise.
     faults = verify_typed(part) or verify_draft(part)
     if any(fault.severity == "error" for fault in faults):
         return None, faults

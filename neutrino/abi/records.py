@@ -28,8 +28,8 @@ class Field:
 def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Field, ...], int, int]:
     """Assign offsets to fields by C alignment.
 
-    fields: name and type of each, in order. Returns the fields, the record's size in bytes, and how many bytes of that
-    are padding.
+    fields: name and type of each, in order; a value is aligned to its size. Returns the fields, the record's size in
+    bytes, which is a multiple of the largest alignment, and how many bytes of it are padding.
     """
     offset = 0
     alignment = 1

@@ -29,22 +29,26 @@ from neutrino.maps.registry import MAP_TYPES, number_of
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64
 _DIGEST_SIZE = 32
+_VARIABLE = np.dtype("<u8")
+"""A row of a kernel's table of variables: the offset of a name."""
 _LONGEST_NAME = 63
+"""Bytes of a map's name, without the NUL that ends it in the 64 bytes of its member."""
 _MAX_ON_STACK = 65536
 """Limit in bytes of a kernel's parameters, and of its probe block. For a launch the hook copies both to the stack of
 the program's thread."""
 
 
-def _digested_from() -> int:
-    """Return the offset in bytes after the header's digest."""
+def _header_offset(member: str) -> int:
+    """Return the offset in bytes of a member of an entry's header."""
     fields = TWINS_HEADER.dtype.fields
+    # For the type checker: only types that are not structures have no fields.
     if fields is None:
         raise NeutrinoError("the header of a cache entry has no members")
-    _, digest_offset = fields["digest"][:2]
-    return int(digest_offset) + _DIGEST_SIZE
+    _, offset = fields[member][:2]
+    return int(offset)
 
 
-DIGESTED_FROM = _digested_from()
+DIGESTED_FROM = _header_offset("digest") + _DIGEST_SIZE
 """Offset of the first byte that the header's digest covers."""
 
 
@@ -94,11 +98,15 @@ class Entry:
 
 
 class _Writer:
-    """Appends tables, texts and images to an entry, after a header of ``header_size`` bytes that is filled in last."""
+    """Appends tables, texts and images to an entry, after a header of ``header_size`` bytes that is filled in last.
+
+    data: the entry so far; its beginning is the header's place. Offsets count from there.
+    """
 
     def __init__(self, header_size: int) -> None:
         self.data = bytearray(header_size)
         self._text_offsets: dict[bytes, int] = {}
+        """By the text with its NUL."""
 
     def align(self, alignment: int) -> int:
         """Pad the data to a multiple of ``alignment`` bytes, and return their length."""
@@ -113,9 +121,10 @@ class _Writer:
 
     def text(self, text: str) -> int:
         """Append a NUL-terminated string, and return its offset. Equal strings are stored once."""
+        # surrogateescape: bytes of a name that are not valid UTF-8 are written as they are.
         data = text.encode("utf-8", "surrogateescape") + b"\0"
         if data not in self._text_offsets:
-            self._text_offsets[data] = self.append(data, 1)
+            self._text_offsets[data] = self.append(data, alignment=1)
         return self._text_offsets[data]
 
     def table(self, struct: Struct, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -181,7 +190,7 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
         {"name_offset": names[name], "offset": writer.append(data, _TABLE_ALIGN), "size": len(data)}
         for name, data in kernel.files.items()
     ]
-    variables = np.array([writer.text(name) for name in kernel.variables], "<u8")
+    variables = np.array([writer.text(name) for name in kernel.variables], _VARIABLE)
     return {
         # An offset of 0, where the header is, means that there is no text.
         "name_offset": writer.text(kernel.name),
@@ -226,10 +235,14 @@ class _Reader:
         return np.frombuffer(self.span(offset, rows * struct.size, field), struct.dtype)
 
     def text(self, offset: int, field: str) -> str:
-        """Return the NUL-terminated string at an offset. Raises FormatError, naming the field, if it does not end."""
+        """Return the NUL-terminated string at an offset. Raises FormatError, naming the field, if it does not end.
+
+        That is also so for an offset beyond the end of the entry.
+        """
         end = self.data.find(b"\0", offset)
-        if end < 0 or offset >= len(self.data):
+        if end < 0:
             raise FormatError(self.name, offset, field, "not ended", "a NUL-terminated text")
+        # surrogateescape: as _Writer.text encodes it; no bytes are an error.
         return self.data[offset:end].decode("utf-8", "surrogateescape")
 
 
@@ -240,32 +253,38 @@ def read_entry(data: bytes, name: str) -> Entry:
     values with which it could not launch them.
     """
     reader = _Reader(data, name)
-    header = reader.table(TWINS_HEADER, 0, 1, "header")[0]
+    (header,) = reader.table(TWINS_HEADER, offset=0, rows=1, field="header")
+
+    def error(member: str, found: str, expected: str) -> FormatError:
+        return FormatError(name, _header_offset(member), member, found, expected)
+
     # NumPy strips the NULs at the end of a string.
-    if bytes(header["magic"]).ljust(8, b"\0") != TWINS_MAGIC:
-        raise FormatError(name, 0, "magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
+    if bytes(header["magic"]).ljust(len(TWINS_MAGIC), b"\0") != TWINS_MAGIC:
+        raise error("magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
     if int(header["version"]) != TWINS_VERSION:
         expected = f"{TWINS_VERSION}: another version of Neutrino made it, make it again"
-        raise FormatError(name, 8, "version", str(int(header["version"])), expected)
+        raise error("version", str(int(header["version"])), expected)
+    # It comes before the digest, which therefore does not cover it.
     if int(header["reserved"]):
-        raise FormatError(name, 12, "reserved", str(int(header["reserved"])), "0")
+        raise error("reserved", str(int(header["reserved"])), "0")
     if int(header["size"]) != len(data):
-        raise FormatError(name, DIGESTED_FROM, "size", str(int(header["size"])), f"the file's {len(data)}")
+        raise error("size", str(int(header["size"])), f"the file's {len(data)}")
     if hashlib.sha256(memoryview(data)[DIGESTED_FROM:]).digest() != header["digest"].tobytes():
-        digest_offset = DIGESTED_FROM - _DIGEST_SIZE
-        raise FormatError(name, digest_offset, "digest", "not that of the content", "SHA-256 of what follows")
+        raise error("digest", "not that of the content", "SHA-256 of what follows")
 
     map_count, maps_offset = int(header["maps"]), int(header["maps_offset"])
     if map_count > MAX_MAPS:
-        raise FormatError(name, 12, "maps", str(map_count), f"at most {MAX_MAPS}")
+        raise error("maps", str(map_count), f"at most {MAX_MAPS}")
     map_rows = reader.table(MAP_DESCRIPTOR, maps_offset, map_count, "map descriptors")
-    maps = [_map(name, maps_offset, row) for row in map_rows]
+    maps = [_map(name, maps_offset + index * map_rows.itemsize, row) for index, row in enumerate(map_rows)]
     image_rows = reader.table(TWIN_IMAGE, int(header["images_offset"]), int(header["images"]), "images")
     kernels_offset = int(header["kernels_offset"])
     kernels = []
-    for row in reader.table(TWIN_KERNEL, kernels_offset, int(header["kernels"]), "kernels"):
-        kernel = _kernel(reader, row)
-        _check_kernel(name, kernels_offset, kernel, len(maps), len(image_rows))
+    kernel_rows = reader.table(TWIN_KERNEL, kernels_offset, int(header["kernels"]), "kernels")
+    for index, row in enumerate(kernel_rows):
+        row_offset = kernels_offset + index * kernel_rows.itemsize
+        kernel = _kernel(reader, row_offset, row)
+        _check_kernel(name, row_offset, kernel, len(maps), len(image_rows))
         kernels.append(kernel)
     return Entry(
         header["key"].tobytes(),
@@ -275,38 +294,40 @@ def read_entry(data: bytes, name: str) -> Entry:
     )
 
 
-def _map(file: str, table_offset: int, row: np.void) -> MapEntry:
+def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
     """Read and check a row of the table of maps, to which probes write records.
 
-    file, table_offset: for error messages. Raises FormatError for an invalid kind, level, size, cap or name.
+    file, row_offset: for error messages. Raises FormatError for an invalid kind, level, size, cap or name.
     """
     kind, level, size, cap = (int(row[member]) for member in ("kind", "level", "record_size", "cap"))
     if kind >= len(MAP_TYPES) or level >= len(LEVELS):
         expected = f"at most {len(MAP_TYPES) - 1}, {len(LEVELS) - 1}"
-        raise FormatError(file, table_offset, "map kind, level", f"{kind}, {level}", expected)
+        raise FormatError(file, row_offset, "map kind, level", f"{kind}, {level}", expected)
     if not 0 < size <= MAX_RECORD:
-        raise FormatError(file, table_offset, "record size", str(size), f"1 to {MAX_RECORD}")
+        raise FormatError(file, row_offset, "record size", str(size), f"1 to {MAX_RECORD}")
     # The cap is the number of records per slot; kinds of maps without slots always have 1.
     if not MAP_TYPES[kind].in_slots and cap != 1:
-        raise FormatError(file, table_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
-    text = bytes(row["name"]).partition(b"\0")[0]
+        raise FormatError(file, row_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
+    text, _, _ = bytes(row["name"]).partition(b"\0")
+    # A longer one leaves no room for the NUL in its member.
     if len(text) > _LONGEST_NAME:
-        raise FormatError(file, table_offset, "map name", "not ended", "a NUL-terminated text")
+        raise FormatError(file, row_offset, "map name", "not ended", "a NUL-terminated text")
     return MapEntry(text.decode("utf-8", "surrogateescape"), MAP_TYPES[kind], LEVELS[level], size, cap)
 
 
-def _check_kernel(file: str, table_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:
+def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:
     """Check that a kernel of an entry is consistent, so that the hook can launch its twin (instrumented copy).
 
-    maps, images: how many the entry has. file, table_offset: for error messages. Raises FormatError for an
-    inconsistent kernel.
+    maps, images: how many the entry has. file, row_offset: for error messages. Raises FormatError for an inconsistent
+    kernel.
     """
 
     def check(is_valid: bool, field: str, found: object, expected: str) -> None:
         if not is_valid:
-            raise FormatError(file, table_offset, f"{field} of kernel {kernel.name!r}", str(found), expected)
+            raise FormatError(file, row_offset, f"{field} of kernel {kernel.name!r}", str(found), expected)
 
     check((kernel.reason is Reason.PROBED) == bool(kernel.twin), "twin", repr(kernel.twin), "one if it is probed")
+    # Without a twin, the image and the block size mean nothing.
     if kernel.twin:
         check(max(kernel.image, kernel.capped) < images, "images", (kernel.image, kernel.capped), f"below {images}")
         expected_size = block_size(maps, len(kernel.variables))
@@ -323,30 +344,31 @@ def _check_kernel(file: str, table_offset: int, kernel: KernelEntry, maps: int, 
         check(file_name[:1] not in {"", "."} and "/" not in file_name, "file name", repr(file_name), "a name")
 
 
-def _kernel(reader: _Reader, row: np.void) -> KernelEntry:
+def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
     """Read a row of the table of kernels, with the texts, files and tables that it points to.
 
-    Raises FormatError when one of these leaves the entry, or a required one is missing.
+    row_offset: for error messages. Raises FormatError when one of these leaves the entry, or a required one is missing.
     """
 
     def optional_text(member: str) -> str:
+        # An offset of 0, where the header is, means that there is no text.
         offset = int(row[member])
         return reader.text(offset, member) if offset else ""
 
     if not int(row["name_offset"]):
-        raise FormatError(reader.name, 0, "name of a kernel", "none", "an offset")
+        raise FormatError(reader.name, row_offset, "name of a kernel", "none", "an offset")
     if int(row["twin_offset"]) and not optional_text("twin_offset"):
-        raise FormatError(reader.name, 0, "twin of kernel", "an empty name", "a name")
+        raise FormatError(reader.name, row_offset, "twin of kernel", "an empty name", "a name")
     # _value2member_map_ has the values of all members of the enumeration.
     if int(row["reason"]) not in Reason._value2member_map_:
-        raise FormatError(reader.name, 0, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
+        raise FormatError(reader.name, row_offset, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
     parameters = reader.table(TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters")
     variables_offset = int(row["variables_offset"])
     if variables_offset % _TABLE_ALIGN:
         raise FormatError(reader.name, variables_offset, "variables", "an odd offset", f"a multiple of {_TABLE_ALIGN}")
-    # One 8-byte offset of a name for each variable.
-    variables = np.frombuffer(reader.span(variables_offset, 8 * int(row["variables"]), "variables"), "<u8")
+    variables_size = _VARIABLE.itemsize * int(row["variables"])
+    variables = np.frombuffer(reader.span(variables_offset, variables_size, "variables"), _VARIABLE)
     return KernelEntry(
         name=reader.text(int(row["name_offset"]), "name"),
         reason=Reason(int(row["reason"])),

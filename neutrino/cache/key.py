@@ -72,6 +72,8 @@ def patcher_sources(package: Path = _PACKAGE) -> dict[str, bytes]:
     imports: dict[str, list[Import]] = {}
     # For each visited module the names that other modules import from it.
     requested: dict[str, set[str]] = {}
+    # Modules to visit, with names that are imported from them. A module is visited again for further names, because
+    # these may make further lazy imports of a package count.
     pending: list[tuple[str, tuple[str, ...]]] = [(PATCHER, ())]
     while pending:
         module, names = pending.pop()
@@ -95,7 +97,9 @@ def patcher_sources(package: Path = _PACKAGE) -> dict[str, bytes]:
             pending += [(f"{module}.{name}", ()) for name in new_names]
         for is_top_level, imported_module, imported_names in imports[module]:
             is_lazy = is_package and not is_top_level
-            if new_names & {*imported_names} if is_lazy else is_new:
+            # A lazy import counts when one of its names is first requested, any other at the first visit.
+            counts = bool(new_names & {*imported_names}) if is_lazy else is_new
+            if counts:
                 pending.append((imported_module, imported_names))
     return sources
 
@@ -104,11 +108,12 @@ def _modules(package: Path) -> dict[str, str]:
     """Return the path in ``package`` of each module of Neutrino, by the module's dotted name."""
     paths = {}
     for folder, _, files in os.walk(package):
+        # Without a slash at its beginning; empty for the package's own folder.
         relative = folder[len(str(package)) + 1 :]
         package_name = ".".join(["neutrino", *Path(relative).parts])
         for file in files:
             if file.endswith(".py"):
-                module = package_name if file == "__init__.py" else f"{package_name}.{file[:-3]}"
+                module = package_name if file == "__init__.py" else f"{package_name}.{file.removesuffix('.py')}"
                 paths[module] = f"{relative}/{file}" if relative else file
     return paths
 
@@ -117,7 +122,7 @@ def imports_of(source: str) -> Iterator[Import]:
     """Yield the imports of Neutrino's modules in a Python source, as ``Import`` describes them."""
     for match in _FROM.finditer(source):
         indent = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
-        # Only white space may be before a statement.
+        # Only white space may be before a statement. Without any, it is at the module's top level.
         if not indent.strip():
             yield not indent, match[1], tuple(_NAME.findall(match[2]))
     for match in _MODULE.finditer(source):

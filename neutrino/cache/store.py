@@ -49,6 +49,7 @@ class Cache:
         if data is None:
             return None
         try:
+            # An entry under the name of another key is damaged, too.
             if read_entry(data, str(path)).key == key:
                 return data
         except FormatError:

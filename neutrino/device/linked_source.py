@@ -57,6 +57,8 @@ class LinkedSource:
     kernels: the index in units of the unit that defines each kernel. refused: for the other kernels, why there is none.
     variables: the names of the linked code's variables, with duplicates. missing: a message when the linked code has a
     function or variable that no unit defines, else empty. reason, detail: why there is no machine code.
+
+    kernels and refused are None where there is no machine code, or it has no kernels.
     """
 
     machine: Cubin | None
@@ -114,6 +116,7 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     units_without_ptx = _UnitsWithoutPtx(units, arch)
     for name in machine.kernels:
         result = _unit_of(name, machine, candidates, units_without_ptx, arch)
+        # Candidates are compared by identity, so index finds this very one.
         if isinstance(result, _Candidate):
             unit_by_kernel[name] = usable.index(result)
         else:
@@ -122,19 +125,19 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     return LinkedSource(
         machine,
         arch,
-        tuple(
+        units=tuple(
             Unit(
-                unit.container,
-                unit.module.text,
-                unit.options,
-                frozenset(name for name, code in machine.functions.items() if _has_code(unit, name, code)),
+                container=unit.container,
+                text=unit.module.text,
+                options=unit.options,
+                functions=frozenset(name for name, code in machine.functions.items() if _has_code(unit, name, code)),
             )
             for unit in usable
         ),
-        unit_by_kernel,
-        refused,
-        variables,
-        _missing(machine, variables, usable),
+        kernels=unit_by_kernel,
+        refused=refused,
+        variables=variables,
+        missing=_missing(machine, variables, usable),
     )
 
 
@@ -163,12 +166,12 @@ def _candidate(container: Container, arch: str) -> _Candidate | None:
     cubin = next((image for image in container.images if image.kind is ImageKind.CUBIN and image.arch == arch), None)
     elf = _elf(cubin) if cubin is not None else None
     return _Candidate(
-        container.index,
-        parse(text.data.decode("latin-1")),
-        options,
-        refusal,
-        elf,
-        read_cubin(elf.data, f"{arch} cubin of unit {container.index}") if elf is not None else None,
+        container=container.index,
+        module=parse(text.data.decode("latin-1")),
+        options=options,
+        refusal=refusal,
+        elf=elf,
+        machine=read_cubin(elf.data, f"{arch} cubin of unit {container.index}") if elf is not None else None,
     )
 
 
@@ -190,6 +193,7 @@ def _unit_of(
         defining += [(unit, entry) for entry in entries]
     if not defining:
         return units_without_ptx.reason(name)
+    # Without machine code of its own, nothing shows that a unit is the one that was linked.
     with_code = [(unit, entry) for unit, entry in defining if unit.machine is not None]
     if not with_code:
         detail = f"the unit that defines it has no machine code for {arch} to compare with the linked code"
@@ -201,6 +205,7 @@ def _unit_of(
         return Reason.VARIANT, f"{which} machine code for {arch} that differs from the linked code"
     if len(matching) > 1 and len({shapes(Linkage(unit.module), entry) for unit, entry in matching}) > 1:
         return Reason.VARIANT, f"{len(matching)} units define it differently, with the same machine code"
+    # All that match are equivalent, so the first will do.
     usable = [unit for unit, _ in matching if not unit.refusal]
     if usable:
         return usable[0]
@@ -222,6 +227,7 @@ class _UnitsWithoutPtx:
         self._ptx_archs: dict[str, set[str]] = {}
         for unit in units:
             archs = {image.arch for image in unit.images if image.kind is ImageKind.PTX}
+            # Only a unit with PTX, none of which is for this architecture, makes a better message than the usual one.
             if not archs or arch in archs:
                 continue
             for image in unit.images:
@@ -249,10 +255,12 @@ def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
     code = kernel.code if kernel is not None else unit.machine.functions.get(name)
     if code is None or len(code) != len(linked) or len(code) % INSTRUCTION_SIZE:
         return False
+    # The usual case, for which nothing needs to be computed.
     if code == linked:
         return True
+    # One row of two 64-bit words for each instruction.
     before, after = (np.frombuffer(part, "<u8").reshape(-1, 2) & _WITHOUT_SCHEDULING for part in (code, linked))
-    differing = {int(index) * INSTRUCTION_SIZE for index in np.nonzero((before != after).any(axis=1))[0]}
+    differing = {int(index) * INSTRUCTION_SIZE for index in np.flatnonzero((before != after).any(axis=1))}
     return differing <= _relocated(unit.elf, name)
 
 

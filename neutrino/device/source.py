@@ -76,6 +76,7 @@ def compiles_for(text: str, device: str) -> tuple[int, int] | None:
         return None
     if image.suffix:
         return runs_on(text, device)
+    # 0 is the rank of no suffix.
     return (image.number, 0) if image.number <= target.number else None
 
 
@@ -84,7 +85,8 @@ class Source:
     """What runs on the device, and the PTX that it was compiled from.
 
     machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where there is none
-    that can be used; then reason and detail say why. arch: to assemble for. options: for ptxas. found: where the PTX
+    that can be used. arch: to assemble for. options: for ptxas. reason, detail: why no twin can be made; with a text,
+    this is because its options are not supported, or because the driver may use another image. found: where the PTX
     was found, in words. retargeted: ``sm_120 → sm_90`` for a variant (PTX for another architecture), else empty. own:
     of a variant, whether the cubin shows that it was compiled from this very PTX, because it contains the text or
     states its architecture. image: index in the container of the image that the driver picks, machine code or PTX;
@@ -139,6 +141,7 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
         word = words[position]
         name, equals, _ = word.partition("=")
         position += 1
+        # The caller assembles with --compile-only itself.
         if relocatable and word in _COMPILE_ONLY:
             continue
         if word in _FLAGS_RELOCATABLE:
@@ -148,10 +151,11 @@ def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, 
         if word in _FLAGS_KEPT or re.fullmatch(r"-O\d", word):
             options.append(word)
         elif name in _OPTIONS_KEPT | _OPTIONS_DROPPED and (equals or position < len(words)):
-            # The value is part of the word, or the next one.
+            # The value is part of the word (--name=value), or the next word.
             value = [] if equals else [words[position]]
             position += len(value)
-            options += [word, *value] if name in _OPTIONS_KEPT else []
+            if name in _OPTIONS_KEPT:
+                options += [word, *value]
         else:
             return (), f"the image was assembled with an unknown ptxas option: {word}"
     return tuple(options), None
@@ -187,19 +191,21 @@ def find_source(
     if picked is None:
         found = ", ".join(sorted({image.arch or "unknown" for image in container.images})) or "nothing"
         lacking = "nothing" if kind is DeviceKind.GPU else "no PTX"
-        return Source(None, None, device, (), Reason.NO_PTX, f"{lacking} for {device}: the image holds {found}")
+        detail = f"{lacking} for {device}: the image holds {found}"
+        return Source(machine=None, text=None, arch=device, reason=Reason.NO_PTX, detail=detail)
     candidates = _candidate_count(container, picked)
     if picked.kind is ImageKind.PTX:
         target = Device.parse(picked.arch)
         suffix = target.suffix if target else ""
         # The driver compiles for the device itself, and with the suffix "a" only if the PTX has it.
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
-        source = _source_with_text(None, picked, arch)
+        source = _source_with_text(machine=None, image=picked, arch=arch)
     else:
         source = _source_of_machine_code(container, picked, retarget)
     if candidates > 1:
         images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
         detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
+        # No twin is made from any of them, so none is retargeted.
         source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
     return replace(source, image=picked.index)
 
@@ -227,6 +233,7 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
     if same_arch and has_same_arch_source:
         return _source_of_same_arch(machine, same_arch, arch)
 
+    # If the cubin contains its PTX, no other is used.
     if machine.debug_ptx is not None:
         match = _TARGET.search(machine.debug_ptx)
         target_name = match[1] if match else "an unknown target"
@@ -236,9 +243,10 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
             source = Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION, own=True)
             return _retargeted(source, target_name)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
-        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+        return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
 
     source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
+    # Of several it is not known which one is its own; then the nearest is used, as for any other variant.
     of_source_arch = [image for image in texts if image.arch == source_arch]
     if retarget and len(of_source_arch) == 1:
         return _retargeted(replace(_source_with_text(machine, of_source_arch[0], arch), own=True), source_arch)
@@ -249,8 +257,8 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
         text_archs = ", ".join(sorted({image.arch or "unknown" for image in texts}))
         made_of = f", compiled from PTX for {source_arch}" if source_arch else ""
         detail = f"the PTX is for {text_archs}, the machine code that runs is {arch}{made_of}"
-        return Source(machine, None, arch, (), Reason.VARIANT, detail)
-    return Source(machine, None, arch, (), Reason.NO_PTX, f"{arch} machine code without PTX")
+        return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
+    return Source(machine, text=None, arch=arch, reason=Reason.NO_PTX, detail=f"{arch} machine code without PTX")
 
 
 def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> Source:
@@ -261,7 +269,7 @@ def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> S
     if len({(image.data, image.options) for image in texts}) > 1:
         count = len(texts)
         detail = f"the image holds {count} PTX texts for {arch}: it is not known from which one the code was compiled"
-        return Source(machine, None, arch, (), Reason.VARIANT, detail)
+        return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
     return _source_with_text(machine, texts[0], arch)
 
 
@@ -278,10 +286,20 @@ def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
         if target is not None and code_device is not None:
             distance = abs(target.number - code_device.number)
             is_above = target.number > code_device.number
-            # The same number, the same major number, a lower major number, a higher one.
-            group = 0 if not distance else 1 if target.major == code_device.major else 2 + is_above
+            if distance == 0:
+                group = 0
+            elif target.major == code_device.major:
+                group = 1
+            else:
+                # Another major number: lower ones come before higher ones.
+                group = 3 if is_above else 2
+            # Of equal distance, the lower architecture; False sorts before True.
             ranked.append(((group, distance, is_above, target.suffix), image))
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+    if not ranked:
+        return None
+    # Images themselves cannot be compared.
+    _, nearest = min(ranked, key=lambda pair: pair[0])
+    return nearest
 
 
 def _retargeted(source: Source, target: str) -> Source:
@@ -310,6 +328,7 @@ def _source_with_text(machine: Cubin | None, image: Image, arch: str) -> Source:
     """
     text = image.data.decode("latin-1")
     options, refusal = stored_options(image.options)
+    # The text is kept all the same: the kernels' names are read from it.
     if refusal:
-        return Source(machine, text, arch, (), Reason.UNSUPPORTED, refusal, "PTX image")
+        return Source(machine, text, arch, reason=Reason.UNSUPPORTED, detail=refusal, found="PTX image")
     return Source(machine, text, arch, options, found="PTX image")

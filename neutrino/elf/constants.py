@@ -4,6 +4,8 @@ Format"), by their own names. Only those that are used."""
 MAGIC = b"\x7fELF"
 ELFCLASS64_LSB = b"\x02\x01"
 """EI_CLASS and EI_DATA of 64-bit, little-endian files."""
+E_MACHINE = 0x12
+"""Offset of that field in the ELF header."""
 
 ET_REL = 1
 ET_EXEC = 2

@@ -52,8 +52,9 @@ from neutrino.elf.rows import (
 )
 from neutrino.elf.strings import StringTable
 
-_E_PHOFF, _E_SHOFF = 0x20, 0x28
-"""Offsets of these fields in the ELF header."""
+_EI_CLASS, _EI_OSABI, _EI_ABIVERSION = 4, 7, 8
+_E_PHOFF, _E_SHOFF, _E_PHENTSIZE, _E_SHENTSIZE, _E_SHSTRNDX = 0x20, 0x28, 0x36, 0x3A, 0x3E
+"""Offsets of these bytes and fields in the ELF header."""
 _UNSUPPORTED = {
     b"\x01\x01": ": ELF32, little endian", b"\x01\x02": ": ELF32, big endian", b"\x02\x02": ": ELF64, big endian",
 }  # fmt: skip
@@ -63,7 +64,11 @@ _TYPE_MASK = (1 << _SYMBOL_SHIFT) - 1
 
 
 class Elf:
-    """An ELF file in memory. Other tables than those of section and program headers are read when they are used."""
+    """An ELF file in memory. Other tables than those of section and program headers are read when they are used.
+
+    data, file, base: as for ``__init__``; all offsets count from the first byte of data. type, machine, version, flags:
+    e_type and so on. os_abi, abi_version: EI_OSABI and EI_ABIVERSION. segments: the program headers.
+    """
 
     def __init__(self, data: memoryview, file: str, base: int = 0) -> None:
         """Read the ELF header, and the tables of section headers and program headers.
@@ -81,15 +86,15 @@ class Elf:
             raise cursor.error("ELF magic", ident[:4].hex(" "), MAGIC.hex(" "), at=0)
         if ident[4:6] != ELFCLASS64_LSB:
             found = ident[4:6].hex(" ") + _UNSUPPORTED.get(ident[4:6], "")
-            raise cursor.error("EI_CLASS, EI_DATA", found, "02 01: ELF64, little endian", at=4)
-        self.os_abi: int = ident[7]
-        self.abi_version: int = ident[8]
+            raise cursor.error("EI_CLASS, EI_DATA", found, "02 01: ELF64, little endian", at=_EI_CLASS)
+        self.os_abi: int = ident[_EI_OSABI]
+        self.abi_version: int = ident[_EI_ABIVERSION]
 
         # Section headers. Their names are looked up when ``sections`` is used.
         rows: list[tuple[int, ...]] = []
         if shoff:
             if shentsize != SECTION_LAYOUT.size:
-                raise cursor.error("e_shentsize", str(shentsize), str(SECTION_LAYOUT.size), at=0x3A)
+                raise cursor.error("e_shentsize", str(shentsize), str(SECTION_LAYOUT.size), at=_E_SHENTSIZE)
             cursor.seek(shoff, "e_shoff", at=_E_SHOFF)
             # Counts that do not fit the ELF header are in section header 0 (gABI, "Section header index zero").
             _, _, _, _, _, sh_size, sh_link, sh_info, _, _ = cursor.unpack(SECTION_LAYOUT, "section header 0")
@@ -108,7 +113,7 @@ class Elf:
         self.segments: tuple[Segment, ...] = ()
         if phnum and phoff:
             if phentsize != SEGMENT_LAYOUT.size:
-                raise cursor.error("e_phentsize", str(phentsize), str(SEGMENT_LAYOUT.size), at=0x36)
+                raise cursor.error("e_phentsize", str(phentsize), str(SEGMENT_LAYOUT.size), at=_E_PHENTSIZE)
             cursor.seek(phoff, "e_phoff", at=_E_PHOFF)
             table = cursor.take(phnum * SEGMENT_LAYOUT.size, "program header table")
             self.segments = tuple(
@@ -125,7 +130,8 @@ class Elf:
         if not self._section_rows:
             return ()
         if self._shstrndx >= len(self._section_rows):
-            raise self._cursor().error("e_shstrndx", str(self._shstrndx), f"below {len(self._section_rows)}", at=0x3E)
+            found, expected = str(self._shstrndx), f"below {len(self._section_rows)}"
+            raise self._cursor().error("e_shstrndx", found, expected, at=_E_SHSTRNDX)
         _, _, _, _, names_offset, names_size, *_ = self._section_rows[self._shstrndx]
         names = StringTable(self._cursor(), self._range(names_offset, names_size, "section name table"), "sh_name")
         return tuple(
@@ -162,7 +168,7 @@ class Elf:
         extended_table = self._extended_index_tables.get(table.index)
         extended_indices = () if extended_table is None else self._words(extended_table)
         for index, (name, info, other, section, value, size) in enumerate(SYMBOL_LAYOUT.iter_unpack(rows)):
-            # The low 4 bits of st_info are the symbol's type.
+            # The low 4 bits of st_info are the symbol's type, so there are 16 types.
             if info & 0xF not in kinds:
                 continue
             # A section index of more than 16 bits is in the SHT_SYMTAB_SHNDX table.
@@ -179,7 +185,8 @@ class Elf:
         extended_table = self._extended_index_tables.get(table.index) if row.section == SHN_XINDEX else None
         if extended_table is None:
             return row
-        # The section index does not fit 16 bits, so it is in the SHT_SYMTAB_SHNDX table.
+        # The section index does not fit 16 bits, so it is in the SHT_SYMTAB_SHNDX table, which has a 32-bit word for
+        # each symbol.
         section = self._range(extended_table.offset + 4 * index, 4, f"section of symbol {index}")
         return row._replace(section=int.from_bytes(section, "little"))
 
@@ -191,7 +198,8 @@ class Elf:
         table = self.file_range(self.dynamic.get(DT_SYMTAB, 0))
         if table is None:
             return None
-        offset = table[0] + index * SYMBOL_LAYOUT.size
+        table_offset, _ = table
+        offset = table_offset + index * SYMBOL_LAYOUT.size
         return SymbolRow(*SYMBOL_LAYOUT.unpack(self._range(offset, SYMBOL_LAYOUT.size, f"dynamic symbol {index}")))
 
     @functools.cached_property
@@ -218,8 +226,9 @@ class Elf:
         """
         table = self.file_range(self.dynamic.get(DT_RELA, 0))
         if table is not None and DT_RELASZ in self.dynamic:
+            offset, _ = table
             size = self.dynamic[DT_RELASZ]
-            rows = self._range(table[0], size - size % RELA_LAYOUT.size, "DT_RELA")
+            rows = self._range(offset, size - size % RELA_LAYOUT.size, "DT_RELA")
             yield from _relocations(rows, has_addend=True, offsets=addresses)
 
     def notes(self) -> Iterator[Note]:

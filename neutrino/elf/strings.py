@@ -28,7 +28,9 @@ class StringTable:
         self._table = bytes(table)
         self._field = field
         self._decoded: dict[int, str] = {}
+        """By offset."""
         self._bytes_left = _MAX_NAMES * len(table)
+        """How long the names that have not been decoded yet may be, together."""
 
     def at(self, offset: int) -> str:
         """Return the NUL-terminated string at an offset.
@@ -37,6 +39,7 @@ class StringTable:
         """
         name = self._decoded.get(offset)
         if name is None:
+            # Errors are at 0, because it is not known here where the offset itself is stored.
             end = self._table.find(b"\0", offset)
             if end < 0:
                 size = len(self._table)

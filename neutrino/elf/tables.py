@@ -59,9 +59,10 @@ class SectionHeader:
 class Tables:
     """The tables of one file, which can be changed and serialized again.
 
-    programs, sections, dynamic: program headers, section headers and dynamic entries in file order; the latter are
-    [tag, value], with every DT_NULL. names: content of the section name table. dynamic_row: the program header of
-    PT_DYNAMIC. dynamic_offset: its original file offset.
+    header: the ELF header. programs, sections, dynamic: program headers, section headers and dynamic entries in file
+    order; the latter are [tag, value], with every DT_NULL. programs_offset: file offset of the program header table.
+    section_names: of each of ``sections``. names: content of the section name table, names_index: its index in
+    ``sections``. dynamic_row: the program header of PT_DYNAMIC. dynamic_offset: its original file offset.
     """
 
     def __init__(self, elf: Elf) -> None:
@@ -71,6 +72,7 @@ class Tables:
         """
         self.elf = elf
         self.header = bytearray(elf.bytes_at(0, ELF_HEADER_SIZE, "ELF header"))
+        # One more section is added by ``add_section``.
         if max(len(elf.segments), len(elf.sections) + 1) >= _LONGEST_TABLE:
             raise PatchError(elf.file, f"has {_LONGEST_TABLE} or more program or section headers")
 
@@ -126,6 +128,7 @@ class Tables:
         """
         last_value = None
         for entry_tag, value in self.dynamic:
+            # The first DT_NULL ends the section; what follows it is unused.
             if entry_tag == DT_NULL:
                 break
             if entry_tag == tag:
@@ -136,6 +139,7 @@ class Tables:
         """Change the value of every dynamic entry with that tag."""
         for entry in self.dynamic:
             entry_tag, _ = entry
+            # The first DT_NULL ends the section; what follows it is unused.
             if entry_tag == DT_NULL:
                 break
             if entry_tag == tag:

@@ -60,5 +60,6 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    # Python only calls this function for names that the module does not have.
     globals()[name] = value
     return value

@@ -47,12 +47,13 @@ def is_archive(data: memoryview) -> bool:
 
 
 def read_members(cursor: Cursor) -> Iterator[Member]:
-    """Yield the members of the archive at the cursor, without symbol indexes and the table of long long_names.
+    """Yield the members of the archive at the cursor, without symbol indexes and the table of long names.
 
     Raises FormatError for a damaged archive.
     """
     thin = bytes(cursor.take(len(MAGIC), "archive magic")) == MAGIC_THIN
     long_names: memoryview | None = None
+    # One byte may be left over: padding after the last member.
     while cursor.remaining > 1:
         name, size = _header(cursor)
         if name == _NAME_TABLE:
@@ -60,7 +61,7 @@ def read_members(cursor: Cursor) -> Iterator[Member]:
         elif name in _SYMBOL_INDEXES:
             cursor.take(size, "symbol index")
         else:
-            yield _member(cursor, name, size, long_names, thin)
+            yield _member(cursor, name, size, long_names, thin=thin)
         # Members begin at even offsets.
         if (cursor.position - cursor.start) % 2 and cursor.remaining:
             cursor.take(1, "padding")
@@ -80,7 +81,9 @@ def nested_member(cursor: Cursor, header: int) -> Member:
         if name != _NAME_TABLE and name not in _SYMBOL_INDEXES:
             break
         contents = cursor.take(size, "member")
-        long_names = contents if name == _NAME_TABLE else long_names
+        if name == _NAME_TABLE:
+            long_names = contents
+        # Members begin at even offsets.
         if (cursor.position - cursor.start) % 2 and cursor.remaining:
             cursor.take(1, "padding")
     cursor.seek(cursor.start + header, "place of a member")
@@ -108,17 +111,21 @@ def _member(cursor: Cursor, name: bytes, size: int, long_names: memoryview | Non
     """
     begin = cursor.position
     nested = None
+    # /OFFSET of the name in the table; in a thin archive also :OFFSET of the member's header in another archive.
     if long := _LONG_NAME.fullmatch(name):
-        name = _long_name(cursor, int(long[1]), long_names)
-        nested = int(long[2]) if long[2] is not None else None
+        name_offset, header_offset = long.groups()
+        name = _long_name(cursor, int(name_offset), long_names)
+        nested = int(header_offset) if header_offset is not None else None
     elif bsd := _BSD_NAME.fullmatch(name):
         # BSD puts a long name before the content, and counts it in the size.
-        length = int(bsd[1])
+        (digits,) = bsd.groups()
+        length = int(digits)
         if length > size:
             raise cursor.error("length of a member's name", str(length), f"at most {size}", at=begin)
         name = bytes(cursor.take(length, "name of a member")).rstrip(b"\0")
         size -= length
     else:
+        # GNU ends a short name with "/", so that it may contain spaces.
         name = name.removesuffix(b"/")
     offset = cursor.position
     # surrogateescape: a path that is not valid UTF-8 reaches the file system with its bytes unchanged.

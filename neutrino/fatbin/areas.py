@@ -11,7 +11,11 @@ BLOCK = 1 << 20
 
 @dataclass
 class Area:
-    """A part of a file that is data: file offsets, the section's name, and whether the program may write to it."""
+    """A part of an ELF file that is data.
+
+    begin, end: offsets in the file; in a member of an archive, from the member's first byte. section: its name, empty
+    in a file without section headers. writable: whether the program may write to it.
+    """
 
     begin: int
     end: int

@@ -106,6 +106,7 @@ def read_bundle(cursor: Cursor) -> Bundle:
         compressed = read_compressed_bundle(cursor)
         entries, images = _compressed_content(compressed)
     else:
+        # Errors of the table name the beginning of the bundle.
         error = functools.partial(FormatError, cursor.file, cursor.base + begin)
         entries = _table(cursor.take, cursor.remaining, error)
         _check_ranges(entries, cursor.end - begin, error)
@@ -119,16 +120,17 @@ def bundle_target(name: str) -> str:
     """Return the target that a bundle entry is for: ``gfx942`` for ``hipv4-amdgcn-amd-amdhsa--gfx942``.
 
     name: of the entry, KIND-ARCH-VENDOR-OS-ENVIRONMENT-TARGET. The target may have features (``gfx942:sramecc+``).
-    Returns the triple where no processor is named, and the name itself when it has another form.
+    Returns KIND-ARCH-VENDOR-OS where no processor is named, and the name itself when it has another form.
     """
     parts = name.split("-", _NAME_FIELDS)
     if len(parts) < _NAME_FIELDS:
         return name
-    # Older names lack the environment, so the processor is in its place. The processor may itself contain dashes
-    # (gfx10-3-generic, :xnack-), which the split has separated.
-    if _PROCESSOR.match(parts[4]):
-        return "-".join(parts[4:])
-    return parts[5] if len(parts) > _NAME_FIELDS and parts[5] else "-".join(parts[:4])
+    # The target is missing in some names. It may itself contain dashes (gfx10-3-generic, :xnack-).
+    kind, arch, vendor, system, environment, *target = parts
+    # Older names lack the environment, so the processor is in its place, and what follows its first dash in the target.
+    if _PROCESSOR.match(environment):
+        return "-".join((environment, *target))
+    return "".join(target) or "-".join((kind, arch, vendor, system))
 
 
 def build_bundle(
@@ -250,10 +252,12 @@ def _compressed_content(bundle: CompressedBundle) -> tuple[tuple[BundleEntry, ..
     stream = bundle.stream()
     # Offsets within the decoded bundle are not offsets in the file: errors name the place of the compressed data.
     error = functools.partial(FormatError, bundle.file, bundle.offset)
+    # The stream makes its own errors, without the name of a field.
     entries = _table(lambda size, _: stream.take(size), bundle.size, error)
     _check_ranges(entries, bundle.size, error)
 
-    # The stream only moves forwards, and images may lie in another order than their entries.
+    # The stream only moves forwards, and images may lie in another order than their entries. By offset, which is
+    # different for each: entries do not overlap.
     kinds = {}
     for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
         stream.skip(entry.offset)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neutrino.elf.constants import EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB
+from neutrino.elf.constants import E_MACHINE, EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Note, Symbol
@@ -127,7 +127,7 @@ def _open(data: bytes | memoryview, name: str) -> Elf:
     """Open a code object as an ELF file. Raises FormatError when it is not one for an AMD GPU."""
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_AMDGPU:
-        raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_AMDGPU} (AMD GPU)", at=0x12)
+        raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_AMDGPU} (AMD GPU)", at=E_MACHINE)
     return elf
 
 
@@ -143,6 +143,7 @@ def _target(elf: Elf, metadata: _Metadata | None) -> str:
     processor = _PROCESSORS.get(elf.flags & _MACHINE)
     if processor is None:
         target = metadata.text("amdhsa.target", "") if metadata is not None else ""
+        # Code for other systems than HSA has another triple: the rest need not be a target id.
         return target.removeprefix(_TRIPLE) if target.startswith(_TRIPLE) else ""
     version = _version(elf)
     # A feature without a sign is unsupported, or may be on or off. V3 could not express that it must be off.
@@ -153,14 +154,20 @@ def _target(elf: Elf, metadata: _Metadata | None) -> str:
     elif version is not None and version > 3:
         sramecc = _SIGNS.get(elf.flags >> _SRAMECC_SHIFT & _FEATURE, "")
         xnack = _SIGNS.get(elf.flags >> _XNACK_SHIFT & _FEATURE, "")
-    return processor + (sramecc and f":sramecc{sramecc}") + (xnack and f":xnack{xnack}")
+    # Target ids have their features in alphabetic order.
+    target = processor
+    if sramecc:
+        target += f":sramecc{sramecc}"
+    if xnack:
+        target += f":xnack{xnack}"
+    return target
 
 
 @dataclass(frozen=True)
 class _Metadata:
     """A map of the metadata note, whose getters check types.
 
-    file, offset: of the note, for error messages.
+    values: by key, unchecked, as msgpack decoded them. file, offset: of the note, for error messages.
     """
 
     values: Mapping[str, Any]
@@ -246,7 +253,7 @@ def _kernel(elf: Elf, metadata: _Metadata, descriptors: Mapping[str, Symbol]) ->
     FormatError for a missing or malformed property, and for a descriptor that leaves the file.
     """
     symbol = metadata.text(".symbol")
-    # The four that the kernel's descriptor holds too, by the names of the descriptor's fields.
+    # The four that the kernel's descriptor has too, by the names of its fields: they are compared with it.
     figures = {
         "group_segment_fixed_size": metadata.number(".group_segment_fixed_size"),
         "private_segment_fixed_size": metadata.number(".private_segment_fixed_size"),
@@ -312,4 +319,5 @@ def _symbol_bytes(elf: Elf, symbol: Symbol) -> memoryview:
     file_range = elf.file_range(symbol.value)
     if file_range is None:
         raise cursor.error(field, f"at {symbol.value:#x}", "an address in the file")
-    return elf.bytes_at(file_range[0], DESCRIPTOR_SIZE, field)
+    begin, _ = file_range
+    return elf.bytes_at(begin, DESCRIPTOR_SIZE, field)

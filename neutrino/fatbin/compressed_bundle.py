@@ -47,7 +47,7 @@ class CompressedBundle:
 
     file: for error messages. offset: of the compressed data in it. version: 1, 2 or 3 of the header. size: bytes
     of the bundle when decoded. digest: the first 8 bytes of the decoded bundle's MD5, as the header has them;
-    the tools and runtimes do not look at it.
+    the tools and runtimes do not look at it. payload: the compressed data, without the header.
     """
 
     file: str
@@ -63,6 +63,7 @@ class CompressedBundle:
 
         Raises FormatError when the data are damaged or end before that.
         """
+        # A small bundle is decoded as a whole, and kept for its other images. Streams check the range themselves.
         if self.size <= _MAX_CACHED:
             decoded = _cached(_ByIdentity(self))
             if not 0 <= offset <= offset + size <= len(decoded):
@@ -72,6 +73,7 @@ class CompressedBundle:
         stream = _stream_before(self, offset)
         stream.skip(offset)
         content = stream.take(size)
+        # This replaces the stream of another thread or another bundle, if there is one: at most one is kept.
         _idle_streams[:] = [stream]
         return content
 
@@ -82,6 +84,7 @@ class CompressedBundle:
     def digest_is_right(self) -> bool:
         """Whether the decoded bundle has the digest that the header states. Raises FormatError as ``read``."""
         md5 = hashlib.md5(usedforsecurity=False)
+        # In chunks, because the decoded bundle may be too large to keep.
         stream = self.stream()
         remaining = self.size
         while remaining:
@@ -109,6 +112,7 @@ class DecodedStream:
         """
         if position > self.bundle.size:
             raise self._error(f"{position} bytes", f"{self.bundle.size} bytes (uncompressed size)")
+        # Compressed data can only be decoded from the beginning on, so what is skipped is decoded and dropped.
         while self.position < position:
             chunk = self._decoded(min(position - self.position, _CHUNK))
             if not chunk:
@@ -132,6 +136,7 @@ class DecodedStream:
     def finish(self) -> None:
         """Decode the remaining data. Raises FormatError unless they end at the uncompressed size of the header."""
         self.skip(self.bundle.size)
+        # One more byte is enough to know that the bundle is longer.
         if self._decoded(1):
             raise self._error("longer when decoded", f"{self.bundle.size} bytes (uncompressed size)")
 
@@ -206,6 +211,7 @@ class _Zstd:
 
     def __init__(self, payload: memoryview) -> None:
         """payload: the compressed data, whose stated sizes must have been checked."""
+        # Imported here because few files need it; for the same reason ``read`` takes the exception from here.
         import zstandard
 
         self._error = zstandard.ZstdError
@@ -216,6 +222,7 @@ class _Zstd:
         """Return at most ``size`` further decoded bytes; none at the end. Raises _DecoderError."""
         try:
             return self._reader.read(size)
+        # MemoryError: a damaged frame may ask for a window that is too large for this machine.
         except (self._error, MemoryError) as error:
             raise _DecoderError(str(error)) from error
 
@@ -260,6 +267,7 @@ def read_compressed_bundle(cursor: Cursor) -> CompressedBundle:
     Its content is not kept decoded. Raises FormatError for a damaged header and for impossible sizes.
     """
     begin = cursor.position
+    # Errors name the fields' places in the header: version at 4, method at 6, and then the sizes.
     magic, version, method = cursor.unpack(_START, "compressed bundle header")
     if magic != MAGIC:
         raise cursor.error("compressed bundle magic", magic.hex(" "), MAGIC.hex(" "), at=begin)
@@ -268,15 +276,16 @@ def read_compressed_bundle(cursor: Cursor) -> CompressedBundle:
     if method not in _METHODS:
         raise cursor.error("compression method", str(method), "0 (zlib) or 1 (zstd)", at=begin + 6)
     compression = _METHODS[method]
-    # Version 1 has no total size.
     *total_sizes, size, digest = cursor.unpack(_SIZES[version], "compressed bundle header")
     payload_begin = cursor.position
     if total_sizes:
+        (total_size,) = total_sizes
         header_size = payload_begin - begin
-        if total_sizes[0] < header_size:
-            raise cursor.error("total size", str(total_sizes[0]), f"at least {header_size}", at=begin + 8)
-        payload = cursor.take(total_sizes[0] - header_size, "compressed bundle (total size)")
+        if total_size < header_size:
+            raise cursor.error("total size", str(total_size), f"at least {header_size}", at=begin + _START.size)
+        payload = cursor.take(total_size - header_size, "compressed bundle (total size)")
     else:
+        # Version 1 has no total size. The data may extend to the cursor's end; how far they do is found below.
         payload = cursor.data[payload_begin : cursor.end]
 
     # The size that the header states is checked before anything is decoded or allocated.
@@ -284,6 +293,7 @@ def read_compressed_bundle(cursor: Cursor) -> CompressedBundle:
     limit = min(MAX_DECODED, len(payload) * max_ratio)
     if size > limit:
         raise cursor.error("uncompressed size", str(size), f"at most {limit} for {len(payload)} bytes", at=begin)
+    # Only after that check, because this may decode the data.
     if not total_sizes:
         used = _zlib_size(cursor, payload, size) if compression is Compression.ZLIB else _zstd_size(cursor)
         payload = cursor.take(used, "compressed bundle")
@@ -314,6 +324,7 @@ def compress_bundle(plain: bytes, compression: Compression, version: int = DEFAU
     digest = hashlib.md5(plain, usedforsecurity=False).digest()[:_HASH_SIZE]
     try:
         return _START.pack(MAGIC, version, method) + sizes.pack(*total_size, len(plain), digest) + payload
+    # A size does not fit its field.
     except struct.error as error:
         raise ValueError(f"a bundle of {len(plain)} bytes is too large for version {version}") from error
 
@@ -328,6 +339,7 @@ def _zlib_size(cursor: Cursor, payload: memoryview, size: int) -> int:
     try:
         while chunk := decoder.read(_CHUNK):
             decoded_size += len(chunk)
+            # This is an error already, and the rest may decode to any size.
             if decoded_size > size:
                 break
     except _DecoderError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from neutrino.elf.constants import EM_AMDGPU, EM_CUDA
+from neutrino.elf.constants import E_MACHINE, EM_AMDGPU, EM_CUDA
 from neutrino.elf.constants import MAGIC as ELF_MAGIC
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
@@ -81,10 +81,11 @@ def read_container(data: bytes | memoryview, name: str) -> Container:
     view = memoryview(data)
     cursor = Cursor(view, name)
     if is_fatbin(view):
-        container = _read_fatbin(cursor, 0, "", _MAX_IMAGES)
-    elif bytes(view[:4]) in _BUNDLE_MAGICS:
-        container = _read_bundle(cursor, 0, "")
+        container = _read_fatbin(cursor, index=0, section="", images_left=_MAX_IMAGES)
+    elif is_bundle(view):
+        container = _read_bundle(cursor, index=0, section="")
     else:
+        # A single image states no size: it is all of the data.
         return read_bare(view, name)
     return replace(container, trailing=bytes(cursor.take(cursor.remaining, "rest")))
 
@@ -108,14 +109,14 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
 
             return _bare(data, name, ImageKind.CODE_OBJECT, code_object_target(data, name), section, base)
         expected = f"{EM_CUDA} (CUDA) or {EM_AMDGPU} (AMD GPU)"
-        raise Cursor(data, name, base=base).error("e_machine", str(machine), expected, at=0x12)
+        raise Cursor(data, name, base=base).error("e_machine", str(machine), expected, at=E_MACHINE)
     if magic == _BITCODE_MAGIC:
         return _bare(data, name, ImageKind.BITCODE, "", section, base)
     from neutrino.fatbin.ptxscan import is_ptx, ptx_target
 
     if is_ptx(data):
         return _bare(data, name, ImageKind.PTX, ptx_target(data), section, base)
-    found = _FOREIGN.get(magic) or (magic.hex(" ") if magic else "empty")
+    found = _FOREIGN.get(magic, magic.hex(" ")) or "empty"
     expected = "a fatbin container, a cubin, or PTX text (it begins with .version)"
     raise FormatError(name, base, "content", found, expected)
 
@@ -135,7 +136,8 @@ def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
         nonzero = _NOT_ZERO.search(cursor.data, begin, cursor.end)
         if nonzero is None:
             return
-        # Containers are 8-aligned in their section, and the magic does not begin with a zero byte.
+        # Containers are 8-aligned in their section, and their magic does not begin with a zero byte. So the next one
+        # begins at the last multiple of 8 up to the first byte that is not zero, or there is something else.
         cursor.seek(begin + (nonzero.start() - begin) // 8 * 8, "container")
         container = _read_fatbin(cursor, index, section, images_left)
         images_left -= 1 + len(container.images)
@@ -158,6 +160,7 @@ def read_bundles(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
     # Containers count too: any number of empty ones could follow each other.
     images_left = _MAX_IMAGES
     bytes_since_release = 0
+    # The magic of a bundle does not begin with a zero byte either, so the next one begins at the first other byte.
     while nonzero := _NOT_ZERO.search(cursor.data, cursor.position, cursor.end):
         cursor.seek(nonzero.start(), "bundle")
         container = _read_bundle(cursor, index, section)
@@ -185,7 +188,7 @@ def read_bundled_section(cursor: Cursor, section: str, index: int = 0) -> Contai
         return None
     offset = cursor.base + cursor.position
     payload = cursor.take(cursor.remaining, "section")
-    image = section_image(0, target, payload, cursor.file, offset)
+    image = section_image(index=0, name=target, payload=payload, file=cursor.file, offset=offset)
     return Container(index, HIP_BUNDLE, section, offset, len(payload), (image,))
 
 
@@ -193,7 +196,8 @@ def fatbin_extent(cursor: Cursor) -> tuple[int | None, int]:
     """Return the size in bytes of the CUDA container at the cursor, and how many of its entries were plausible.
 
     The size is None unless every entry is plausible and the last one ends exactly where the container ends. This is
-    stricter than reading, because it must reject data that only begin like a container. The cursor does not move.
+    stricter than reading, because it must reject data that only begin like a container; so an empty one, which has
+    nothing but its header, is rejected too. The cursor does not move.
     """
     begin, data = cursor.position, cursor.data
     if cursor.remaining < _HEADER.size:
@@ -233,6 +237,7 @@ def write_container(container: Container) -> bytes:
         return container.bundle.write(container.images) + container.trailing
     body = b"".join(part for image in container.images for part in (image.header, bytes(image.payload)))
     header = container.header
+    # Only fatbins have one; that of an offload binary is a part of its image.
     if header:
         # Bytes 8 to 15 of the header are the size of the body.
         header = header[:8] + struct.pack("<Q", len(body)) + header[16:]
@@ -251,6 +256,7 @@ def _read_fatbin(cursor: Cursor, index: int, section: str, images_left: int) -> 
     images_left: how many images it may have at most. Raises FormatError for more of them, and for damaged data.
     """
     begin = cursor.position
+    # Errors name the fields' places in the header: version at 4, header_size at 6.
     magic, version, header_size, body_size = cursor.unpack(_HEADER, "container header")
     if magic != _MAGIC:
         found = _FOREIGN.get(struct.pack("<I", magic), f"{magic:#010x}")
@@ -259,9 +265,11 @@ def _read_fatbin(cursor: Cursor, index: int, section: str, images_left: int) -> 
         raise cursor.error("container version", str(version), str(_VERSION), at=begin + 4)
     if header_size < _HEADER.size:
         raise cursor.error("container header_size", str(header_size), f"at least {_HEADER.size}", at=begin + 6)
+    # The header may be longer than its known fields. All of it is kept, to be written back.
     cursor.seek(begin, "container")
     header = bytes(cursor.take(header_size, "container header"))
     body_begin = cursor.position
+    # This checks the size and moves the cursor past the container, whose entries have a cursor of their own.
     cursor.take(body_size, "container")
 
     entries = Cursor(cursor.data, cursor.file, start=body_begin, end=cursor.position, base=cursor.base)

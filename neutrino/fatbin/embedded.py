@@ -86,6 +86,7 @@ def _find(data: memoryview, area: Area, file: str, base: int, budget: _Budget) -
             if container is not None:
                 yield container
                 last_end = container.offset - base + container.size
+        # The next block; after an image that ends beyond it, what follows the image.
         position = max(position + BLOCK, last_end)
 
 
@@ -121,7 +122,7 @@ def _bundle(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
     try:
         return next(read_bundles(cursor, section))
     except FormatError:
-        _spend(cursor, budget, 0)
+        _spend(cursor, budget, cost=0)
     return None
 
 
@@ -133,6 +134,7 @@ def _elf(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
     if cursor.remaining < HEADER_LAYOUT.size:
         return None
     *_, machine, _, _, phoff, shoff, _, _, _, phnum, _, shnum, _ = HEADER_LAYOUT.unpack_from(cursor.data, cursor.start)
+    # The files that GPUs' compilers make always have section headers.
     if machine not in (EM_CUDA, EM_AMDGPU) or not shoff or not shnum:
         return None
     data = cursor.data[cursor.start : cursor.end]
@@ -158,15 +160,18 @@ def _ptx(cursor: Cursor, area: Area, last_end: int) -> tuple[Container | None, i
     # The string goes on while its bytes are text, and must end with NUL.
     text = _TEXT.match(data, version, area.end)
     end = version if text is None else text.end()
-    if not _VERSION.match(data, version, end) or end == area.end or data[end] != 0:
+    ends_with_nul = end < area.end and data[end] == 0
+    if not ends_with_nul or not _VERSION.match(data, version, end):
         return None, end
 
-    # It begins after the last NUL before .version: there may be comments in between.
+    # It begins after the last NUL before .version: there may be comments in between. Without a NUL (rfind returns -1)
+    # it begins where the prefix does; that must be the floor, or else the prefix was cut off.
     floor = max(last_end, area.begin)
     prefix = bytes(data[max(floor, version - _MAX_PREFIX) : version])
     begin = version - len(prefix) + prefix.rfind(b"\0") + 1
+    has_beginning = begin == floor or data[begin - 1] == 0
     # Strings that only contain PTX, such as a usage message or a pattern, are not PTX.
-    if (begin != floor and data[begin - 1] != 0) or not is_ptx(data[begin:end]):
+    if not has_beginning or not is_ptx(data[begin:end]):
         return None, end
     content = data[begin:end]
     if ptx_target(content) and (ptx_entries(content) or _FUNCTION.search(content)):

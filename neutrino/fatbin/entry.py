@@ -60,6 +60,7 @@ def read_entry(cursor: Cursor, index: int) -> Image:
     index: of the image in its container. Raises FormatError for sizes or offsets that leave the entry or the file.
     """
     begin = cursor.position
+    # Errors name the fields' places in the header: header_size at 4, compressed_size at 0x10.
     (kind_number, _, header_size, payload_size, compressed_size, options_offset, minor, major, arch, name_offset,
      name_size, flags, _, uncompressed_size) = cursor.unpack(_HEADER, "entry header")  # fmt: skip
     if header_size < _HEADER.size:
@@ -72,7 +73,12 @@ def read_entry(cursor: Cursor, index: int) -> Image:
     if compressed_size > payload_size:
         raise cursor.error("compressed_size", str(compressed_size), f"at most {payload_size}", at=begin + 0x10)
 
-    compression = Compression.ZSTD if flags & FLAG_ZSTD else Compression.LZ4 if flags & FLAG_LZ4 else Compression.NONE
+    compression = Compression.NONE
+    if flags & FLAG_ZSTD:
+        compression = Compression.ZSTD
+    elif flags & FLAG_LZ4:
+        compression = Compression.LZ4
+    # A compressed size without one of these flags is an error, but only when the payload is decoded (Image.data).
     is_encoded = compressed_size > 0 or compression is not Compression.NONE
     kind = _KINDS.get(kind_number, ImageKind.UNKNOWN)
 
@@ -84,11 +90,16 @@ def read_entry(cursor: Cursor, index: int) -> Image:
     if kind is not ImageKind.UNKNOWN:
         if name_offset:
             identifier = _text(header_cursor, name_offset, name_size, "name")
+        # In the entry of a cubin this part has the cubin's .nv.compat instead.
         if kind is ImageKind.PTX and options_offset:
             header_cursor.seek(options_offset, "offset of the options")
             text_offset, text_size = header_cursor.unpack(_OPTIONS, "options")
             options = _text(header_cursor, text_offset, text_size, "options")
-    suffix = "a" if flags & FLAG_ARCH_A else "f" if flags & FLAG_ARCH_F else ""
+    suffix = ""
+    if flags & FLAG_ARCH_A:
+        suffix = "a"
+    elif flags & FLAG_ARCH_F:
+        suffix = "f"
     return Image(
         index=index,
         kind=kind,
@@ -158,6 +169,7 @@ def build_entry(
     if compatibility:
         flags |= FLAG_COMPATIBILITY
         options_offset = len(header)
+        # As fatbinary writes it: a NUL comes before the content, and the offset is that of the NUL.
         header += _OPTIONS.pack(options_offset + _OPTIONS.size, len(compatibility)) + _padded(b"\0" + compatibility)
     elif options is not None:
         text = options.encode("latin-1")
@@ -165,6 +177,7 @@ def build_entry(
         header += _OPTIONS.pack(options_offset + _OPTIONS.size, len(text)) + _padded(text + b"\0")
 
     stored = compress(payload, compression, level)
+    # Both stay 0 in an uncompressed entry.
     compressed_size = uncompressed_size = 0
     if compression is not Compression.NONE:
         flags |= FLAG_LZ4 if compression is Compression.LZ4 else FLAG_ZSTD
@@ -184,6 +197,7 @@ def _normalized_payload(kind: ImageKind, payload: bytes, version: tuple[int, int
     PTX text gets exactly one NUL at its end, and keeps its version. Raises ValueError for PTX with another NUL in it.
     """
     if kind is ImageKind.CUBIN:
+        # 1, and the byte EI_ABIVERSION of the ELF header.
         if payload[:4] == ELF_MAGIC:
             version = (1, payload[_EI_ABIVERSION])
     elif kind is ImageKind.NVVM:

@@ -70,12 +70,14 @@ def write_aside(target: Path, data: bytes | memoryview) -> None:
     A link at the target is replaced, not followed. Raises OSError with the target's name; no temporary file is left.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    # The outer try only makes the message name the target, not the temporary file.
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
             temporary.replace(target)
+        # Also when the user interrupts the program: KeyboardInterrupt is not an Exception.
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()

@@ -29,7 +29,7 @@ from neutrino.fatbin.container import (
     read_fatbins,
 )
 from neutrino.fatbin.wrapper import SECTIONS as WRAPPER_SECTIONS
-from neutrino.fatbin.wrapper import find_wrappers, writable
+from neutrino.fatbin.wrapper import find_wrappers, writable_areas_outside
 
 if TYPE_CHECKING:
     from neutrino.fatbin.archive import Member
@@ -61,8 +61,9 @@ def read_file(path: str | Path, *, search_data: bool = True) -> tuple[Container,
     Containers are in file order, except that those of an ELF file that were found by this search come last; so the
     others have the same indices either way. Raises FormatError for a file of another kind, OSError as ``open``.
     """
-    context = _ReadContext((Path(path),), search_data)
-    containers = _read(_map(Path(path)), str(path), 0, context)
+    context = _ReadContext(thin_archives=(Path(path),), search_data=search_data)
+    containers = _read(_map(Path(path)), str(path), base=0, context=context)
+    # Each section and each member was read with indices from 0.
     return tuple(replace(container, index=index) for index, container in enumerate(containers))
 
 
@@ -72,7 +73,9 @@ def read_data(data: bytes | memoryview, name: str, *, search_data: bool = True) 
     name: for error messages. Raises FormatError as ``read_file``, and also for a thin archive, because the files that
     it names cannot be found without its folder.
     """
-    containers = _read(memoryview(data), name, 0, _ReadContext((), search_data))
+    context = _ReadContext(thin_archives=(), search_data=search_data)
+    containers = _read(memoryview(data), name, base=0, context=context)
+    # Each section and each member was read with indices from 0.
     return tuple(replace(container, index=index) for index, container in enumerate(containers))
 
 
@@ -127,6 +130,7 @@ def _read(data: memoryview, name: str, base: int, context: _ReadContext) -> Iter
     elif _is_archive(data):
         yield from _in_archive(data, name, base, context)
     else:
+        # A single image: an ELF file for a GPU, PTX or bitcode.
         yield read_bare(data, name, base=base)
 
 
@@ -155,6 +159,7 @@ def _in_archive(data: memoryview, name: str, base: int, context: _ReadContext) -
         else:
             containers = _in_thin_member(member, display_name, context)
         for container in containers:
+            # If the member is itself an archive, its containers already have the name of the inner member.
             yield replace(container, member=f"{member.name}({container.member})" if container.member else member.name)
     context.depth -= 1
 
@@ -191,13 +196,15 @@ def _in_thin_member(member: Member, name: str, context: _ReadContext) -> Iterato
             context.nested_archives[path] = _map(path, is_archive_member=True)
         data = context.nested_archives[path]
         target = nested_member(Cursor(data, str(path)), member.nested)
-        for container in _in_member(target.data or data[:0], f"{path}({target.name})", target.offset, context):
+        # Only members of thin archives have no data, and nested_member refuses a thin archive.
+        content = data[:0] if target.data is None else target.data
+        for container in _in_member(content, f"{path}({target.name})", target.offset, context):
             yield replace(container, member=target.name)
         return
 
     # The member may itself be a thin archive, whose paths are relative to its own folder.
     context.thin_archives = (*context.thin_archives, path)
-    yield from _in_member(_map(path, is_archive_member=True), str(path), 0, context)
+    yield from _in_member(_map(path, is_archive_member=True), str(path), base=0, context=context)
     context.thin_archives = context.thin_archives[:-1]
 
 
@@ -208,9 +215,15 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     host code finds its containers); then those found by searching the data. search_data: if false, the data are only
     searched when there are no containers in sections.
     """
+    # The offsets of containers count from the beginning of the file, those of areas and wrappers from that of the ELF
+    # file's data, which is at elf.base: above 0 in an archive.
     containers = list(_in_sections(elf))
     # The images in a patched file's own section are Neutrino's, not the program's.
-    areas = [area for area in _disjoint(_areas(elf)) if bytes(elf.data[area.begin : area.begin + 8]) != _PATCHED_MAGIC]
+    areas = [
+        area
+        for area in _disjoint(_areas(elf))
+        if bytes(elf.data[area.begin : area.begin + len(_PATCHED_MAGIC)]) != _PATCHED_MAGIC
+    ]
     wrapper_areas = [area for area in areas if area.section in WRAPPER_SECTIONS]
     referenced_offsets = {container.offset for container in containers}
 
@@ -226,12 +239,14 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     wrapper_versions: dict[int, list[int]] = {}
     searched_areas = areas if searching and not wrapper_areas else wrapper_areas
     images_left = _MAX_WRAPPED
-    for version, (begin, end) in find_wrappers(elf, writable(searched_areas, containers, elf.base)):
+    for version, (begin, end) in find_wrappers(elf, writable_areas_outside(searched_areas, containers, elf.base)):
         if begin not in known_offsets:
             cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
             section = elf.section_at(begin)
+            # The wrapper points to one container; what follows it up to the end may be anything.
             containers.append(next(_containers(cursor, "" if section is None else section.name)))
             known_offsets.add(begin)
+            # The container counts too: it may be empty, and there may be any number of such.
             images_left -= 1 + len(containers[-1].images)
             if images_left < 0:
                 raise cursor.error("containers of wrappers", f"of more than {_MAX_WRAPPED} images", "fewer")
@@ -241,6 +256,7 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
     # the order must be the same then.
     if wrapper_areas:
         referenced_offsets |= {begin + elf.base for begin in wrapper_versions}
+    # False sorts before True, so the containers that something points to come first.
     containers.sort(key=lambda container: (container.offset not in referenced_offsets, container.offset))
     return [
         replace(container, wrappers=tuple(wrapper_versions.get(container.offset - elf.base, ())))
@@ -250,7 +266,8 @@ def _in_host(elf: Elf, search_data: bool) -> list[Container]:
 
 def _containers(cursor: Cursor, section: str) -> Iterator[Container]:
     """Yield the containers between the cursor and its end, which are all CUDA fatbins or all offload bundles."""
-    return (read_bundles if is_bundle(cursor.data, cursor.position) else read_fatbins)(cursor, section)
+    read_all = read_bundles if is_bundle(cursor.data, cursor.position) else read_fatbins
+    return read_all(cursor, section)
 
 
 def _in_sections(elf: Elf) -> Iterator[Container]:
@@ -261,9 +278,11 @@ def _in_sections(elf: Elf) -> Iterator[Container]:
     last_end = 0
     for section in sorted(filter(_holds_containers, elf.sections), key=lambda section: section.offset):
         begin, end = section.offset, section.offset + len(elf.contents(section))
+        # An empty section may lie anywhere, also in another one.
         if begin == end:
             continue
         cursor = Cursor(elf.data, elf.file, start=begin, end=end, base=elf.base)
+        # The same containers would be read once for each section that they are in.
         if begin < last_end:
             raise cursor.error(f"section {section.name}", f"from {begin:#x} on", f"after {last_end:#x}, the last end")
         last_end = end
@@ -275,6 +294,7 @@ def _in_sections(elf: Elf) -> Iterator[Container]:
             from neutrino.fatbin.offload_binary import read_offload_binaries
 
             yield from read_offload_binaries(cursor, section.name)
+        # What is left are sections of clang's for one target each; that of the host has no container.
         elif container := read_bundled_section(cursor, section.name):
             yield container
 
@@ -294,12 +314,13 @@ def _areas(elf: Elf) -> Iterator[Area]:
         for segment in elf.segments:
             end = min(segment.offset + segment.file_size, len(elf.data))
             if segment.type == PT_LOAD and segment.offset < end:
-                yield Area(segment.offset, end, "", bool(segment.flags & PF_W))
+                yield Area(segment.offset, end, section="", writable=bool(segment.flags & PF_W))
     for section in elf.sections:
         end = min(section.offset + section.size, len(elf.data))
+        # Data are loaded, and not executable.
         is_data = section.type == SHT_PROGBITS and section.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC
         if is_data and not _holds_containers(section) and section.offset < end:
-            yield Area(section.offset, end, section.name, bool(section.flags & SHF_WRITE))
+            yield Area(section.offset, end, section.name, writable=bool(section.flags & SHF_WRITE))
 
 
 def _disjoint(areas: Iterable[Area]) -> Iterator[Area]:
@@ -307,5 +328,5 @@ def _disjoint(areas: Iterable[Area]) -> Iterator[Area]:
     last_end = 0
     for area in sorted(areas, key=lambda area: area.begin):
         if area.end > last_end:
-            yield Area(max(area.begin, last_end), area.end, area.section, area.writable)
+            yield Area(max(area.begin, last_end), area.end, area.section, writable=area.writable)
             last_end = area.end

@@ -36,7 +36,8 @@ class Image:
     bytes. stored_size: of the payload as stored (compressed or not), in bytes. options: the ``ptxas`` command line
     that is stored with PTX, unchanged, empty if there is none. version: of the PTX ISA for PTX; (0, 0) for an image
     without an entry. identifier: the source file's name, or the bundle entry's; empty if none is stored. obfuscated:
-    LTO IR that only NVIDIA's tools can decode; its ``data`` are the stored bytes.
+    LTO IR that only NVIDIA's tools can decode; its ``data`` are the stored bytes. flags: of a fatbin's entry, as stored
+    (``FLAG_DEBUG`` …), 0 for others. file: for error messages.
 
     header and payload are the entry's own bytes, padding included; writing an image back writes these two.
     """

@@ -125,6 +125,7 @@ def _walk(
                 on_progress(str(path))
                 # Reversed, because the last item of the list is next.
                 pending += sorted(path.iterdir(), key=os.fsencode, reverse=True)
+            # Special files and empty ones hold nothing: in a folder they are no errors.
             elif stat.S_ISREG(status.st_mode) and status.st_size:
                 head = _head(path, _HEAD)
                 if head.startswith(_ZIP_MAGIC) and path.suffix == _WHEEL_SUFFIX:
@@ -161,7 +162,8 @@ def _may_hold_device_code(head: bytes) -> bool:
     """Whether a file that begins with ``head`` is of a kind that may hold device code."""
     if head.startswith(_MAGICS):
         return True
-    # The first byte is compared before the slow import, which most files do not need.
+    # The first byte is compared before the slow import, which most files do not need. An empty head has none, but
+    # empty bytes are "in" all bytes.
     if head[:1] and head[:1] in _TEXT_BEGINS:
         from neutrino.fatbin.ptxscan import is_ptx
 

@@ -33,6 +33,7 @@ _PTX = 5
 _MAX_STRINGS = 64
 """Keys of one image; LLVM writes two, the triple and the architecture."""
 _MAX_STRING = 1 << 12
+"""Bytes of a key or a value, with the NUL that ends it."""
 
 
 def read_offload_binaries(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:
@@ -43,14 +44,14 @@ def read_offload_binaries(cursor: Cursor, section: str, first_index: int = 0) ->
     """
     index = first_index
     while cursor.remaining:
-        if index - first_index > MAX_BINARIES:
-            raise cursor.error("number of offload binaries", f"above {MAX_BINARIES}", "one that a section may have")
         begin = cursor.position
         # Padding to 8 bytes must be zero, else these bytes are read as a binary, which fails.
         padding = -begin % 8
         if not any(cursor.data[begin : min(begin + padding, cursor.end)]):
             cursor.take(min(padding, cursor.remaining), "padding")
         if cursor.remaining:
+            if index - first_index >= MAX_BINARIES:
+                raise cursor.error("number of offload binaries", f"above {MAX_BINARIES}", "one that a section may have")
             yield _read(cursor, index, section)
             index += 1
 
@@ -61,6 +62,7 @@ def _read(cursor: Cursor, index: int, section: str) -> Container:
     Raises FormatError for offsets and sizes that leave the binary or the file.
     """
     begin = cursor.position
+    # Errors name the fields' places in the header: version at 4, size at 8, the entry's size at 24.
     magic, version, size, entry_offset, entry_size = cursor.unpack(_HEADER, "offload binary header")
     if magic != MAGIC:
         raise cursor.error("offload binary magic", magic.hex(" "), MAGIC.hex(" "), at=begin)
@@ -99,7 +101,10 @@ def _image(payload: memoryview, kind: int, strings: dict[str, str], file: str, o
     offload binary in the file.
     """
     triple, arch = strings.get("triple", ""), strings.get("arch", "")
-    image = section_image(0, f"{triple}-{arch}" if arch else triple, payload, file, offset)
+    # The form of the names in bundles; it becomes the image's identifier.
+    name = f"{triple}-{arch}" if arch else triple
+    image = section_image(index=0, name=name, payload=payload, file=file, offset=offset)
+    # PTX is text, without a magic number to recognize it by.
     if kind == _PTX and image.kind is ImageKind.UNKNOWN:
         image = replace(image, kind=ImageKind.PTX)
     return replace(image, arch=arch or triple)

@@ -26,7 +26,8 @@ def pointees(elf: Elf, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
     """
     targets = {}
     slots = sorted(offsets)
-    for slot, target in _in_object(elf, slots) if elf.type == ET_REL else _loaded(elf, slots):
+    targets_of = _in_object if elf.type == ET_REL else _loaded
+    for slot, target in targets_of(elf, slots):
         if target is not None:
             targets[slot] = target
     return targets
@@ -39,8 +40,12 @@ def _loaded(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int]
     relocation, if it has one, else its bytes in the file.
     """
     slots = {address: offset for offset in offsets if (address := elf.address(offset)) is not None}
-    values = {offset: _POINTER.unpack(elf.bytes_at(offset, 8, "pointer"))[0] for offset in offsets}
+    values: dict[int, int] = {}
+    for offset in offsets:
+        (values[offset],) = _POINTER.unpack(elf.bytes_at(offset, _POINTER.size, "pointer"))
+    # The relocations, of which there may be millions, are only read if a pointer is in a segment.
     for relocation in elf.dynamic_relocations(slots) if slots else ():
+        # Addends may be negative, and addresses have 64 bits.
         value = _dynamic_symbol(elf, relocation.symbol) + relocation.addend
         values[slots[relocation.offset]] = value & _ADDRESS_MASK
     # DT_RELR relocations need not be read: their addend is in the file, at the pointer itself.
@@ -73,16 +78,19 @@ def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, i
 
 
 def _relocation_target(elf: Elf, table: Section, relocation: Relocation) -> tuple[int, int] | None:
-    """Return the file offset that a relocation in an object file refers to, and where that section ends.
+    """Return the file offset that a relocation in an object file refers to, and the file offset where its section ends.
 
     table: the relocation's table. None when it refers to nothing in the file.
     """
+    # sh_link of a relocation table is the index of its symbol table.
     if table.link >= len(elf.sections) or elf.sections[table.link].type != SHT_SYMTAB:
         return None
     symbol = elf.symbol_row(elf.sections[table.link], relocation.symbol)
+    # SHN_XINDEX is left where the file has no table of longer indices. 0 means that another file defines the symbol.
     if symbol.section == SHN_XINDEX or not 0 < symbol.section < len(elf.sections):
         return None
     section = elf.sections[symbol.section]
+    # Such a section has no bytes in the file.
     if section.type == SHT_NOBITS:
         return None
     section_end = section.offset + len(elf.contents(section))

@@ -144,6 +144,7 @@ def _directory(cursor: Cursor) -> tuple[int, int]:
     # The end record is followed only by a comment, whose length has 16 bits; the last match counts.
     tail_begin = max(0, cursor.end - _END.size - _LONGEST_COMMENT)
     record = tail_begin + bytes(cursor.data[tail_begin:]).rfind(_END_MAGIC)
+    # rfind returns -1 when it finds nothing.
     if record < tail_begin:
         raise cursor.error("end of central directory", "not there", "one in the last 64 KiB", at=tail_begin)
     cursor.seek(record, "end of central directory")
@@ -194,6 +195,7 @@ def _member(directory: Cursor, file_cursor: Cursor) -> Member | None:
         raise error("flags", "encrypted", "a member that needs no password")
     if method not in (_STORED, _DEFLATED):
         raise error("compression method", str(method), "0 (stored) or 8 (deflated)")
+    # The content of a stored member has as many bytes as it takes in the file.
     limit = compressed_size if method == _STORED else min(MAX_MEMBER, compressed_size * _DEFLATE_MAX_RATIO)
     if size > limit or (method == _STORED and size != compressed_size):
         raise error("uncompressed size", str(size), f"at most {limit} for {compressed_size} compressed bytes")
@@ -215,6 +217,7 @@ def _name(name: bytes, flags: int) -> str:
     try:
         return name.decode("utf-8" if flags & _UTF_8 else "cp437")
     except UnicodeDecodeError:
+        # Only UTF-8 can fail: code page 437 has a character for every byte.
         return name.decode("utf-8", "backslashreplace")
 
 

@@ -81,10 +81,11 @@ def patch_image(
     Problems of the machine are raised too, since they must not be stored in an entry: ToolMissingError without an
     assembler for a GPU, ToolError when it was killed or took too long, OSError when a file could not be written.
     """
+    # The folder's name is the beginning of the key, which is long enough to tell images apart.
     dump = Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
     if assembler is not None:
-        # As many assembler processes at a time as this process may use CPUs.
+        # As many assembler processes at a time as this process (0) may use CPUs.
         assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
     dump.write("source.json", json.dumps(_source_summary(source), indent=1))
@@ -164,12 +165,14 @@ def _run_backend(
 
     Raises NeutrinoError when the probes are written in the assembly of another target, and what the steps raise.
     """
+    # Probes without hand-written instructions have no target: every backend can lower them.
     if probes.target not in ("", backend.target):
         raise NeutrinoError(f"{probes.file}: its assembly is {probes.target}, and these kernels take {backend.target}")
     # An entry for each kernel in the image's order; each step replaces those about which it knows more.
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in backend.kernels}
     selected = [name for name in kernels if selection.selects(name, demangle(name))]
     images: tuple[bytes, ...] = ()
+    # A refusal is a reason and a detail: why none of the image's kernels, or not this kernel, can have a twin.
     if backend.refusal is not None:
         kernels |= {name: KernelEntry(name, *backend.refusal) for name in selected}
     elif selected:

@@ -109,6 +109,7 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
     opcode that each counts as: see the cases below. Raises FormatError when the code is not a whole number of
     instructions, or for an architecture before sm_75.
     """
+    # 0 for an unknown architecture, which is empty.
     arch_number = int("".join(character for character in arch if character.isdigit()) or 0)
     if arch_number < FIRST_ARCHITECTURE:
         raise FormatError(f"machine code for {arch}", 0, "instruction encoding", arch or "unknown", "sm_75 or later")
@@ -116,6 +117,7 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
         raise FormatError(f"machine code for {arch}", 0, "size", f"{len(code)} bytes", "a multiple of 16")
 
     # Select the candidates by opcode. Some opcodes mean other instructions on some architectures.
+    # Each row of words is one instruction: its low and its high half.
     words = np.frombuffer(code, "<u8").reshape(-1, 2)
     opcode = words[:, 0] & _OPCODE
     absent = _ABSENT_FROM_BLACKWELL if arch_number >= _BLACKWELL else frozenset()
@@ -124,6 +126,7 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
     low, high, opcode = words[selected, 0], words[selected, 1], opcode[selected]
 
     # Decode their operands. RZ is the register that is always zero.
+    # The bit positions are those that the docstring of this module lists.
     form = (low >> np.uint64(9)) & np.uint64(7)
     register_a = (low >> np.uint64(24)) & _BYTE
     register_b = (low >> np.uint64(32)) & _BYTE
@@ -176,6 +179,7 @@ def compare(original: Mapping[str, int], twin: Mapping[str, int], probe_counts: 
             continue
         for mnemonic in (sums, products, fused):
             before, after, added = original.get(mnemonic, 0), twin.get(mnemonic, 0), probe_counts.get(mnemonic, 0)
+            # Any of the probe's products may have been merged with one of the kernel's.
             least = before if mnemonic in PRODUCTS else before + added
             if not least <= after <= before + added:
                 of_which = f" ({added} of them the probe's)" if added else ""
@@ -194,6 +198,8 @@ def compare_kinds(original: Mapping[str, int], twin: Mapping[str, int], probe_co
     differences = []
     for mnemonic in (name for family in _FAMILIES for name in family):
         before, after = original.get(mnemonic, 0), twin.get(mnemonic, 0)
-        if (before and not after) or (after and not before and not probe_counts.get(mnemonic, 0)):
+        is_lost = before > 0 and after == 0
+        is_new = before == 0 and after > 0 and not probe_counts.get(mnemonic, 0)
+        if is_lost or is_new:
             differences.append(f"{mnemonic} {before} → {after}")
     return ", ".join(differences) or None

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from neutrino.elf.constants import EM_CUDA, SHT_NOBITS, STT_FUNC
+from neutrino.elf.constants import E_MACHINE, EM_CUDA, SHT_NOBITS, STT_FUNC
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Section, Symbol
@@ -123,6 +123,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     if info is not None:
         for attribute, cursor in attributes(elf, info, (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE)):
             index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
+            # Not the symbol of a function that the cubin defines.
             if index not in attributes_by_symbol:
                 continue
             if attribute == REGCOUNT:
@@ -138,7 +139,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
             kernels[symbol.name] = _kernel(elf, symbol, attributes_by_symbol[index])
         else:
             functions[symbol.name] = _code(elf, symbol)
-    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, _virtual(elf), data)
+    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, virtual=_virtual(elf), data=data)
 
 
 def cubin_arch(data: bytes | memoryview, name: str) -> str:
@@ -165,7 +166,7 @@ def open_cubin(data: bytes | memoryview, name: str) -> Elf:
     """Open a cubin as an ELF file. name: for error messages. Raises FormatError when it is not one for CUDA."""
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_CUDA:
-        raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_CUDA} (CUDA)", at=0x12)
+        raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_CUDA} (CUDA)", at=E_MACHINE)
     return elf
 
 
@@ -207,7 +208,8 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
                 ordinal = cursor.integer(2, "parameter ordinal")
                 offset = cursor.integer(2, "parameter offset")
                 size_word = cursor.integer(4, "parameter size")
-                # The first form has 14 bits for the size, up to 16383 bytes; the second is used beyond.
+                # The first form has the size in the 14 high bits, up to 16383 bytes; the second, which is used beyond
+                # that, in the 16 low bits.
                 size = size_word >> 18 if attribute == _KPARAM_INFO else size_word & 0xFFFF
                 parameters.append((ordinal, offset, size))
             elif attribute == _PARAM_CBANK:
@@ -225,7 +227,7 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
     shared = elf.section(f".nv.shared.{name}")
     return CubinKernel(
         name=name,
-        # Before sm_90 the register count is also in the high byte of the text section's sh_info.
+        # Without the attribute: before sm_90 the count is also in the high byte of the text section's sh_info.
         registers=text.info >> 24 if properties.registers is None else properties.registers,
         frame=properties.frame,
         stack=properties.stack,
@@ -236,7 +238,7 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
         code=bytes(elf.contents(text)),
         max_threads=properties.max_threads,
         required_threads=properties.required_threads,
-        # In the older ABI the number of barriers is in the text section's sh_flags.
+        # In the older ABI the number of barriers is in bits 20 to 26 of the text section's sh_flags.
         barriers=(text.flags >> 20 & 0x7F) if properties.barriers is None else properties.barriers,
     )
 
@@ -253,14 +255,15 @@ def attributes(elf: Elf, section: Section, chosen: Collection[int]) -> Iterator[
     """
     cursor = _contents(elf, section)
     data, position, end = cursor.data, cursor.position, cursor.end
+    # A library may have millions of attributes. So one of the usual format, _SVAL, is read at once; any other, and one
+    # that is cut off, is read field by field with all checks.
     while position < end:
         if end - position < _ATTRIBUTE.size:
             attribute, begin, size = _checked_attribute(cursor, position)
         else:
-            # A library may have millions: one read for each. The size is of _SVAL alone.
-            kind, attribute, size = _ATTRIBUTE.unpack_from(data, position)
+            format_, attribute, size = _ATTRIBUTE.unpack_from(data, position)
             begin = position + _ATTRIBUTE.size
-            if kind != _SVAL or begin + size > end:
+            if format_ != _SVAL or begin + size > end:
                 attribute, begin, size = _checked_attribute(cursor, position)
         if attribute in chosen:
             yield attribute, Cursor(data, cursor.file, start=begin, end=begin + size, base=cursor.base)
@@ -268,16 +271,21 @@ def attributes(elf: Elf, section: Section, chosen: Collection[int]) -> Iterator[
 
 
 def _checked_attribute(cursor: Cursor, position: int) -> tuple[int, int, int]:
-    """Return an attribute of any format: its number, and where its value begins and its size. Raises FormatError."""
+    """Return an attribute of any format: its number, the offset at which its value begins, and the value's size.
+
+    position: of the attribute; like the result, an offset in the section. Raises FormatError for an unknown format,
+    and for a value that leaves the section.
+    """
     cursor.seek(position, "attribute format")
-    kind = cursor.integer(1, "attribute format")
+    format_ = cursor.integer(1, "attribute format")
     attribute = cursor.integer(1, "attribute")
-    if kind == _SVAL:
+    if format_ == _SVAL:
         size = cursor.integer(2, "attribute size")
-    elif kind in (_NVAL, _BVAL, _HVAL):
+    elif format_ in (_NVAL, _BVAL, _HVAL):
+        # The value is where _SVAL has its size.
         size = 2
     else:
-        raise cursor.error("attribute format", str(kind), "1 to 4", at=cursor.position - 2)
+        raise cursor.error("attribute format", str(format_), "1 to 4", at=position)
     begin = cursor.position
     cursor.take(size, f"attribute {attribute:#x}")
     return attribute, begin, size
@@ -285,11 +293,12 @@ def _checked_attribute(cursor: Cursor, position: int) -> tuple[int, int, int]:
 
 def _arch(elf: Elf) -> str:
     """Return the architecture, such as ``sm_90a``; empty if the cubin's OS ABI is not a known one."""
-    # The older OS ABI has number and suffix in e_flags, the newer one only the number, in other bits.
+    # The older OS ABI has the number in the low byte of e_flags, and a bit for the suffix.
     if elf.os_abi == _OSABI_CUDA:
         return f"sm_{elf.flags & 0xFF}{'a' if elf.flags & _FLAG_A else ''}"
     if elf.os_abi != _OSABI_CUDA_V2:
         return ""
+    # The newer one has the number in bits 8 to 15.
     number = elf.flags >> 8 & 0xFF
     return f"sm_{number}{_suffix(elf, number)}"
 
@@ -310,6 +319,7 @@ def _suffix(elf: Elf, arch_number: int) -> str:
     note = elf.section(".note.nv.tkinfo")
     if note is None:
         return ""
+    # If the command line names several, it is not known which one the cubin is for.
     suffixes = {match[2] for match in _ARCH_IN_NOTE.finditer(elf.contents(note)) if int(match[1]) == arch_number}
     return suffixes.pop().decode("ascii") if len(suffixes) == 1 else ""
 
@@ -352,7 +362,7 @@ def _debug_ptx(elf: Elf) -> str | None:
     section = elf.section(".nv_debug_ptx_txt")
     if section is None:
         return None
-    # The lines of the text are separated by NULs.
+    # The lines of the text are separated by NULs. latin-1 keeps every byte, whatever the encoding is.
     text = bytes(elf.contents(section)).replace(b"\0", b"\n").decode("latin-1")
     text, removed = _EMPTY_DEBUG_SECTION.subn("", text)
     return _DEBUG_TARGET.sub(r"\1", text) if removed else text

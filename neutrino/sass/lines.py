@@ -36,6 +36,7 @@ def sass_lines(cubin: bytes | memoryview, file: str) -> dict[str, list[tuple[int
     rows_by_function: dict[str, list[tuple[int, int]]] = {}
     while cursor.remaining:
         _read_program(cursor, functions, rows_by_function)
+    # By offset only: rows of equal offset stay in the order in which the program appended them.
     return {name: sorted(rows, key=lambda row: row[0]) for name, rows in rows_by_function.items()}
 
 
@@ -52,7 +53,8 @@ def _relocated_symbols(elf: Elf, section_index: int) -> dict[int, str]:
 class _ProgramHeader(NamedTuple):
     """The header of a line number program; the fields but ``end`` are those of DWARF 2.
 
-    operand_counts: of each standard opcode, how many LEB128 operands follow it; index 0 is unused.
+    end: position of the cursor at which the program ends. operand_counts: of each standard opcode, how many LEB128
+    operands follow it; index 0 is unused.
     """
 
     end: int
@@ -74,9 +76,12 @@ def _read_header(cursor: Cursor) -> _ProgramHeader:
         raise cursor.error("version", str(version), "2 or 3")
     header_length = cursor.integer(4, "header length")
     first_opcode = cursor.position + header_length
+    # The field that is skipped is default_is_stmt.
     instruction_length, _, line_base, line_range, opcode_base = (cursor.integer(1, "header") for _ in range(5))
     # line_base is a signed byte.
-    line_base -= 256 if line_base > 127 else 0
+    if line_base > 127:
+        line_base -= 256
+    # A program with a zero here could not advance, or would divide by it.
     if not line_range or not opcode_base or not instruction_length:
         raise cursor.error("header", "zero", "a length, range and first opcode")
     operand_counts = [0, *(cursor.integer(1, "standard opcode lengths") for _ in range(opcode_base - 1))]
@@ -96,6 +101,7 @@ def _read_program(
     Raises FormatError for a damaged program.
     """
     end, instruction_length, line_base, line_range, opcode_base, operand_counts = _read_header(cursor)
+    # The state in which each sequence begins; function is empty while no address was set.
     function, address, line = "", 0, 1
     row_count = 0
     while cursor.position < end:
@@ -113,6 +119,7 @@ def _read_program(
             next_opcode = cursor.position + size
             extended = cursor.integer(1, "extended opcode")
             if extended == _SET_ADDRESS:
+                # The operand is relocated to the function, so what is stored there is the offset in it.
                 function = functions.get(cursor.position, "")
                 address = cursor.integer(8, "address")
             elif extended == _END_SEQUENCE:
@@ -131,6 +138,7 @@ def _read_program(
             # The other opcodes set what is not needed here; their operands are skipped.
             for _ in range(operand_counts[opcode]):
                 _unsigned(cursor)
+        # After the opcode has advanced the address and the line.
         if appends_row and function:
             row_count += 1
             if row_count > _MAX_ROWS:
@@ -153,6 +161,7 @@ def _leb128(cursor: Cursor) -> tuple[int, int, int]:
         shift += 7
         if not byte & 0x80:
             return value, shift, byte
+        # 10 bytes, of 7 bits each, hold 64 bits.
         if shift > 63:
             raise cursor.error("LEB128", "more than 64 bits", "at most 64")
 

@@ -90,6 +90,7 @@ def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
     for section in elf.sections:
         if match := _CONSTANT.fullmatch(section.name):
             bank, function_name = match.groups()
+            # The name is None for a bank that all functions share.
             usage = usages.get(function_name)
             sizes = shared_constants if usage is None else usage.constants
             sizes[int(bank)] = section.size
@@ -103,17 +104,18 @@ def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
         FunctionUsage(
             name=name,
             kernel=bool(symbols[name].other & STO_CUDA_ENTRY),
-            # Before sm_90 the register count is also in the high byte of the text section's sh_info.
-            registers=texts[name].info >> 24 if usages[name].registers is None else usages[name].registers or 0,
-            stack=usages[name].stack,
-            shared=usages[name].shared,
-            local=usages[name].local,
-            constants=usages[name].constants,
-            textures=usages[name].references.get(_TEXTURE, 0),
-            surfaces=usages[name].references.get(_SURFACE, 0),
-            samplers=usages[name].references.get(_SAMPLER, 0),
+            # Without the attribute: before sm_90 the count is also in the high byte of the text section's sh_info.
+            registers=texts[name].info >> 24 if usage.registers is None else usage.registers,
+            stack=usage.stack,
+            shared=usage.shared,
+            local=usage.local,
+            constants=usage.constants,
+            textures=usage.references.get(_TEXTURE, 0),
+            surfaces=usage.references.get(_SURFACE, 0),
+            samplers=usage.references.get(_SAMPLER, 0),
         )
-        for name in sorted(symbols, key=lambda name: texts[name].index)
+        # In the order of the code sections.
+        for name, usage in sorted(usages.items(), key=lambda item: texts[item[0]].index)
     )
     return ResourceUsage(sum(_size(elf, name) for name in _GLOBAL), shared_constants, functions)
 
@@ -134,9 +136,11 @@ def _add_attributes(elf: Elf, usage_by_symbol: dict[int, _Usage]) -> None:
     for attribute, cursor in attributes(elf, info, (REGCOUNT, MIN_STACK_SIZE)):
         usage = usage_by_symbol.get(cursor.integer(4, "symbol index"))
         value = cursor.integer(4, "attribute value")
-        if usage is not None and attribute == REGCOUNT:
+        if usage is None:
+            continue
+        if attribute == REGCOUNT:
             usage.registers = value
-        elif usage is not None:
+        else:
             usage.stack = value
 
 
@@ -151,6 +155,7 @@ def _add_references(elf: Elf, usages: dict[str, _Usage]) -> None:
         return
     relocated_symbols: dict[str, set[int]] = {}
     for index, tables in elf.relocation_tables.items():
+        # The index is from a relocation section's sh_info, which may be wrong.
         function = _function_of(elf.sections[index]) if index < len(elf.sections) else ""
         if function in usages:
             for table in tables:
@@ -165,6 +170,9 @@ def _add_references(elf: Elf, usages: dict[str, _Usage]) -> None:
 
 
 def _function_of(section: Section) -> str:
-    """Return the name of the function whose code or constant bank a section is; empty for a shared constant bank."""
+    """Return the name of the function whose code or constant bank a section is.
+
+    Empty for a constant bank that all functions share; for a section of another kind, that section's own name.
+    """
     bank = _CONSTANT.fullmatch(section.name)
     return bank[2] or "" if bank else section.name.removeprefix(_TEXT)

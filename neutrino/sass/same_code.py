@@ -28,7 +28,11 @@ _Constants = dict[str, tuple[object, ...]]
 
 
 class _Code:
-    """The code, references and constants of the functions in a cubin."""
+    """The code, references and constants of the functions in a cubin.
+
+    A function's code is the section ``.text.NAME``, its own constant banks are ``.nv.constant<number>.NAME``; those
+    without a name at the end are shared by all functions.
+    """
 
     def __init__(self, elf: Elf) -> None:
         """Index the symbols of a cubin; by name only those that it defines, of equal names the first."""
@@ -36,6 +40,7 @@ class _Code:
         self._symbols = {symbol.index: symbol for symbol in elf.symbols()}
         self._by_name: dict[str, Symbol] = {}
         for symbol in self._symbols.values():
+            # Section 0 means that another cubin defines it; numbers above the sections have special meanings.
             if symbol.name and 0 < symbol.section < len(elf.sections):
                 self._by_name.setdefault(symbol.name, symbol)
 
@@ -82,6 +87,7 @@ class _Code:
             section = self._elf.section(name)
             return None if section is None else bytes(self._elf.contents(section))
         contents = self._elf.contents(self._elf.sections[symbol.section])
+        # A symbol's value is an offset in its section.
         return bytes(contents[symbol.value : symbol.value + symbol.size])
 
     def _constants(self, section_suffix: str) -> _Constants:
@@ -135,6 +141,7 @@ class SameCode:
     """
 
     def __init__(self, shipped: bytes | memoryview, assembled: bytes | memoryview) -> None:
+        """shipped, assembled: the whole cubins, in any order; only the names in error messages differ."""
         self._shipped = _Code(open_cubin(shipped, "the machine code"))
         self._assembled = _Code(open_cubin(assembled, "the PTX, assembled"))
 
@@ -152,6 +159,7 @@ class SameCode:
             function = pending.pop()
             visited.add(function)
             where = "" if function == kernel else f" of the called function {function}"
+            # Two kernels without code are not the same: there is nothing to compare.
             text = shipped.text(function)
             if text is None or text != assembled.text(function):
                 return f"the instructions{where}"
@@ -161,6 +169,8 @@ class SameCode:
                 return f"what the instructions{where} refer to"
             if self_contained:
                 continue
+            # The code and the function's own banks refer to the same names in both cubins, as was compared above. Those
+            # of the shared banks are compared at the end.
             for name in sorted(shipped.referenced_names(function) - visited):
                 if shipped.is_function(name):
                     pending.append(name)

@@ -61,6 +61,7 @@ def _effect(code: bytes) -> str:
     # The first 8 bytes of each instruction have all the bits that are needed.
     words = np.frombuffer(code[: len(code) // INSTRUCTION_SIZE * INSTRUCTION_SIZE], "<u8")[::2].tolist()
     opcodes = [word & _OPCODE for word in words]
+    # After the last EXIT the assembler puts a BRA to itself, and NOPs up to the end.
     no_effect = {_EXIT, _BRA, _NOP}
     # Bits 16 to 23 are the destination register.
     if all(
@@ -71,6 +72,7 @@ def _effect(code: bytes) -> str:
     # It traps if an unconditional BPT (breakpoint or trap) comes before the first instruction that ends or leaves the
     # code. Calls, such as of vprintf for a message, return, so they are allowed before it.
     for opcode, word in zip(opcodes, words, strict=True):
+        # Bits 12 to 15 are the predicate and its negation.
         if opcode == _BPT and word >> 12 & 0xF == _ALWAYS:
             return "only traps"
         if opcode in _ENDS:

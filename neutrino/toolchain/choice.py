@@ -55,6 +55,7 @@ def find_assembler(driver_version: int | None = None) -> Assembler:
     assemblers = _assemblers()
     if driver_version is None:
         return max(assemblers, key=lambda assembler: assembler.version)
+    # 12040 is 12.4.
     release = (driver_version // 1000, driver_version % 1000 // 10)
     not_newer = [assembler for assembler in assemblers if assembler.version[:2] <= release]
     if not_newer:
@@ -86,7 +87,8 @@ def find_assembler_for(release: tuple[int, int] | None, arch: str) -> Assembler:
     assemblers that are too old for it are not used, unless all are. If there is no release, or all are newer, the
     oldest is used, because its code runs on the oldest drivers. Raises ToolMissingError if there is no assembler.
     """
-    return _assemblers_for(release, arch)[0]
+    preferred, *_ = _assemblers_for(release, arch)
+    return preferred
 
 
 def find_linking_tools(release: tuple[int, int] | None, arch: str) -> tuple[Assembler, Linker]:
@@ -101,6 +103,7 @@ def find_linking_tools(release: tuple[int, int] | None, arch: str) -> tuple[Asse
             return assembler, find_linker(assembler)
         except ToolMissingError as error:
             first_error = first_error or error
+    # There is always an assembler, and so an error: the other one is for the type checker.
     raise first_error or ToolMissingError("nvlink", LINKER_HINT)
 
 
@@ -113,10 +116,12 @@ def _assemblers_for(release: tuple[int, int] | None, arch: str) -> list[Assemble
     if chosen is not None:
         return [chosen]
     assemblers = sorted(_assemblers(), key=lambda assembler: assembler.version)
+    # An architecture that is not in the table is not known to be too new for any assembler.
     arch_number = int("".join(character for character in arch if character.isdigit()) or 0)
     first_release = FIRST_RELEASES.get(arch_number, (0, 0))
     # If all are too old for the architecture, only the newest is left: assembling then fails with its message.
     supporting = [assembler for assembler in assemblers if assembler.version[:2] >= first_release] or assemblers[-1:]
+    # First those that are not newer than the toolkit, the newest first; then the newer ones, the oldest first.
     not_newer = [assembler for assembler in supporting if release is not None and assembler.version[:2] <= release]
     return [*reversed(not_newer), *(assembler for assembler in supporting if assembler not in not_newer)]
 
@@ -124,7 +129,7 @@ def _assemblers_for(release: tuple[int, int] | None, arch: str) -> list[Assemble
 def find_linker(assembler: Assembler) -> Linker:
     """Return the ``nvlink`` for what an assembler makes: the one in NEUTRINO_NVLINK, else the oldest that fits.
 
-    In both cases it must not be older than the assembler, and have the same major release, because the linked code
+    In both cases it must not be older than the assembler, and must have the same major release, because the linked code
     needs a driver of the linker's major release. Raises ToolMissingError when there is none, naming those that do not
     fit.
     """

@@ -36,8 +36,10 @@ def tool_candidates(name: str) -> Iterator[Path]:
     toolkit_variables = ("CUDA_HOME", "CUDA_PATH")
     folders += [Path(os.environ[variable]) / "bin" for variable in toolkit_variables if os.environ.get(variable)]
     folders.append(_TOOLKIT / "bin")
+    # Usually both are the same folder, site-packages.
     for scheme in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         site = Path(scheme)
+        # nvidia/cu13/bin before nvidia/cu12/bin.
         folders += sorted((site / "nvidia").glob("cu*/bin"), reverse=True)
         folders += [site / "nvidia" / "cuda_nvcc" / "bin", site / "triton" / "backends" / "nvidia" / "bin"]
     # Triton has a second, newer ptxas for Blackwell.
@@ -61,6 +63,7 @@ def find_tool(name: str, hint: str = "install the CUDA toolkit, or put it on PAT
     chosen = chosen_tool(name)
     if chosen is not None:
         return chosen
-    for path in tool_candidates(name):
-        return path
-    raise ToolMissingError(name, hint)
+    first = next(tool_candidates(name), None)
+    if first is None:
+        raise ToolMissingError(name, hint)
+    return first

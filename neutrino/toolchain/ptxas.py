@@ -119,8 +119,11 @@ def _parse_resources(printed: str) -> dict[str, Resources]:
     functions that it calls.
     """
     resources: dict[str, Resources] = {}
-    # The kernel whose registers have not been printed yet, and the frames of the functions of the kernel before it.
-    kernel = function = ""
+    # The kernel whose registers have not been printed yet; empty after that, until the next kernel begins.
+    kernel = ""
+    # The function, or the kernel itself, of which the next line with a stack frame is.
+    function = ""
+    # The functions' frames of the kernel whose registers were printed last.
     called_frames: dict[str, int] = {}
     frame_and_spills = (0, 0, 0)
     for line in printed.splitlines():
@@ -128,13 +131,14 @@ def _parse_resources(printed: str) -> dict[str, Resources]:
             kernel, frame_and_spills = match[1], (0, 0, 0)
         elif match := _PROPERTIES.search(line):
             function = match[1]
-        # A stack line is that of the function in the line before. After the registers these are called functions.
-        elif (match := _STACK.search(line)) and function == kernel:
-            frame_and_spills = (int(match[1]), int(match[2]), int(match[3]))
-        elif match and not kernel:
-            called_frames[function] = int(match[1])
+        elif match := _STACK.search(line):
+            frame, spill_stores, spill_loads = map(int, match.groups())
+            if function == kernel:
+                frame_and_spills = (frame, spill_stores, spill_loads)
+            elif not kernel:
+                called_frames[function] = frame
         elif (match := _REGISTERS.search(line)) and kernel:
-            # The dictionary is filled by the lines that follow.
+            # The new dictionary is filled by the lines that follow.
             called_frames = {}
             resources[kernel] = Resources(int(match[1]), *frame_and_spills, functions=called_frames)
             kernel = ""
@@ -152,7 +156,9 @@ def _parse_warnings(printed: str) -> tuple[str, ...]:
     """
     warnings = []
     for line in printed.splitlines():
+        # Group 1 is the text. The kind of message is before the first colon.
         match = _WARNING.search(line)
-        if match and ("warning" in line.split(":")[0] or _CODE.search(match[1])):
+        kind, _, _ = line.partition(":")
+        if match and ("warning" in kind or _CODE.search(match[1])):
             warnings.append(match[1].strip())
     return tuple(warnings)

@@ -9,6 +9,7 @@ import struct
 from neutrino.errors import ToolError
 
 _CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
+"""Exit statuses, negative for a signal, of a tool that crashed rather than was killed."""
 _REFUSAL = re.compile(
     r"^(?:ptxas|nvlink) (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE
 )
@@ -26,6 +27,7 @@ class AssemblyError(ToolError):
         """The first error line that the tool printed, without the path of the temporary file; or how it crashed."""
         for line in self.stderr.splitlines():
             if _REFUSAL.search(line):
+                # ptxas: "ptxas PATH, line 7; error : TEXT"; nvlink: "nvlink error : TEXT in 'PATH'".
                 line = re.sub(r"^ptxas .*?, line (\d+); ", r"line \1: ", line)
                 line = re.sub(r"^(?:ptxas|nvlink) ", "", line)
                 return re.sub(r" in '[^']*/[^']*'", "", line).strip()
@@ -54,6 +56,7 @@ def classified(error: ToolError) -> ToolError:
 
 def _is_whole_elf(data: bytes) -> bool:
     """Whether data are an ELF64 file that is long enough for its program and section header tables."""
+    # The ELF64 header has 64 bytes.
     if len(data) < 64 or data[:4] != b"\x7fELF":
         return False
     # Fields of the ELF header, at their offsets in the gABI.

@@ -28,6 +28,7 @@ def release_at(path: Path) -> tuple[tuple[int, int, int], str] | None:
     status = path.stat()
     stamp = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
     versions = _known_versions()
+    # The tool is run, and the file written, only the first time.
     if stamp not in versions:
         try:
             printed = run_tool([path, "--version"], timeout=60).stdout.decode("utf-8", "replace")
@@ -57,6 +58,7 @@ def _known_versions() -> dict[str, tuple[str, str]]:
         return {}
     if not isinstance(rows, dict):
         return {}
+    # JSON has a tuple as a list. The version is checked because release_at splits it; the build may be any text.
     return {
         stamp: (row[0], row[1])
         for stamp, row in rows.items()

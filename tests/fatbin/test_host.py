@@ -180,6 +180,22 @@ def test_a_wrapper_that_ends_its_segment(gap, tmp_path):
     check(tmp_path / "end", (1,), "")
 
 
+@pytest.mark.parametrize("comment", ["//", "///", "////", "/////"])
+def test_a_wrapper_after_an_image_of_odd_size(comment, tmp_path):
+    """The search for wrappers leaves out the images in the data, which may end at any byte."""
+    text = (comment + "\n" + PTX.format(arch="sm_90")).encode()
+    content = containers(1) + text + b"\0"
+    content += bytes(-len(content) % 8)
+    size = 0x80 + len(content) + 24
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0x10000, 0, size, size, 0x1000)
+    wrapper = struct.pack("<IIQQ", 0x466243B1, 1, 0x10080, 0)
+    (tmp_path / "odd").write_bytes((header + load).ljust(0x80, b"\0") + content + wrapper)
+    container, bare = read_file(tmp_path / "odd")
+    assert container.wrappers == (1,)
+    assert write_container(bare) == text
+
+
 def test_no_device_code(tmp_path):
     cc = need("cc")
     (tmp_path / "main.s").write_text(MAIN)

@@ -9,6 +9,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from neutrino.abi.entries import TWIN_KERNEL, TWINS_HEADER
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
+from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.cache.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
 from neutrino.errors import FormatError, NeutrinoError, Span
 from neutrino.loader import build
@@ -94,6 +96,28 @@ def test_every_bit_of_the_header_counts():
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(FormatError):
             read_entry(bytes(flipped), "test")
+
+
+def test_errors_name_the_place() -> None:
+    """Of a member of the header, and of the row of a table."""
+    maps = [Map(name, ARRAY, Level.WARP, 16, 0, (), Span(1, 1)) for name in "ab"]
+    kernels = [KernelEntry(name, Reason.NO_SITE) for name in "ab"]
+    whole = write_entry(bytes(32), maps, kernels, [])
+    (header,) = np.frombuffer(whole, TWINS_HEADER.dtype, 1)
+    maps_row = int(header["maps_offset"]) + MAP_DESCRIPTOR.size
+    kernels_row = int(header["kernels_offset"]) + TWIN_KERNEL.size
+    for position, at in (
+        (int(TWINS_HEADER.dtype.fields["reserved"][1]), 12),
+        (int(TWINS_HEADER.dtype.fields["maps"][1]), 112),
+        (maps_row + int(MAP_DESCRIPTOR.dtype.fields["kind"][1]), maps_row),
+        (kernels_row + int(TWIN_KERNEL.dtype.fields["reason"][1]), kernels_row),
+    ):
+        damaged = bytearray(whole)
+        damaged[position : position + 4] = b"\xff" * 4
+        damaged[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(damaged[DIGESTED_FROM:]).digest()
+        with pytest.raises(FormatError) as raised:
+            read_entry(bytes(damaged), "test")
+        assert raised.value.offset == at
 
 
 @given(st.binary(max_size=300))

@@ -12,7 +12,10 @@ from neutrino.probing.ir.probe_set import Probe
 
 @dataclass(frozen=True)
 class DraftProbes:
-    """The probes of one file. Members have the same meaning as in ``ProbeSet``; registers include local ones."""
+    """The probes of one file. Members have the same meaning as in ``ProbeSet``; registers include local ones.
+
+    There are no scripts (``analyze_hooks``, ``callbacks``): only TOML files can name some.
+    """
 
     file: str
     source: str
@@ -20,8 +23,6 @@ class DraftProbes:
     registers: tuple[Register, ...]
     probes: tuple[Probe, ...]
     warnings: tuple[Diagnostic, ...] = ()
-    analyze_hooks: tuple[str, ...] = ()
-    callbacks: tuple[str, ...] = ()
 
     @property
     def platform(self) -> str:
