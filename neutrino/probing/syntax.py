@@ -120,6 +120,7 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
             continue
         # Where statements without a semicolon end, as offsets in the piece.
         indent = len(piece) - len(piece.lstrip())
+        # rstrip: a line break at the end of the piece ends no statement.
         line_breaks = (match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip()))
         # A line break before the first statement ends none.
         unterminated = [position for position in line_breaks if position > indent]
@@ -128,7 +129,8 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
         for end in (*unterminated, len(piece)):
             part = piece[begin:end]
             has_semicolon = end == len(piece) and not is_last
-            # A line with a comment of TOML is reported once, as no instruction.
+            # A line with a comment of TOML is reported once, as no instruction. Of the last piece, which has no semicolon
+            # after it, not even its end is one.
             if not has_semicolon and not part.lstrip().startswith("#"):
                 place = start + begin + len(part.rstrip())
                 faults.append(Fault(place, "no-semicolon", "no ';' after the statement", "end it with ';'"))
