@@ -128,5 +128,5 @@ class Tracepoint:
 
 
 def _is_modifier(modifier: str, part: str) -> bool:
-    """Return whether a modifier is the one that a pattern names; without a sub-qualifier it names those with one too."""
+    """Return whether a modifier is the one that a pattern names: ``shared`` names those with a sub-qualifier too."""
     return modifier == part or modifier.partition("::")[0] == part

@@ -17,6 +17,8 @@ _GLOB = frozenset("*?[")
 class Selection:
     """Selects kernels by name. keep, drop: the arguments of ``-k`` and ``--filter``; an empty keep includes all.
 
+    _keeps, _drops: their patterns, compiled.
+
     A pattern is a substring of the mangled or the demangled name; with ``*``, ``?`` or ``[`` a glob for the whole
     name; between slashes a regular expression. An argument may list patterns, as ``a:b``; ``::`` belongs to a name.
     Raises NeutrinoError for a regular expression that Python cannot compile, and for an empty pattern.

@@ -129,8 +129,9 @@ class SnippetReader:
                 body += [*moves, *copies]
                 record_operands += words
                 if part is typed_saves[-1]:
-                    first = self._document.span(self._document.within(side.path, typed_saves[0].start))
-                    body.append(WrittenSave(record_map, tuple(record_operands), first))
+                    # For messages, its place is that of the first one.
+                    place = self._document.span(self._document.within(side.path, typed_saves[0].start))
+                    body.append(WrittenSave(record_map, tuple(record_operands), place))
                     self.saved.add(record_map.name)
         return WrittenSnippet(tuple(body)) if body else None
 

@@ -22,7 +22,7 @@ _COMMENT_START_AMD = re.compile(r"//|;|/\*")
 _NOT_NEWLINE = re.compile(r"[^\n]")
 # A line that begins like a statement: the semicolon of the statement before it is missing.
 _NEXT_STATEMENT = re.compile(r"\n[^\S\n]*(?=SAVE\b|\.reg\b|@!?%|[a-z][a-z0-9_]*\.[a-z])")
-_REG = re.compile(r"\.reg\s+(\.\w+)\s+(.+)", re.DOTALL)
+_REG = re.compile(r"\.reg\s+(?P<type>\.\w+)\s+(?P<declarators>.+)", re.DOTALL)
 _REG_NAME = re.compile(r"(%[A-Za-z_$][\w$]*)\s*(?:<\s*(\d{1,9})\s*>)?(?:\s*=\s*(.*))?", re.ASCII | re.DOTALL)
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*|0+)", re.ASCII)
 _MAX_INTEGER_LENGTH = 68  # 64 binary digits, the prefix and a sign
@@ -96,11 +96,12 @@ def split_lines(text: str) -> tuple[list[Statement], list[Fault]]:
     """Split a snippet in AMD's assembly into statements, one per line; comments may begin with ``;`` too."""
     blanked, faults = _without_comments(text, _COMMENT_START_AMD)
     statements = []
-    start = 0
+    start = 0  # of the line in the snippet
     for line in blanked.split("\n"):
+        indent = len(line) - len(line.lstrip())
         if line.strip():
-            statements.append(Statement(start + len(line) - len(line.lstrip()), line.strip()))
-        start += len(line) + 1
+            statements.append(Statement(start + indent, line.strip()))
+        start += len(line) + 1  # and the line end
     return statements, faults
 
 
@@ -128,9 +129,9 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
         begin = 0
         for end in (*unterminated, len(piece)):
             part = piece[begin:end]
+            # Only a piece as a whole ends at a semicolon, and the last one at the end of the snippet.
             has_semicolon = end == len(piece) and not is_last
-            # A line with a comment of TOML is reported once, as no instruction. Of the last piece, which has no semicolon
-            # after it, not even its end is one.
+            # A line with a comment of TOML is reported once, as no instruction.
             if not has_semicolon and not part.lstrip().startswith("#"):
                 place = start + begin + len(part.rstrip())
                 faults.append(Fault(place, "no-semicolon", "no ';' after the statement", "end it with ';'"))
@@ -147,12 +148,13 @@ def _without_comments(text: str, comment_start: re.Pattern[str]) -> tuple[str, l
     position = 0  # up to which the text is in the pieces
     while match := comment_start.search(text, position):
         pieces.append(text[position : match.start()])
-        if match.group() == "/*":
+        is_block_comment = match.group() == "/*"
+        if is_block_comment:
             end = text.find("*/", match.end())
             if end < 0:
                 fault = Fault(match.start(), "open-comment", "comment without its end", "close it with '*/'")
                 return "".join(pieces), [fault]
-            end += 2
+            end += len("*/")
         else:
             # A line comment ends with its line, or with the text.
             end = text.find("\n", match.end())
@@ -168,14 +170,14 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
     match = _REG.fullmatch(statement.text)
     if not match:
         return [], [Fault(statement.start, "declaration", "cannot read the declaration", "write '.reg .b64 %name;'")]
-    type_name = match.group(1)[1:]
+    type_name = match["type"].removeprefix(".")
     if type_name not in REGISTER_TYPES:
         hint = "use " + ", ".join(f".{name}" for name in REGISTER_TYPES)
         message = f"registers have no type '.{type_name}' in a probe"
-        return [], [Fault(statement.start + match.start(1), "declared-type", message, hint)]
+        return [], [Fault(statement.start + match.start("type"), "declared-type", message, hint)]
     declarations = []
     faults = []
-    for start, word in _list_items(match.group(2), statement.start + match.start(2)):
+    for start, word in _list_items(match["declarators"], statement.start + match.start("declarators")):
         declaration, declaration_faults = _parse_declarator(start, word, type_name)
         faults += declaration_faults
         if declaration is not None:

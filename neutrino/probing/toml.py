@@ -367,7 +367,7 @@ class _Reader:
         if path[-1] != "datamodel":
             self._document.unknown_key(path, known)
             return
-        *_, probe_name, _ = path
+        probe_name, _ = path[-2:]
         hint = f"write [{shown_name(probe_name)}] for the older dialect, or a [map.NAME] for what it saves"
         self._document.report(self._document.key(*path), "unknown-key", "a [probe.NAME] has no datamodel", hint)
 

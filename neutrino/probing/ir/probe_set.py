@@ -148,7 +148,8 @@ def verified(
     analyze_hooks: tuple[str, ...] = (),
     callbacks: tuple[str, ...] = (),
 ) -> ProbeSet:
-    """Create a set from its members. Call this only after the verifier has accepted them."""
+    """Create a set from its members, as in ``ProbeSet``. Call this only after the verifier has accepted them."""
+    # Without the seal, ProbeSet raises TypeError.
     return ProbeSet(
         file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, _SEAL
     )

@@ -81,7 +81,7 @@ def _unrolled_size(statements: Sequence[Statement]) -> int:
             size += 1 + _unrolled_size(statement.then) + _unrolled_size(statement.otherwise)
         elif isinstance(statement, For):
             iterations = _iterations(statement)
-            # Loops without an end or with more iterations are reported by _loop.
+            # Loops without an end or with more iterations are reported by _check_loop.
             if iterations is not None and iterations <= BUDGET:
                 # One more per iteration, for the assignment of the loop's variable.
                 size += iterations * (1 + _unrolled_size(statement.body))
@@ -136,14 +136,14 @@ class _Checker:
         if size > BUDGET:
             message = f"probe '{probe.name}' has {_shown(size)} statements with its loops unrolled, more than {BUDGET}"
             self._report(probe.span, "ir-budget", message)
-        self._block(statements, probe, assigned=set(), loops=frozenset())
+        self._check_block(statements, probe, assigned=set(), loops=frozenset())
 
     def _report(self, span: Span, code: str, message: str) -> None:
         """Add an error. code: one of ``FAULTS``."""
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, code=code))
 
-    def _block(
+    def _check_block(
         self, statements: tuple[Statement, ...], probe: Probe, assigned: set[str], loops: frozenset[str]
     ) -> None:
         """Check statements in order.
@@ -153,25 +153,25 @@ class _Checker:
         """
         for statement in statements:
             for value in _values_read(statement):
-                self._value(value, statement.span, assigned)
+                self._check_value(value, statement.span, assigned)
             if isinstance(statement, If):
-                self._type(statement.condition, Type.PRED, statement.span)
+                self._check_type(statement.condition, Type.PRED, statement.span)
                 assigned_in_then, assigned_in_otherwise = set(assigned), set(assigned)
-                self._block(statement.then, probe, assigned_in_then, loops)
-                self._block(statement.otherwise, probe, assigned_in_otherwise, loops)
+                self._check_block(statement.then, probe, assigned_in_then, loops)
+                self._check_block(statement.otherwise, probe, assigned_in_otherwise, loops)
                 # Only what both sides assign has a value whichever of them runs.
                 assigned |= assigned_in_then & assigned_in_otherwise
             elif isinstance(statement, For):
-                self._loop(statement, probe, assigned, loops)
+                self._check_loop(statement, probe, assigned, loops)
             elif isinstance(statement, Save):
-                self._save(statement, probe)
+                self._check_save(statement, probe)
             elif isinstance(statement, Assembly):
                 self._report(statement.span, "ir-assembly", f"'{statement.text}' among typed statements")
             else:
                 self._check_types(statement)
-                self._assign(statement.destination, statement.span, assigned, loops)
+                self._check_assignment(statement.destination, statement.span, assigned, loops)
 
-    def _value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
+    def _check_value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
         """Check that a register that is read is declared and has a value, and that a constant fits its type."""
         if isinstance(value, Register):
             # Equal also in type and initial value, not only in name.
@@ -183,7 +183,7 @@ class _Checker:
         elif isinstance(value, Constant) and not 0 <= value.bits < 1 << value.type.bits:
             self._report(span, "ir-type", f"{value.bits} does not fit in {value.type}")
 
-    def _assign(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
+    def _check_assignment(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
         """Check that a register may be assigned, and add it to those that have a value."""
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
@@ -191,8 +191,8 @@ class _Checker:
             self._report(span, "ir-loop", f"{_source_name(register)} is the variable of a loop around this")
         assigned.add(register.name)
 
-    def _loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
-        """Check a loop and its body. assigned, loops: as for ``_block``."""
+    def _check_loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
+        """Check a loop and its body. assigned, loops: as for ``_check_block``."""
         iterations, variable = _iterations(loop), loop.variable
         # The body of a loop that cannot be unrolled is not checked.
         if iterations is None:
@@ -209,15 +209,15 @@ class _Checker:
             message = f"{variable.type} does not hold {_shown(loop.values[0])} to {_shown(loop.values[-1])}"
             self._report(loop.span, "ir-type", message)
         assigned_in_body = set(assigned)
-        self._assign(loop.variable, loop.span, assigned_in_body, loops)
-        self._block(loop.body, probe, assigned_in_body, loops | {loop.variable.name})
+        self._check_assignment(loop.variable, loop.span, assigned_in_body, loops)
+        self._check_block(loop.body, probe, assigned_in_body, loops | {loop.variable.name})
         # A loop without iterations assigns nothing.
         if loop.values:
             assigned |= assigned_in_body
 
     # Types
 
-    def _type(self, value: Value, expected: Type, span: Span) -> None:
+    def _check_type(self, value: Value, expected: Type, span: Span) -> None:
         """Report a value of another type than ``expected``.
 
         A ``SiteOperand`` is always reported: its type depends on the site, so ``Load`` first puts it into a register.
@@ -234,31 +234,31 @@ class _Checker:
         """
         span, result_type = statement.span, statement.destination.type
         if isinstance(statement, Operation):
-            self._operation(statement)
+            self._check_operation(statement)
         elif isinstance(statement, Compare):
-            self._type(statement.destination, Type.PRED, span)
+            self._check_type(statement.destination, Type.PRED, span)
             left = statement.left
             # The type of a value of the instruction depends on the site, so there is none to compare here.
             if isinstance(left, SiteOperand):
                 self._report(span, "ir-type", f"{left.text} is loaded into a register first")
                 return
-            self._type(statement.right, left.type, span)
+            self._check_type(statement.right, left.type, span)
             # Untyped bits can be equal, but have no order; predicates and pairs of halves are not compared at all.
             has_order = left.type not in {Type.PRED, Type.F16X2} and not left.type.is_untyped
             is_test_of_bits = left.type.is_untyped and statement.relation in {Relation.EQ, Relation.NE}
             if not has_order and not is_test_of_bits:
                 self._report(span, "ir-operator", f"values of {left.type} have no '{statement.relation.value}'")
         elif isinstance(statement, Select):
-            self._type(statement.condition, Type.PRED, span)
-            self._type(statement.then, result_type, span)
-            self._type(statement.otherwise, result_type, span)
+            self._check_type(statement.condition, Type.PRED, span)
+            self._check_type(statement.then, result_type, span)
+            self._check_type(statement.otherwise, result_type, span)
         elif isinstance(statement, Convert):
             if isinstance(statement.source, SiteOperand):
                 self._report(span, "ir-type", f"{statement.source.text} is loaded into a register first")
             elif Type.F16X2 in {result_type, statement.source.type}:
                 self._report(span, "ir-operator", "a pair of halves is not converted")
 
-    def _operation(self, statement: Operation) -> None:
+    def _check_operation(self, statement: Operation) -> None:
         """Check the number and types of an operation's operands."""
         operator, result_type, span = statement.operator, statement.destination.type, statement.span
         source_count = 1 if operator in _UNARY else 2
@@ -267,7 +267,7 @@ class _Checker:
             return
         if operator in _BIT_COUNTS:
             # A number of bits is a u32, whatever the width of the value whose bits are counted.
-            self._type(statement.destination, Type.U32, span)
+            self._check_type(statement.destination, Type.U32, span)
             (source,) = statement.sources
             # The type of a value of the instruction depends on the site, so it must be loaded into a register first.
             if isinstance(source, SiteOperand) or source.type not in {Type.U32, Type.U64}:
@@ -276,13 +276,13 @@ class _Checker:
         # The amount of a shift is u32, whatever is shifted.
         source_types = [result_type, Type.U32] if operator in _SHIFTS else [result_type] * source_count
         for source, expected in zip(statement.sources, source_types, strict=True):
-            self._type(source, expected, span)
+            self._check_type(source, expected, span)
         if not _supports(result_type, operator):
             self._report(span, "ir-operator", f"values of {result_type} have no '{operator.value}'")
 
     # Records
 
-    def _save(self, save: Save, probe: Probe) -> None:
+    def _check_save(self, save: Save, probe: Probe) -> None:
         """Check a save against its map: the level, and the number and types of the fields."""
         if save.map not in self._maps:
             self._report(save.span, "ir-save", f"'{save.map.name}' is not one of the probes' maps")

@@ -392,6 +392,7 @@ class _Checker:
             hint = "write @%p SAVE [ MAP ] { %a }; with a predicate register of the probe's"
             self._report(span, "predicated-save", "cannot read the SAVE under a predicate", hint)
             return
+        # add.cc writes the carry flag; addc, which reads it, is in FORBIDDEN.
         fault = "carry-flag" if "cc" in modifiers else FORBIDDEN.get(name)
         if fault is not None:
             self._report(span, fault, f"'{opcode}' is not allowed in a snippet", REASONS[fault])
@@ -511,7 +512,7 @@ class _Checker:
             self._report(span, "vector-register", message, f"write {word}.x, {word}.y or {word}.z")
             return None
         names = self.registers if len(self.registers) <= _MAX_GUESS_NAMES else ()
-        # A name of two letters is too often close to some special register.
+        # A name of two letters, after its "%", is too often close to some special register.
         specials = SPECIAL_REGISTERS if is_read and expected != "pred" and len(word) > 3 else ()
         guess = self._guess(word, [*names, *specials, *(HELPERS if is_read else ())])
         if not word.startswith("%"):
@@ -695,5 +696,5 @@ def _can_save(register_type: str, field: Field) -> bool:
     """Return whether a register of a PTX type can be stored in a field."""
     if field.type.size >= 4:
         return fits(register_type, field.type.value)
-    # Fields of 1 and 2 bytes take the low bits of an integer register.
+    # Fields of 1 and 2 bytes take the low bits of an integer register of 16 or 32 bits.
     return register_type != "pred" and register_type[0] != "f" and bits_of(register_type) in {16, 32}
