@@ -1,8 +1,7 @@
-"""Hints of the verifier: how to write an instruction, and which numbers a field holds."""
+"""Hints of the verifier: how to write an instruction."""
 
 from __future__ import annotations
 
-from neutrino.abi.records import Field
 from neutrino.ptx.isa.forms import REGISTER_TYPES, Form, find_form, forms, operand_type
 
 
@@ -41,12 +40,3 @@ def form_hint(name: str, modifiers: list[str]) -> str:
         return "divisions of fractions become calls: multiply by rcp.approx.f32, or save both and divide afterwards"
     same_type = [row for row in rows if any(type_word in slot.rstrip("?").split("|") for slot in row.modifiers.split())]
     return "known: " + ", ".join(".".join((name, *row.modifiers.split())) for row in same_type or rows)
-
-
-def range_hint(field: Field) -> str:
-    """Return the numbers that an integer field holds."""
-    bits = 8 * field.type.size
-    if field.type.value.startswith("s"):
-        half = 1 << (bits - 1)
-        return f"from {-half} to {half - 1}; the bits of others in hexadecimal, such as {(1 << bits) - 1:#x}"
-    return f"from 0 to {(1 << bits) - 1}; -1 is all ones"

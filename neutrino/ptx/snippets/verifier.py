@@ -22,7 +22,6 @@ from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.syntax import literal_fits
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
 from neutrino.ptx.isa.form_table import FAULTS, FORBIDDEN, REASONS
@@ -43,7 +42,8 @@ from neutrino.ptx.isa.forms import (
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.isa.scalars import integer
-from neutrino.ptx.snippets.hints import example, form_hint, range_hint
+from neutrino.ptx.snippets.hints import example, form_hint
+from neutrino.ptx.snippets.literals import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, range_hint
 from neutrino.ptx.snippets.lowering import TARGET
 from neutrino.ptx.snippets.operand_parsing import parse_operand, parse_saved_operand
 from neutrino.ptx.snippets.site_operands import HELPER, HELPER_TYPES, HELPERS, SnippetSide, misplaced
@@ -54,8 +54,6 @@ _INSTRUCTION = re.compile(
 )
 _LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
-_INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)", re.ASCII)
-_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DIRECTIVE = re.compile(r"\.[a-zA-Z]\w*", re.ASCII)
 _VALID_WITHOUT_SCOPE = re.compile(r"(?:\.reg|SAVE)\b")
 """A statement whose only fault may be the brace before it."""
@@ -67,8 +65,8 @@ _CLASS_EXAMPLES = {
     "convert": "cvt", "special": "sin",
 }  # fmt: skip
 """Class of instructions → one of its opcodes, for hints."""
-_MAX_WORD = 80
-"""Characters of an integer or of a word to guess. Binary integers have 64 digits; Python refuses thousands."""
+_MAX_GUESSED_WORD = 80
+"""A longer word is not compared with known ones."""
 _MAX_GUESS_NAMES = 2000
 """With more registers, a misspelt word is not compared with them, which would take seconds."""
 _MAX_GUESSES = 100
@@ -208,7 +206,7 @@ class _Checker:
 
         Comparing is slow, so only the first ``_MAX_GUESSES`` different words of a file are compared.
         """
-        if word not in self.guesses and len(self.guesses) < _MAX_GUESSES and len(word) <= _MAX_WORD:
+        if word not in self.guesses and len(self.guesses) < _MAX_GUESSES and len(word) <= _MAX_GUESSED_WORD:
             self.guesses[word] = nearest(word, known)
         return self.guesses.get(word)
 
@@ -480,7 +478,7 @@ class _Checker:
                 self._check_predicate(word.removeprefix("!").strip(), span, instruction.side)
         elif HELPER.fullmatch(word):
             self._check_helper(instruction, word, kind, span)
-        elif _INTEGER.fullmatch(word) or _FLOAT.fullmatch(word):
+        elif INTEGER.fullmatch(word) or FLOAT.fullmatch(word):
             self._check_immediate(instruction, word, kind, span)
         elif kind == "i":
             hint = f"'{instruction.opcode}' needs a number here"
@@ -560,7 +558,7 @@ class _Checker:
     def _check_immediate(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
         """Check that an integer or float literal is valid for an operand of this kind (``form_table``: ``byte`` …)."""
         expected = instruction.operand_type(kind)
-        is_float = not _INTEGER.fullmatch(word)
+        is_float = not INTEGER.fullmatch(word)
         if expected in NO_IMMEDIATES:
             hint = f"mov.b{bits_of(expected)} it into a register first"
             self._report(span, "immediate-refused", f"'{instruction.opcode}' takes no immediate", hint)
@@ -570,13 +568,13 @@ class _Checker:
         elif not is_float and expected.startswith("f"):
             hint = f"'{instruction.opcode}' takes .{expected} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
-        elif kind in {"i", "byte"} and not 0 <= integer(word[:_MAX_WORD]) < 256:
+        elif kind in {"i", "byte"} and not 0 <= integer(word[:MAX_LITERAL]) <= 255:
             # Only the first digits, since Python refuses to convert thousands; they are too large anyway.
-            message = f"'{word[:_MAX_WORD]}' is no number from 0 to 255"
+            message = f"'{word[:MAX_LITERAL]}' is no number from 0 to 255"
             self._report(span, "immediate-range", message, f"'{instruction.opcode}' takes such a one here")
-        elif not is_float and not _in_range(word, 64 if kind == "S" else bits_of(expected)):
+        elif not is_float and not in_range(word, 64 if kind == "S" else bits_of(expected)):
             # Sources of kind S, those of cvt, may be wider than their type.
-            message = f"'{word[:_MAX_WORD]}' does not fit in .{expected}"
+            message = f"'{word[:MAX_LITERAL]}' does not fit in .{expected}"
             self._report(span, "immediate-range", message, "the assembler would truncate it silently")
 
     def _check_helper(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
@@ -644,15 +642,15 @@ class _Checker:
             helper_type = HELPER_TYPES.get(word)
             if self._check_helper_place(word, span, side) and helper_type is not None:
                 self._check_saved_helper(word, helper_type, field, span)
-        elif _INTEGER.fullmatch(word):
+        elif INTEGER.fullmatch(word):
             if not is_integer:
                 message = f"'{word}' is an integer"
                 self._report(span, "save-type", message, f"field '{field.name}' is {field.type.value}")
-            elif not _fits_field(word, field):
-                shown = word[:_MAX_WORD]
+            elif not fits_field(word, field):
+                shown = word[:MAX_LITERAL]
                 message = f"'{shown}' does not fit in field '{field.name}', which is {field.type.value}"
                 self._report(span, "save-range", message, range_hint(field))
-        elif _FLOAT.fullmatch(word):
+        elif FLOAT.fullmatch(word):
             # Of literals, only integers can be saved.
             self._report(span, "save-type", f"'{word}' in SAVE", "mov it into a register first")
         else:
@@ -679,17 +677,6 @@ class _Checker:
 def _is_special(name: str) -> bool:
     """Return whether a name is a special register, or a vector of them without its element (``%tid``)."""
     return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
-
-
-def _in_range(word: str, bits: int) -> bool:
-    """Return whether an integer literal fits in so many bits, as a signed or an unsigned number."""
-    return len(word) <= _MAX_WORD and -(1 << (bits - 1)) <= integer(word) < 1 << bits
-
-
-def _fits_field(word: str, field: Field) -> bool:
-    """Return whether an integer literal can be stored in a field."""
-    signed = field.type.value.startswith("s")
-    return len(word) <= _MAX_WORD and literal_fits(8 * field.type.size, signed, word, integer(word))
 
 
 def _can_save(register_type: str, field: Field) -> bool:
