@@ -75,6 +75,7 @@ def lower(probes: ProbeSet) -> ProbeSet:
     kinds. Local registers that no lowered statement names are dropped.
     """
     is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
+    # Typed snippets that only save are straight too, but their registers may have types that PTX has not.
     has_ptx_registers = all(register.type not in _REGISTER_TYPES for register in probes.registers)
     if is_straight and has_ptx_registers and probes.target == TARGET:
         return probes

@@ -306,6 +306,7 @@ class _Checker:
         if guard is not None:
             self._check_predicate(guard, self.source.locate(guard, span), side)
         self._check_opcode(opcode, opcode_span, match["operands"] or "", side)
+        # A form that snippets may not use has been reported already.
         if guard is not None and is_collective(opcode) and find_form(opcode):
             hint = "it would wait for lanes that do not run it; select what it takes with selp"
             message = f"'{opcode}' under a predicate"
@@ -377,6 +378,7 @@ class _Checker:
             self._report(place, "brackets", f"'{text[0]}' in a snippet", hint)
             text = text[1:].lstrip()
             span = self.source.locate(text.partition(" ")[0], Span(place.line, place.column + 1)) if text else place
+        # A declaration or SAVE after a brace needs no check as an instruction: without the brace it may be right.
         return ("" if _VALID_WITHOUT_SCOPE.match(text) else text), span
 
     def _check_opcode(self, opcode: str, span: Span, operands: str, side: SnippetSide) -> None:
@@ -545,7 +547,7 @@ class _Checker:
         expected = instruction.operand_type(kind)
         # Operands of cvt: it uses the low bits of an integer register.
         may_be_wider = kind in {"T", "S"}
-        if not fits(register.type, expected, may_be_wider):
+        if not fits(register.type, expected, may_be_wider=may_be_wider):
             width = "or wider " if may_be_wider else ""
             declared = REGISTER_TYPES.get(expected, expected)
             self._report(
