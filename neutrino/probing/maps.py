@@ -161,7 +161,10 @@ def check_field(document: Document, offset: int, map_class: type[MapType], name:
 
 
 def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
-    """Return the size of a record in bytes; warn of padding and report a record that is too large."""
+    """Return the size of a record in bytes; warn of padding and report a record that is too large.
+
+    Padding are unused bytes between fields, which are aligned as in C, and after the last one.
+    """
     _, size, padding = lay_out_fields([(field.name, field.type) for field in fields])
     if padding:
         message = f"{padding} of the {size} bytes of a record are padding"

@@ -100,7 +100,7 @@ def _unused_name(name: str, used: Collection[str], same_file: Collection[str]) -
     used: names of earlier files and, so far, of its own. same_file: all names of its own file, which a name with a
     number must not equal either.
     """
-    candidate = name
+    candidate = name  # itself in same_file, of course
     number = 1
     while candidate in used or (number > 1 and candidate in same_file):
         number += 1

@@ -171,7 +171,7 @@ class _Scanner:
 
     def _closes(self, quote: str) -> bool:
         """Return whether the string, opened by one or three quotes, is closed here."""
-        # Up to two quotes right before the closing three belong to the string.
+        # Of four or five quotes in a row, the last three close the string; those before them belong to it.
         following = self.position + len(quote)
         return self.source.startswith(quote, self.position) and not (
             len(quote) == 3 and self.source.startswith(quote[0], following)

@@ -78,11 +78,11 @@ class Registers:
             self._clash(earlier, Register(name, Type(declaration.type), 0, span))
             return
         initial = declaration.initial
-        # setdefault: the first value that is given stays.
+        # setdefault: the first value that is given stays. Another value than that means that there is an earlier one.
         if initial is not None and self._initial.setdefault(name, initial) != initial and earlier:
             message = f"{name} begins with another value in line {earlier.span.line}"
             self._document.report(offset, "initial-value", message, "one register has one first value")
-        # A declaration without a value, after another one, adds nothing.
+        # A later declaration adds nothing, unless it is the one with the value.
         elif earlier is None or initial is not None:
             self._registers[name] = Register(name, Type(declaration.type), initial or 0, span)
 
@@ -116,9 +116,9 @@ class Registers:
     def add(self, name: str, register_type: Type, span: Span, reserved: set[str]) -> str:
         """Add a register that no snippet declares and return its name, with a number if ``name`` is in use.
 
-        The reader of snippets needs such registers, for example for a special register inside SAVE.
-        One that was added before is reused if it has the same type and is not reserved. reserved: registers whose
-        values are still needed; the new one joins it.
+        The reader of snippets needs such registers, for example for a special register inside SAVE. One that was added
+        before is reused if it has the same type and is not reserved. reserved: registers whose values are still needed;
+        the new one joins it.
         """
         number = 1
         candidate = name

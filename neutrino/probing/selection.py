@@ -88,7 +88,7 @@ def _regex(option: str, word: str) -> re.Pattern[str] | None:
 
 
 def _split(argument: str) -> list[str]:
-    """Split an argument into patterns at single colons, except inside ``/…/``."""
+    """Split an argument into patterns at single colons, except inside ``/…/``; ``::`` belongs to a name of C++."""
     words = [""]  # the last one is read at the moment
     position = 0
     while position < len(argument):

@@ -219,6 +219,7 @@ class SnippetReader:
         It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself.
         """
         type_name = SPECIAL_REGISTERS[word]  # u32, b32 or u64
+        # Not b32, bits that are no number: the verifier reports that they do not fit.
         is_extended = type_name == "u32" and field.type.size == 8
         message = f"{word} inside SAVE is read into a register first"
         self._document.warn(offset, "special-register-saved", message, f"write mov.{type_name} %r, {word};")
@@ -241,7 +242,7 @@ class SnippetReader:
         operands = []
         for word in words:
             register_type = self._registers.type_of(word)
-            # Other types (pred) cannot be saved; the verifier reports them.
+            # Of other types (pred, or None of a helper or a number), nothing has to be copied or can be saved.
             if word in used_later and register_type in _MOV_TYPES:
                 name = self._registers.add(f"{word}_saved", register_type, span, reserved)
                 copies.append(WrittenInstruction(f"mov.{_MOV_TYPES[register_type]} {name}, {word}", span))

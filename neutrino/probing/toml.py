@@ -353,7 +353,10 @@ class _Reader:
         )
 
     def _check_name(self, entry: _Entry) -> None:
-        """Report an invalid name of a probe, or one that another probe has in the newer dialect."""
+        """Report an invalid name of a probe, or one that another probe has in the newer dialect.
+
+        Two probes of one dialect cannot have one name: TOML refuses a second table of that name.
+        """
         place = self._document.key(*entry.path)
         if not entry.name.isprintable() or not entry.name.strip() or len(entry.name) > _MAX_NAME_LENGTH:
             message = f"probe name {shown_key(entry.name)}"
@@ -376,6 +379,7 @@ class _Reader:
         document = self._document
         if "pos" in table and "position" in table:
             document.report(document.key(*path, "pos"), "position", "both position and pos are given", "remove pos")
+        # Of both, position is read.
         key = "position" if "position" in table else "pos"
         if key not in table:
             document.missing(path, "position", 'position = "kernel" or an opcode such as "ld.global"')

@@ -154,7 +154,7 @@ def reads_special(opcode: str) -> bool:
     """Return whether a verified instruction can read special registers, such as ``%tid.x``."""
     form_and_types = find_form(opcode)
     if form_and_types is None:
-        return False
+        return False  # not a verified instruction
     form, _ = form_and_types
     # The kinds of operands that may be a special register.
     return not {"m", "S"}.isdisjoint(form.operands)
@@ -164,7 +164,7 @@ def need(opcode: str) -> Need | None:
     """Return the lowest PTX version and ``sm_`` that have a verified instruction; None if every target has it."""
     form_and_types = find_form(opcode)
     if form_and_types is None:
-        return None
+        return None  # not of a verified instruction
     form, _ = form_and_types
     return form.need
 

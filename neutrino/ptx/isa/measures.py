@@ -64,7 +64,7 @@ def constant_bytes(instruction: Instruction) -> int | None:
     measure = instruction.facts.measure if instruction.facts else None
     if measure is Measure.ACCESS:
         # suld.p and sust.p are formatted: how many bytes they access depends on the surface.
-        if instruction.type is None or (instruction.parts[1:2] == ("p",) and instruction.parts[0] in {"suld", "sust"}):
+        if instruction.type is None or instruction.parts[:2] in {("suld", "p"), ("sust", "p")}:
             return None
         return TYPE_BYTES[instruction.type] * instruction.elements
     if measure is Measure.FRAGMENT:
@@ -102,6 +102,7 @@ def constant_operations(instruction: Instruction) -> int | None:
     These are a multiplication and an addition for each of m·n·k products, divided by the threads that execute it.
     """
     measure = instruction.facts.measure if instruction.facts else None
+    # The shape of others (Measure.DESCRIPTOR) is in a register.
     if measure not in {Measure.WARP, Measure.WARPGROUP}:
         return None
     shape = _shape(instruction)

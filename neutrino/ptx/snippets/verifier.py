@@ -247,6 +247,7 @@ class _Checker:
         if opcode in CLASSES:
             example = ".".join((_CLASS_EXAMPLES[opcode], *pattern.opcode[1:]))
             return f'a class has no modifiers: write "{opcode}", or an opcode such as "{example}"'
+        # Names that CUDA C++ and machine code have for it.
         if opcode in OTHER_NAMES:
             return f'PTX has it as "{OTHER_NAMES[opcode]}"'
         if guess:
@@ -363,8 +364,9 @@ class _Checker:
                 writes = (first,)
         return Assembly(
             TARGET, match["opcode"], operands, span,
-            guard if isinstance(guard, (Register, SiteOperand)) else None,
-            match["negated"] is not None, writes,
+            # A guard of another kind has been reported.
+            guard=guard if isinstance(guard, (Register, SiteOperand)) else None,
+            is_inverted=match["negated"] is not None, writes=writes,
         )  # fmt: skip
 
     def _without_scopes(self, text: str, span: Span) -> tuple[str, Span]:
@@ -641,6 +643,7 @@ class _Checker:
         """Check that an operand of ``SAVE`` can be stored in a field."""
         is_integer = not field.type.value.startswith("f")
         if HELPER.fullmatch(word):
+            # None of OUT and inputs, whose types are only known in each kernel.
             helper_type = HELPER_TYPES.get(word)
             if self._check_helper_place(word, span, side) and helper_type is not None:
                 self._check_saved_helper(word, helper_type, field, span)
@@ -682,7 +685,7 @@ def _is_special(name: str) -> bool:
 
 
 def _can_save(register_type: str, field: Field) -> bool:
-    """Return whether a register of a PTX type can be stored in a field."""
+    """Return whether a register of a PTX type can be stored in a field as it is, without a conversion."""
     if field.type.size >= 4:
         return fits(register_type, field.type.value)
     # Fields of 1 and 2 bytes take the low bits of an integer register of 16 or 32 bits.
