@@ -46,7 +46,7 @@ class Registers:
         return register.type if register else None
 
     def declare(self, path: KeyPath, declaration: Declaration) -> None:
-        """Add the registers of a declaration. path: of the snippet that contains it."""
+        """Add the registers of a declaration, unless the file then declares too many. path: of its snippet."""
         names = [declaration.name]
         if declaration.number is not None:
             names = [f"{declaration.name}{index}" for index in range(declaration.number)]

@@ -411,7 +411,7 @@ class _Lowering:
         self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
         guard: Register | None = None,
     ) -> None:  # fmt: skip
-        """Append an instruction that writes ``destination``. guard: the predicate for which it executes; None: always."""
+        """Append an instruction that writes ``destination``. guard: the predicate under which it executes, if any."""
         operands = (destination, *sources)
         self._code.append(Assembly(TARGET, opcode, operands, span, guard, writes=(destination,)))
 

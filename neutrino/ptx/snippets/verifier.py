@@ -487,6 +487,7 @@ class _Checker:
         elif kind == "i":
             hint = f"'{instruction.opcode}' needs a number here"
             self._report(span, "immediate-wanted", f"'{word}' is not an immediate", hint)
+        # A file that declares a register of that name has been reported for that.
         elif word in SPECIAL_REGISTERS and word not in self.registers:
             # Only mov and cvt, whose operands have these kinds, read special registers.
             if kind not in {"m", "S"}:
