@@ -47,6 +47,9 @@ KeyPath = tuple[str, ...]
 class Document:
     """One probe file. text: as it was read; source: the same with ``\\n`` line ends.
 
+    tables: the parsed document. places: where its keys and values are. diagnostics: those reported so far; errors: how
+    many of them are errors.
+
     Offsets, here and wherever a document is passed, count characters of the source.
 
     Raises ProbeError if the text is not valid TOML or too large.
@@ -61,6 +64,7 @@ class Document:
         self.errors = 0
         # Lines as written: parsing may replace characters of the source (_replace_colon), but keeps all offsets.
         self._lines = self.source.split("\n")
+        # The offset of the first character of each line; one more than there are lines.
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
@@ -78,8 +82,9 @@ class Document:
 
     def span(self, offset: int) -> Span:
         """Return line and column, both from 1, of an offset in the source."""
-        line = bisect.bisect_right(self._starts, offset, hi=len(self._lines)) - 1
-        return Span(line + 1, offset - self._starts[line] + 1)
+        # hi: what is at or after the end belongs to the last line.
+        index = bisect.bisect_right(self._starts, offset, hi=len(self._lines)) - 1
+        return Span(index + 1, offset - self._starts[index] + 1)
 
     def key(self, *path: str) -> int:
         """Return the offset of a key, or of the innermost enclosing one that the file contains; else 0."""
@@ -107,7 +112,8 @@ class Document:
     def report_span(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
         """Add a diagnostic at a line and column; as ``report``."""
         line = self._lines[span.line - 1]
-        self.errors += severity == "error"
+        if severity == "error":
+            self.errors += 1
         message, hint = printable(message), printable(hint)
         self.diagnostics.append(Diagnostic(self.file, span.line, span.column, line, message, hint, severity, code))
 
@@ -156,7 +162,7 @@ class Document:
     # TOML
 
     def _stop(self, offset: int, code: str, message: str, hint: str = "") -> None:
-        """Raise ProbeError with this error alone: nothing after it can be read."""
+        """Raise ProbeError with this error alone, without warnings before it: nothing after it can be read."""
         self.report(offset, code, message, hint)
         raise ProbeError(self.diagnostics[-1:])
 
@@ -165,7 +171,7 @@ class Document:
 
         Inline tables with ``:`` are accepted: each time one stops the parser, it is replaced and parsing starts again.
         """
-        replaced = 0
+        replaced = 0  # colons so far
         while True:
             try:
                 tables = tomllib.loads(self.source)
@@ -178,6 +184,7 @@ class Document:
                     replaced += 1
                     continue
                 hint = self._toml_hint(message, offset)
+                # tomllib would call it an invalid statement.
                 if self.source.startswith("\ufeff"):
                     offset, hint = 0, "the file begins with a byte order mark; save it without"
                 self._stop(offset, "not-toml", f"not TOML: {message}", hint)
@@ -188,22 +195,30 @@ class Document:
                 return tables
 
     def _toml_fault(self, error: tomllib.TOMLDecodeError) -> tuple[str, int]:
-        """Return the message of an error of ``tomllib`` and its offset; that of the end if it has no position."""
+        """Return the message of an error of ``tomllib`` and its offset; that of the end if it has no position.
+
+        The message is without the position and begins with a small letter, to follow "not TOML: ".
+        """
         match = _TOML_POSITION.fullmatch(str(error))
-        message = match.group(1) if match else str(error)
+        message, line, column = match.groups() if match else (str(error), None, None)
         # tomllib writes keys as a Python tuple: ('map', 'Loads') becomes [map.Loads].
         message = _KEYS.sub(lambda keys: "[" + ".".join(_QUOTED.findall(keys.group())) + "]", message)
         offset = len(self.source.rstrip())
-        if match and match.group(2):
-            offset = self._starts[int(match.group(2)) - 1] + int(match.group(3)) - 1
+        if line and column:
+            offset = self._starts[int(line) - 1] + int(column) - 1
         return message[:1].lower() + message[1:], offset
 
     def _toml_hint(self, message: str, offset: int) -> str:
-        """Return a hint for an error of ``tomllib`` from its message and the source there; ``""`` without one."""
+        """Return a hint for an error of ``tomllib`` from its message and the source there; ``""`` without one.
+
+        What the source shows comes first: the message of tomllib says only what it expected.
+        """
         start = self._starts[self.span(offset).line - 1]
+        # Cut: _OPEN_INLINE takes long on very long lines.
         line = self.source[start : start + _MAX_LINE_LENGTH].partition("\n")[0]
         if _SMART_QUOTE.match(self.source, offset):
             return "quotes are written \" or '"
+        # An inline table that the line opens and does not close, and the error is inside it.
         if _OPEN_INLINE.search(line) and offset >= start + line.find("{"):
             return "an inline table { … } stands in one line"
         if message.startswith("unclosed array"):
@@ -230,6 +245,7 @@ class Document:
         line_before = self.source[self.source.rfind("\n", 0, offset) + 1 : offset]
         if not self.source.startswith(":", offset) or not _COLON_KEY.search(line_before):
             return False
+        # Nothing else is reported before the file is parsed.
         if not self.diagnostics:
             hint = 'TOML writes { start = "u64" }'
             self.warn(offset, "colon-for-equals", "':' in an inline table, read as '='", hint)
@@ -268,7 +284,7 @@ def shown_key(name: str) -> str:
 
 
 def printable(text: str, length: int = 300) -> str:
-    """Return a text for a message: control characters replaced, its middle cut out above ``length`` characters."""
+    """Return a text for a message: control characters replaced, and of a text longer than ``length`` only the ends."""
     short = text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
     if short.isprintable():
         return short

@@ -54,6 +54,7 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     fields = _fields(document, path, table, map_class)
     if not fields:
         return None
+    # A map of an unknown type, which has been reported, is treated as an array.
     map_type = map_class.declared(_Table(document, path, table), fields) if map_class else ARRAY
     if map_type is None:
         return None
@@ -84,6 +85,7 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
 
     map_class: the type of the map, None if it is unknown. A map that is not in slots has one record.
     """
+    # bool is a subclass of int.
     if not isinstance(cap, int) or isinstance(cap, bool) or not 0 < cap <= MAX_CAP:
         hint = f'write an integer from 1 to {MAX_CAP}, or "dynamic"'
         document.report(offset, "cap", f"cap is {shown(cap)}", hint)
@@ -119,7 +121,8 @@ def _fields(
         if "data" in table:
             document.report(document.value(*path), "fields", "data names no field", 'write { start = "u64" }')
         else:
-            document.missing(path[:-1], "data", 'data = { start = "u64" }')
+            table_path = path[:-1]
+            document.missing(table_path, "data", 'data = { start = "u64" }')
         return ()
     scalar_names = [scalar.value for scalar in ScalarType]
     fields = []
@@ -127,6 +130,7 @@ def _fields(
         if not _NAME.fullmatch(name):
             hint = "use letters, digits and underscores, no digit first"
             document.report(document.key(*path, name), "field-name", f"field name {shown_key(name)}", hint)
+        # uint32_t is uint32.
         synonym = _TYPE_SYNONYMS.get(word.lower().removesuffix("_t")) if isinstance(word, str) else None
         type_name = document.choice(
             (*path, name), word, scalar_names, f"type of field {shown_key(name)}", "field-type", synonym,
@@ -142,7 +146,11 @@ def _fields(
     if map_class and map_class.most_fields and len(data) > map_class.most_fields:
         document.report(document.value(*path), "fields", f"data names {len(data)} fields", map_class.field_hint)
         return ()
-    return lay_out_fields(fields)[0] if len(fields) == len(data) else ()
+    has_invalid_types = len(fields) < len(data)
+    if has_invalid_types:
+        return ()
+    laid_out, _, _ = lay_out_fields(fields)
+    return laid_out
 
 
 def check_field(document: Document, offset: int, map_class: type[MapType], name: str, scalar: ScalarType) -> None:
@@ -153,7 +161,10 @@ def check_field(document: Document, offset: int, map_class: type[MapType], name:
 
 
 def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
-    """Return the size of a record in bytes; warn of padding and report a record that is too large."""
+    """Return the size of a record in bytes; warn of padding and report a record that is too large.
+
+    Padding are unused bytes between fields, which are aligned as in C, and after the last one.
+    """
     _, size, padding = lay_out_fields([(field.name, field.type) for field in fields])
     if padding:
         message = f"{padding} of the {size} bytes of a record are padding"
@@ -188,11 +199,15 @@ class _Table:
 def _size(
     document: Document, path: KeyPath, table: Mapping[str, Any], map_type: MapType, fields: tuple[Field, ...]
 ) -> int:
-    """Return the size of a record in bytes, computed from its fields; report a ``size`` that differs."""
+    """Return the size of a record in bytes, computed from its fields; report a ``size`` that differs.
+
+    map_type: may store a record as other fields than those declared, which are its cells.
+    """
     size = check_padding(document, document.value(*path, "data"), map_type.cells(fields))
     written = table.get("size", size)
     place = document.value(*path, "size")
-    if isinstance(written, str) and written.isascii() and written.isdigit() and len(written) < 10:
+    # At most nine digits: Python converts no number of thousands of them.
+    if isinstance(written, str) and written.isascii() and written.isdigit() and len(written) <= 9:
         hint = f"write size = {int(written)}"
         document.warn(place, "size-in-quotes", f'size = "{written}" is read as a number', hint)
         written = int(written)

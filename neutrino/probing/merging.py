@@ -34,10 +34,11 @@ def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
         for declared in part.maps:
             if declared.name in file_by_map:
                 faults.append(_map_clash(part, declared, file_by_map[declared.name]))
-            file_by_map.setdefault(declared.name, part)
+                continue
+            file_by_map[declared.name] = part
+            # Equal, not greater: reported once, at the first map too many.
             if len(file_by_map) == MAX_MAPS + 1:
                 faults.append(_at_map(part, declared, *MAP_COUNT, code="map-count"))
-                break
     return faults
 
 
@@ -50,10 +51,11 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
     faults = merge_faults(parts)
     if faults:
         raise ProbeError(faults)
+    # Of all parts so far, by their new names.
     registers: dict[str, Register] = {}
     probes: dict[str, Probe] = {}
     for part in parts:
-        renamed: dict[str, Register] = {}
+        renamed: dict[str, Register] = {}  # name in the part → register with its new name
         register_names = {register.name for register in part.registers}
         for register in part.registers:
             name = _unused_name(register.name, registers, register_names)
@@ -66,6 +68,7 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
         file=", ".join(part.file for part in parts),
         source="\n".join(f"# {part.file}\n{part.source}" for part in parts),
         reads_back=False,
+        # All parts with hand-written instructions have one target; those without have none.
         target=next((part.target for part in parts if part.target), ""),
         maps=tuple(declared for part in parts for declared in part.maps),
         registers=tuple(registers.values()),
@@ -94,9 +97,10 @@ def _at_map(part: File, declared: Map, message: str, hint: str, *, code: str) ->
 def _unused_name(name: str, used: Collection[str], same_file: Collection[str]) -> str:
     """Return the name, with a number appended if it is among those used.
 
-    same_file: all names of its own file, which a name with a number must not equal either.
+    used: names of earlier files and, so far, of its own. same_file: all names of its own file, which a name with a
+    number must not equal either.
     """
-    candidate = name
+    candidate = name  # itself in same_file, of course
     number = 1
     while candidate in used or (number > 1 and candidate in same_file):
         number += 1

@@ -81,6 +81,7 @@ class Pattern:
         the modifiers. ``shared`` also matches ``shared::cta`` and ``shared::cluster``; ``generic`` matches if there is
         no state space. The caller checks ``function``, ``lines`` and ``predicated``.
         """
+        # Kernels, functions and lines are found in another way.
         if not instruction or not self.has_operands:
             return False
         modifiers = instruction[1:]
@@ -95,6 +96,7 @@ class Pattern:
         # Each search continues after the modifier that the part before it matched.
         remaining = iter(modifiers)
         for part in self.opcode[1:]:
+            # No modifier is called so: an access is generic if it has no state space.
             if part == "generic":
                 if any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers):
                     return False
@@ -126,4 +128,5 @@ class Tracepoint:
 
 
 def _is_modifier(modifier: str, part: str) -> bool:
+    """Return whether a modifier is the one that a pattern names: ``shared`` names those with a sub-qualifier too."""
     return modifier == part or modifier.partition("::")[0] == part

@@ -13,6 +13,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
     by_lower_case = {name.lower(): name for name in known}
+    # The ten most similar words, at least 60 % of whose characters are equal; ``similarity`` chooses one of them.
     matches = difflib.get_close_matches(word.lower(), by_lower_case, n=10, cutoff=0.6)
     if len(word) <= _SHORT_WORD:
         # Short words are often similar by chance.
@@ -21,7 +22,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     def similarity(match: str) -> tuple[float, int]:
         """Return the ratio of equal characters, then the length of the common prefix: "ad" is "add", not "sad"."""
         ratio = difflib.SequenceMatcher(None, match, word.lower()).ratio()
+        # Not strict: the two may have different lengths.
         pairs = zip(match, word.lower(), strict=False)
-        return ratio, next((index for index, (left, right) in enumerate(pairs) if left != right), len(word))
+        common_prefix = next((index for index, (left, right) in enumerate(pairs) if left != right), len(word))
+        return ratio, common_prefix
 
     return by_lower_case[max(matches, key=similarity)] if matches else None

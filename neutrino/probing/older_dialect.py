@@ -28,7 +28,7 @@ KEYS = frozenset({"datamodel", "position", "pos", "before", "after"})
 """A table at the top level with one of these keys is a probe."""
 
 _FORMS = 'write "LEVEL:BYTES", "LEVEL:BYTES:CAP", "LEVEL:BYTES:count" or "LEVEL:TYPE:BYTES:CAP"'
-_BITS = re.compile(r"b(8|16|32|64)")
+_UNTYPED = re.compile(r"b(?P<bits>8|16|32|64)")
 
 
 class Datamodel(NamedTuple):
@@ -61,6 +61,7 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
     cap_word = words[2] if len(words) == 3 else "1"
     levels = [level.value for level in Level]
     level = document.choice(path, level_word, levels, "level in datamodel", "datamodel")
+    # A map that is not in slots has one record, so there is nothing to count.
     if cap_word == "count" and map_type.in_slots:
         cap: int | None = DYNAMIC_CAP
     elif not re.fullmatch(r"\d{1,9}", cap_word, re.ASCII):
@@ -80,6 +81,7 @@ def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequenc
     saves to it can be verified. sides: before and after, of which at least one has typed saves.
     """
     errors_before = document.errors
+    # The fields of one record for each side that saves: one or two.
     records = [_fields(document, side) for side in sides if side.typed_saves]
     if document.errors > errors_before:
         return None
@@ -139,9 +141,9 @@ def _fields(document: Document, side: Side) -> tuple[Field, ...]:
 
 def _scalar(save: TypedSave) -> ScalarType | Fault:
     """Return the type of the fields that a ``SAVE.type`` saves; untyped bits (``b32``) become unsigned integers."""
-    bits = _BITS.fullmatch(save.type)
+    untyped = _UNTYPED.fullmatch(save.type)
     scalar_names = [scalar.value for scalar in ScalarType]
-    name = f"u{bits.group(1)}" if bits else save.type
+    name = f"u{untyped['bits']}" if untyped else save.type
     if name in scalar_names:
         return ScalarType(name)
     message = f"SAVE has no type {shown(save.type)}"
@@ -155,10 +157,11 @@ def _field_name(word: str, taken: Mapping[str, ScalarType], numbers: dict[str, i
     """
     # Cut: an operand may be very long.
     name = re.sub(r"\W+", "_", word[:MAX_MAP_NAME].lstrip("%"), flags=re.ASCII).strip("_")
+    # A number, or a word that begins with one.
     if not re.match(r"[A-Za-z_]", name):
         name = "value"
     elif not word.startswith("%"):
-        name = name.lower()
+        name = name.lower()  # a helper: OUT
     candidate = name
     while candidate in taken:
         numbers[name] = numbers.get(name, 1) + 1

@@ -45,7 +45,10 @@ def find_places(source: str) -> dict[tuple[str, ...], Place]:
 
 
 class _Scanner:
-    """Scans a document from start to end. position: offset of the next character to read."""
+    """Scans a document from start to end.
+
+    position: offset of the next character to read. places: those found so far, by their paths of keys.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -58,10 +61,12 @@ class _Scanner:
         self._skip(_BLANK)
         while self.position < len(self.source):
             if self.source[self.position] == "[":
+                # [[name]] is an array of tables; there are as many brackets after the name as before it.
                 brackets = 2 if self.source.startswith("[[", self.position) else 1
                 self.position += brackets
                 start = self._skip(_SPACE)
                 table = self._keys()
+                # The tables around it, unless they have a place already. A table has no value of its own to point at.
                 for length in range(1, len(table)):
                     self.places.setdefault(table[:length], Place(start, start))
                 self.places[table] = Place(start, start)
@@ -92,7 +97,8 @@ class _Scanner:
     def _key(self) -> str:
         """Scan one part of a dotted key, bare or quoted."""
         if self.source[self.position] in "\"'":
-            return self._string()[0]
+            key, _ = self._string()
+            return key
         start = self.position
         return self.source[start : self._skip(BARE_KEY)]
 
@@ -107,10 +113,10 @@ class _Scanner:
     def _value(self, path: tuple[str, ...], key: int) -> None:
         """Scan a value of any type and add its place. path: of its keys. key: offset of the last one."""
         start = self.position
-        characters: tuple[int, ...] = ()
+        characters: tuple[int, ...] = ()  # only a string has any
         opening = self.source[start]
         if opening in "\"'":
-            characters = self._string()[1]
+            _, characters = self._string()
         elif opening == "[":
             self._sequence("]", path)
         elif opening == "{":
@@ -121,7 +127,7 @@ class _Scanner:
 
     def _sequence(self, closing: str, path: tuple[str, ...]) -> None:
         """Scan an array (closing: ``]``) or an inline table (``}``), with all values inside."""
-        self.position += 1
+        self.position += 1  # the opening bracket
         index = 0
         self._skip(_BLANK)
         while self.source[self.position] != closing:
@@ -134,12 +140,12 @@ class _Scanner:
             if self.source[self.position] == ",":
                 self.position += 1
                 self._skip(_BLANK)
-        self.position += 1
+        self.position += 1  # the closing bracket
 
     def _string(self) -> tuple[str, tuple[int, ...]]:
         """Scan a string of any kind; return it decoded, and the offset of each character and of the closing quote."""
         quote = self.source[self.position]
-        is_literal = quote == "'"
+        is_literal = quote == "'"  # without escapes
         if self.source.startswith(quote * 3, self.position):
             quote *= 3
         self.position += len(quote)
@@ -152,7 +158,8 @@ class _Scanner:
             if self.source[self.position] == "\\" and not is_literal:
                 self._escape(decoded, offsets)
             else:
-                # At least one character, which may be a quote that does not close the string.
+                # At least one character, which may be a quote that does not close the string, and all that follow up to
+                # a quote or backslash.
                 start = self.position
                 unescaped = _UNESCAPED.match(self.source, start + 1)
                 self.position = unescaped.end() if unescaped else start + 1
@@ -164,23 +171,28 @@ class _Scanner:
 
     def _closes(self, quote: str) -> bool:
         """Return whether the string, opened by one or three quotes, is closed here."""
-        # Up to two quotes right before the closing three belong to the string.
+        # Of four or five quotes in a row, the last three close the string; those before them belong to it.
         following = self.position + len(quote)
         return self.source.startswith(quote, self.position) and not (
             len(quote) == 3 and self.source.startswith(quote[0], following)
         )
 
     def _escape(self, decoded: list[str], offsets: list[int]) -> None:
-        """Scan a backslash escape, and append its character and offset; a line continuation has neither."""
+        """Scan a backslash escape, and append its character and offset.
+
+        A line continuation, a backslash at the end of a line, has no character: it and the blanks after it are skipped.
+        """
         continuation = _CONTINUATION.match(self.source, self.position)
         if continuation:
             self.position = continuation.end()
             return
         offsets.append(self.position)
         letter = self.source[self.position + 1]
-        length = _ESCAPE_LENGTH.get(letter, 2)
-        if length > 2:
-            decoded.append(chr(int(self.source[self.position + 2 : self.position + length], 16)))
+        if letter in _ESCAPE_LENGTH:
+            length = _ESCAPE_LENGTH[letter]
+            hexadecimal_digits = self.source[self.position + 2 : self.position + length]
+            decoded.append(chr(int(hexadecimal_digits, 16)))
         else:
-            decoded.append(_ESCAPES.get(letter, letter))
+            length = 2
+            decoded.append(_ESCAPES.get(letter, letter))  # a quote and a backslash stand for themselves
         self.position += length

@@ -39,9 +39,10 @@ def mixed_platforms(parts: Sequence[WrittenProbes | DraftProbes]) -> list[Diagno
 
 def platform_fault(part: WrittenProbes | DraftProbes, message: str, hint: str) -> Diagnostic:
     """Return a fault at the value of ``platform`` in a file; at the beginning of the file if it has none."""
-    source = part.source.replace("\r\n", "\n").split("\n")
-    for number, line in enumerate(source, 1):
+    lines = part.source.replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines, 1):
         match = _PLATFORM.match(line)
         if match:
+            # Columns count from 1.
             return Diagnostic(part.file, number, match.end() + 1, line, message, hint, code="platform")
-    return Diagnostic(part.file, 1, 1, source[0], message, hint, code="platform")
+    return Diagnostic(part.file, 1, 1, lines[0], message, hint, code="platform")

@@ -23,7 +23,9 @@ def read_text_file(path: str | Path, max_bytes: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
+        # Of a directory, open() raises the usual error.
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            # closefd=False: it is closed below, in every case.
             with open(descriptor, "rb", closefd=False) as file:
                 return file.read(max_bytes)
         # A pipe of the shell, /dev/fd/63, resolves to no name in the file system; a named pipe has one.
@@ -44,6 +46,6 @@ def _read_pipe(descriptor: int, max_bytes: int) -> bytes:
             raise OSError(errno.ETIMEDOUT, f"nothing came through the pipe for {_PIPE_TIMEOUT:g} s")
         chunk = os.read(descriptor, min(_CHUNK_SIZE, max_bytes - len(data)))
         if not chunk:
-            break
+            break  # the writer has closed the pipe
         data += chunk
     return data

@@ -24,10 +24,15 @@ class Registers:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._registers: dict[str, Register] = {}
+        # Name → initial value, of the registers for which a declaration gives one.
         self._initial: dict[str, int] = {}
+        # "%P" → its declaration ``%P<2>``.
         self._ranges: dict[str, Declaration] = {}
+        # Names declared with two types, for which the first declaration has been reported.
         self._clashes: set[str] = set()
+        # Name → type, of the registers that no snippet declares.
         self._added: dict[str, Type] = {}
+        # Names declared so far, for MAX_REGISTERS_OF_A_FILE.
         self._declared = 0
 
     @property
@@ -41,7 +46,7 @@ class Registers:
         return register.type if register else None
 
     def declare(self, path: KeyPath, declaration: Declaration) -> None:
-        """Add the registers of a declaration. path: of the snippet that contains it."""
+        """Add the registers of a declaration, unless the file then declares too many. path: of its snippet."""
         names = [declaration.name]
         if declaration.number is not None:
             names = [f"{declaration.name}{index}" for index in range(declaration.number)]
@@ -73,15 +78,17 @@ class Registers:
             self._clash(earlier, Register(name, Type(declaration.type), 0, span))
             return
         initial = declaration.initial
+        # setdefault: the first value that is given stays. Another value than that means that there is an earlier one.
         if initial is not None and self._initial.setdefault(name, initial) != initial and earlier:
             message = f"{name} begins with another value in line {earlier.span.line}"
             self._document.report(offset, "initial-value", message, "one register has one first value")
+        # A later declaration adds nothing, unless it is the one with the value.
         elif earlier is None or initial is not None:
             self._registers[name] = Register(name, Type(declaration.type), initial or 0, span)
 
     def _clash(self, earlier: Register, later: Register) -> None:
         """Report one name with two types at both declarations, at the first one only once per name."""
-        pairs = [(later, earlier)]
+        pairs = [(later, earlier)]  # where to report, and the other declaration
         if earlier.name not in self._clashes:
             self._clashes.add(earlier.name)
             pairs.append((earlier, later))
@@ -93,7 +100,7 @@ class Registers:
     def extend_range(self, name: str, offset: int) -> None:
         """Declare ``%P2``, used at an offset of the source, if ``%P<2>`` declares ``%P0`` and ``%P1``; warn of it.
 
-        The older documentation counts the registers of a range that way. Other names are left alone.
+        The older documentation counts the registers of a range that way. Nothing happens for other names.
         """
         stem = name.rstrip("0123456789")
         declaration = self._ranges.get(stem)
@@ -109,8 +116,9 @@ class Registers:
     def add(self, name: str, register_type: Type, span: Span, reserved: set[str]) -> str:
         """Add a register that no snippet declares and return its name, with a number if ``name`` is in use.
 
-        One that was added before is reused if it has the same type and is not reserved. reserved: registers whose
-        values are still needed; the new one joins it.
+        The reader of snippets needs such registers, for example for a special register inside SAVE. One that was added
+        before is reused if it has the same type and is not reserved. reserved: registers whose values are still needed;
+        the new one joins it.
         """
         number = 1
         candidate = name

@@ -17,6 +17,8 @@ _GLOB = frozenset("*?[")
 class Selection:
     """Selects kernels by name. keep, drop: the arguments of ``-k`` and ``--filter``; an empty keep includes all.
 
+    _keeps, _drops: their patterns, compiled.
+
     A pattern is a substring of the mangled or the demangled name; with ``*``, ``?`` or ``[`` a glob for the whole
     name; between slashes a regular expression. An argument may list patterns, as ``a:b``; ``::`` belongs to a name.
     Raises NeutrinoError for a regular expression that Python cannot compile, and for an empty pattern.
@@ -28,12 +30,14 @@ class Selection:
     _drops: tuple[_Pattern, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Compiled here, so that a wrong pattern is reported at once. Plain assignment fails, as the class is frozen.
         object.__setattr__(self, "_keeps", _compile("-k", self.keep))
         object.__setattr__(self, "_drops", _compile("--filter", self.drop))
 
     def selects(self, name: str, demangled: str) -> bool:
         """Return whether a kernel is probed. name: mangled."""
         names = (name, demangled)
+        # --filter takes precedence over -k.
         if any(pattern.matches(names) for pattern in self._drops):
             return False
         return not self._keeps or any(pattern.matches(names) for pattern in self._keeps)
@@ -63,6 +67,7 @@ def _compile(option: str, arguments: tuple[str, ...]) -> tuple[_Pattern, ...]:
     patterns = []
     for argument in arguments:
         for word in _split(argument):
+            # Both would match every name.
             if not word or word == "//":
                 raise NeutrinoError(f"{option} {argument!r}: an empty pattern; write a part of a name")
             patterns.append(_Pattern(word, _regex(option, word)))
@@ -83,10 +88,11 @@ def _regex(option: str, word: str) -> re.Pattern[str] | None:
 
 
 def _split(argument: str) -> list[str]:
-    """Split an argument into patterns at single colons, except inside ``/…/``."""
-    words = [""]
+    """Split an argument into patterns at single colons, except inside ``/…/``; ``::`` belongs to a name of C++."""
+    words = [""]  # the last one is read at the moment
     position = 0
     while position < len(argument):
+        # A slash opens a regular expression only where a pattern begins.
         if not words[-1] and argument[position] == "/":
             end = _regex_end(argument, position)
             words[-1] = argument[position:end]

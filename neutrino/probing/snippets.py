@@ -52,7 +52,8 @@ class Side(NamedTuple):
 def read_side(document: Document, registers: Registers, path: KeyPath, text: str, platform: str) -> Side:
     """Parse a snippet, add the registers that it declares to those of the file, and report its faults.
 
-    path: of its text in the document. platform: ``cuda`` for PTX, ``hip`` for AMD's assembly, without declarations.
+    path: of its text in the document. platform: ``cuda`` for PTX, ``hip`` for AMD's assembly, which has no declarations
+    and no guards.
     """
     statements, faults = split_lines(text) if platform == "hip" else split_statements(text)
     parts: list[_Part] = []
@@ -80,7 +81,8 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
 class SnippetReader:
     """Converts the parsed sides of a file's probes to snippets.
 
-    maps: of the file, None for those that are invalid. levelless: names of those whose level is missing or invalid.
+    maps: of the file by name, None for those that are invalid. platform: ``cuda`` or ``hip``. levelless: names of the
+    maps whose level is missing or invalid.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class SnippetReader:
         """
         body: list[WrittenInstruction | WrittenSave] = []
         reserved: set[str] = set()  # added registers, whose values are needed until the save
-        record_operands: list[str] = []
+        record_operands: list[str] = []  # of the typed saves so far
         typed_saves = side.typed_saves
         last_uses = _last_uses(side)
         for index, part in enumerate(side.parts):
@@ -115,7 +117,9 @@ class SnippetReader:
                 body.append(self._instruction(side.path, part))
             elif isinstance(part, SaveCall):
                 body += self._save(side.path, part, level)
+            # Typed saves without a map for them have been reported, and are left out.
             elif record_map:
+                # The fields for these operands: each typed save fills the next ones of the record.
                 fields = record_map.fields[len(record_operands) : len(record_operands) + len(part.operands)]
                 moves, words = self._operands(side.path, part.operands, fields, reserved)
                 # Until the save of the whole record, instructions may change these registers.
@@ -125,8 +129,9 @@ class SnippetReader:
                 body += [*moves, *copies]
                 record_operands += words
                 if part is typed_saves[-1]:
-                    first = self._document.span(self._document.within(side.path, typed_saves[0].start))
-                    body.append(WrittenSave(record_map, tuple(record_operands), first))
+                    # For messages, its place is that of the first one.
+                    place = self._document.span(self._document.within(side.path, typed_saves[0].start))
+                    body.append(WrittenSave(record_map, tuple(record_operands), place))
                     self.saved.add(record_map.name)
         return WrittenSnippet(tuple(body)) if body else None
 
@@ -144,7 +149,7 @@ class SnippetReader:
 
         path: of the snippet. level: of the probe, None if it is invalid.
         """
-        offset = self._document.within(path, call.start)
+        offset = self._document.within(path, call.start)  # of the save in the file
         target = self._map(call.map, self._document.within(path, call.map_start))
         if target is None:
             return []
@@ -162,7 +167,8 @@ class SnippetReader:
             # The probe is invalid, but its operands are verified all the same.
             words = tuple(" ".join(word.split()) for _, word in call.operands)
             return [WrittenSave(target, words, self._document.span(offset), call.guard, call.is_inverted)]
-        moves, operand_words = self._operands(path, call.operands, target.fields, set())
+        # The registers that this adds are needed only until this save, so the next one may reuse them.
+        moves, operand_words = self._operands(path, call.operands, target.fields, reserved=set())
         save = WrittenSave(target, tuple(operand_words), self._document.span(offset), call.guard, call.is_inverted)
         return [*moves, save]
 
@@ -173,6 +179,7 @@ class SnippetReader:
         """
         if name in self._maps:
             return self._maps[name]
+        # Of several similar names, it is not known which one is meant.
         similar = [known for known in self._maps if _squeezed(known) == _squeezed(name)]
         if len(similar) == 1:
             message = f"map {shown_key(name)} is read as '{similar[0]}'"
@@ -196,7 +203,7 @@ class SnippetReader:
         moves = []
         operands = []
         for (start, text), field in zip(words, fields, strict=True):
-            word = " ".join(text.split())
+            word = " ".join(text.split())  # single spaces, also where the operand has line ends
             offset = self._document.within(path, start)
             if self._platform == "cuda":
                 self._registers.extend_range(word, offset)
@@ -211,12 +218,14 @@ class SnippetReader:
 
         It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself.
         """
-        type_name = SPECIAL_REGISTERS[word]
+        type_name = SPECIAL_REGISTERS[word]  # u32, b32 or u64
+        # Not b32, bits that are no number: the verifier reports that they do not fit.
         is_extended = type_name == "u32" and field.type.size == 8
         message = f"{word} inside SAVE is read into a register first"
         self._document.warn(offset, "special-register-saved", message, f"write mov.{type_name} %r, {word};")
         span = self._document.span(offset)
-        name = "%save_" + word[1:].replace(".", "_") + ("_u64" if is_extended else "")
+        # %tid.x → %save_tid_x
+        name = "%save_" + word.removeprefix("%").replace(".", "_") + ("_u64" if is_extended else "")
         name = self._registers.add(name, Type.U64 if is_extended else Type(type_name), span, reserved)
         text = f"cvt.u64.u32 {name}, {word}" if is_extended else f"mov.{type_name} {name}, {word}"
         return WrittenInstruction(text, span), name
@@ -233,6 +242,7 @@ class SnippetReader:
         operands = []
         for word in words:
             register_type = self._registers.type_of(word)
+            # Of other types (pred, or None of a helper or a number), nothing has to be copied or can be saved.
             if word in used_later and register_type in _MOV_TYPES:
                 name = self._registers.add(f"{word}_saved", register_type, span, reserved)
                 copies.append(WrittenInstruction(f"mov.{_MOV_TYPES[register_type]} {name}, {word}", span))
@@ -243,8 +253,12 @@ class SnippetReader:
 
 
 def _last_uses(side: Side) -> dict[str, int]:
-    """Return register → index of the last part before the last typed SAVE that is an instruction and names it."""
+    """Return register → index of the last part before the last typed SAVE that is an instruction and names it.
+
+    Such an instruction may change the register, so a typed SAVE before it has to keep the value in a copy.
+    """
     last = max((index for index, part in enumerate(side.parts) if isinstance(part, TypedSave)), default=0)
+    # A register that several instructions name gets the index of the last one.
     return {
         word: index
         for index, part in enumerate(side.parts[:last])

@@ -22,7 +22,7 @@ _COMMENT_START_AMD = re.compile(r"//|;|/\*")
 _NOT_NEWLINE = re.compile(r"[^\n]")
 # A line that begins like a statement: the semicolon of the statement before it is missing.
 _NEXT_STATEMENT = re.compile(r"\n[^\S\n]*(?=SAVE\b|\.reg\b|@!?%|[a-z][a-z0-9_]*\.[a-z])")
-_REG = re.compile(r"\.reg\s+(\.\w+)\s+(.+)", re.DOTALL)
+_REG = re.compile(r"\.reg\s+(?P<type>\.\w+)\s+(?P<declarators>.+)", re.DOTALL)
 _REG_NAME = re.compile(r"(%[A-Za-z_$][\w$]*)\s*(?:<\s*(\d{1,9})\s*>)?(?:\s*=\s*(.*))?", re.ASCII | re.DOTALL)
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*|0+)", re.ASCII)
 _MAX_INTEGER_LENGTH = 68  # 64 binary digits, the prefix and a sign
@@ -31,8 +31,10 @@ _INITIAL_HINTS = {
     "p": "write 0 or 1", "f": "write a number such as 1.5; of halves the bits, such as 0x3c00",
     **dict.fromkeys("bus", "write an integer that fits in it"),
 }  # fmt: skip
-_TYPED_SAVE = re.compile(r"SAVE\s*\.\s*([\w.]*)\s*\{(.*)\}", re.DOTALL)
-_SAVE = re.compile(r"(?:@\s*(!?)\s*(%[^\s@!]+)\s+)?SAVE\s*\[([^\]]*)\]\s*\{(.*)\}", re.DOTALL)
+_TYPED_SAVE = re.compile(r"SAVE\s*\.\s*(?P<type>[\w.]*)\s*\{(?P<operands>.*)\}", re.DOTALL)
+_SAVE = re.compile(
+    r"(?:@\s*(?P<negated>!?)\s*(?P<guard>%[^\s@!]+)\s+)?SAVE\s*\[(?P<map>[^\]]*)\]\s*\{(?P<operands>.*)\}", re.DOTALL
+)
 
 
 class Statement(NamedTuple):
@@ -94,11 +96,12 @@ def split_lines(text: str) -> tuple[list[Statement], list[Fault]]:
     """Split a snippet in AMD's assembly into statements, one per line; comments may begin with ``;`` too."""
     blanked, faults = _without_comments(text, _COMMENT_START_AMD)
     statements = []
-    start = 0
+    start = 0  # of the line in the snippet
     for line in blanked.split("\n"):
+        indent = len(line) - len(line.lstrip())
         if line.strip():
-            statements.append(Statement(start + len(line) - len(line.lstrip()), line.strip()))
-        start += len(line) + 1
+            statements.append(Statement(start + indent, line.strip()))
+        start += len(line) + 1  # and the line end
     return statements, faults
 
 
@@ -111,22 +114,22 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
     statements = []
     # A piece has several statements if semicolons between them are missing.
     pieces = blanked.split(";")
-    start = 0
+    start = 0  # of the piece in the snippet; each next one begins after the semicolon
     for index, piece in enumerate(pieces):
         if not piece.strip():
             start += len(piece) + 1
             continue
         # Where statements without a semicolon end, as offsets in the piece.
         indent = len(piece) - len(piece.lstrip())
+        # rstrip: a line break at the end of the piece ends no statement.
         line_breaks = (match.start() for match in _NEXT_STATEMENT.finditer(piece.rstrip()))
+        # A line break before the first statement ends none.
         unterminated = [position for position in line_breaks if position > indent]
         is_last = index == len(pieces) - 1
-        if is_last:
-            unterminated.append(len(piece))
         begin = 0
-        # dict.fromkeys: the end of the last piece is among both.
-        for end in dict.fromkeys([*unterminated, len(piece)]):
+        for end in (*unterminated, len(piece)):
             part = piece[begin:end]
+            # Only a piece as a whole ends at a semicolon, and the last one at the end of the snippet.
             has_semicolon = end == len(piece) and not is_last
             # A line with a comment of TOML is reported once, as no instruction.
             if not has_semicolon and not part.lstrip().startswith("#"):
@@ -142,18 +145,21 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
 def _without_comments(text: str, comment_start: re.Pattern[str]) -> tuple[str, list[Fault]]:
     """Replace comments by spaces, so that offsets stay the same; an unclosed comment is a fault and ends the text."""
     pieces = []
-    position = 0
+    position = 0  # up to which the text is in the pieces
     while match := comment_start.search(text, position):
         pieces.append(text[position : match.start()])
-        if match.group() == "/*":
+        is_block_comment = match.group() == "/*"
+        if is_block_comment:
             end = text.find("*/", match.end())
             if end < 0:
                 fault = Fault(match.start(), "open-comment", "comment without its end", "close it with '*/'")
                 return "".join(pieces), [fault]
-            end += 2
+            end += len("*/")
         else:
+            # A line comment ends with its line, or with the text.
             end = text.find("\n", match.end())
             end = len(text) if end < 0 else end
+        # Line ends stay: they may end a statement whose semicolon is missing.
         pieces.append(_NOT_NEWLINE.sub(" ", text[match.start() : end]))
         position = end
     return "".join((*pieces, text[position:])), []
@@ -164,14 +170,14 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
     match = _REG.fullmatch(statement.text)
     if not match:
         return [], [Fault(statement.start, "declaration", "cannot read the declaration", "write '.reg .b64 %name;'")]
-    type_name = match.group(1)[1:]
+    type_name = match["type"].removeprefix(".")
     if type_name not in REGISTER_TYPES:
         hint = "use " + ", ".join(f".{name}" for name in REGISTER_TYPES)
         message = f"registers have no type '.{type_name}' in a probe"
-        return [], [Fault(statement.start + match.start(1), "declared-type", message, hint)]
+        return [], [Fault(statement.start + match.start("type"), "declared-type", message, hint)]
     declarations = []
     faults = []
-    for start, word in _list_items(match.group(2), statement.start + match.start(2)):
+    for start, word in _list_items(match["declarators"], statement.start + match.start("declarators")):
         declaration, declaration_faults = _parse_declarator(start, word, type_name)
         faults += declaration_faults
         if declaration is not None:
@@ -182,7 +188,8 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
 def _parse_declarator(start: int, word: str, type_name: str) -> tuple[Declaration | None, list[Fault]]:
     """Parse one item of a ``.reg`` statement: ``%name``, ``%name<count>`` or ``%name = initial``.
 
-    start: offset of the word in the snippet. With an invalid initial value there are both a declaration and a fault.
+    start: offset of the word in the snippet. With an invalid initial value there are both a declaration and a fault, so
+    that uses of the register are not reported too.
     """
     match = _REG_NAME.fullmatch(" ".join(word.split()))
     if not match:
@@ -199,7 +206,8 @@ def _parse_declarator(start: int, word: str, type_name: str) -> tuple[Declaratio
     initial = None
     faults = []
     if initial_text is not None:
-        place = start + len(word) - len(word.partition("=")[2].lstrip())
+        after_sign = word.partition("=")[2]
+        place = start + len(word) - len(after_sign.lstrip())
         if count is not None:
             hint = "declare each that has a first value by its own name"
             faults.append(Fault(place, "initial-value", f"one value for {count} registers", hint))
@@ -213,7 +221,7 @@ def _parse_declarator(start: int, word: str, type_name: str) -> tuple[Declaratio
 
 def bits_of(type_name: str) -> int:
     """Return the width in bits of one of ``REGISTER_TYPES``; 1 for ``pred``."""
-    return {"pred": 1, "f16x2": 32}.get(type_name) or int(type_name[1:])
+    return {"pred": 1, "f16x2": 32}.get(type_name) or int(type_name[1:])  # all others are a letter and the width
 
 
 def initial_bits(type_name: str, word: str) -> int | None:
@@ -224,18 +232,20 @@ def initial_bits(type_name: str, word: str) -> int | None:
     """
     if type_name in ("f32", "f64"):
         return _float_bits(type_name, word)
-    match = _INTEGER.fullmatch(word)
-    if not match or len(word) > _MAX_INTEGER_LENGTH:
+    # Longer integers fit no type, and Python does not convert thousands of digits.
+    if not _INTEGER.fullmatch(word) or len(word) > _MAX_INTEGER_LENGTH:
         return None
-    value = int(word, 0)
+    value = int(word, 0)  # 0: with its prefix
     bits = bits_of(type_name)
     if type_name == "pred":
         return value if value in (0, 1) else None
-    return value % (1 << bits) if literal_fits(bits, type_name[0] == "s", word, value) else None
+    if not literal_fits(bits, signed=type_name.startswith("s"), text=word, value=value):
+        return None
+    return value % (1 << bits)  # two's complement of a negative value
 
 
 def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
-    """Return whether an integer literal fits a type of so many bits. value: of the literal.
+    """Return whether an integer literal fits a type of so many bits. text: the literal, of which value is the value.
 
     Unsigned types also accept negative numbers: -1 means all bits set. Signed types accept values above their maximum
     in hexadecimal, octal or binary only, where the literal gives the bit pattern.
@@ -243,6 +253,7 @@ def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
     if not -(1 << (bits - 1)) <= value < 1 << bits:
         return False
     digits = text.lstrip("+-")
+    # Others begin with 0x, 0b or, in octal, 0; a single 0 is decimal.
     is_decimal = len(digits) == 1 or not digits.startswith("0")
     return not signed or value < 1 << (bits - 1) or not is_decimal
 
@@ -257,21 +268,23 @@ def _float_bits(type_name: str, word: str) -> int | None:
     try:
         return int.from_bytes(struct.pack(pack_format, float(word)), "big")
     except OverflowError:
-        return None
+        return None  # a number above the greatest float
 
 
 def parse_save(statement: Statement) -> SaveCall | TypedSave | Fault:
     """Parse a ``SAVE`` statement of either dialect, or return why it cannot be parsed."""
+    # Offsets in the statement become offsets in the snippet.
     match = _SAVE.fullmatch(statement.text)
     if match:
-        operands = tuple(_list_items(match.group(4), statement.start + match.start(4)))
-        name = match.group(3).strip()
-        place = statement.start + statement.text.index(name, match.start(3))
-        return SaveCall(statement.start, name, place, operands, match.group(2), match.group(1) == "!")
+        operands = tuple(_list_items(match["operands"], statement.start + match.start("operands")))
+        name = match["map"].strip()
+        map_start = statement.start + statement.text.index(name, match.start("map"))
+        is_inverted = match["negated"] == "!"
+        return SaveCall(statement.start, name, map_start, operands, match["guard"], is_inverted)
     match = _TYPED_SAVE.fullmatch(statement.text)
     if match:
-        operands = tuple(_list_items(match.group(2), statement.start + match.start(2)))
-        return TypedSave(statement.start, match.group(1), statement.start + match.start(1), operands)
+        operands = tuple(_list_items(match["operands"], statement.start + match.start("operands")))
+        return TypedSave(statement.start, match["type"], statement.start + match.start("type"), operands)
     if statement.text.startswith("SAVE."):
         return Fault(statement.start, "save-form", "cannot read the SAVE", "write 'SAVE.u64 { %a, %b };'")
     return Fault(statement.start, "save-form", "cannot read the SAVE", "write 'SAVE [ MAP ] { %a, %b };'")
@@ -283,6 +296,7 @@ def _list_items(text: str, start: int) -> list[tuple[int, str]]:
         return []
     items = []
     for word in text.split(","):
-        items.append((start + len(word) - len(word.lstrip()), word.strip()))
-        start += len(word) + 1
+        indent = len(word) - len(word.lstrip())
+        items.append((start + indent, word.strip()))
+        start += len(word) + 1  # and the comma
     return items

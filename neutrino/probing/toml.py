@@ -39,6 +39,7 @@ _MAX_NAME_LENGTH = 200
 _MAX_SCRIPTS = 64
 _MAX_REGISTERS = 512
 """Registers of a thread that AMD's or NVIDIA's compilers count."""
+# Stands in for an invalid position.
 _ANYWHERE = Tracepoint("", (Pattern(Subject.ANY),))
 
 
@@ -59,6 +60,7 @@ def probe_file_text(path: str | Path, language: str) -> str:
         # A character of UTF-8 has at most four bytes, so a file cut off here has more than MAX_SIZE characters.
         data = read_text_file(path, 4 * MAX_SIZE + 4)
     except (OSError, ValueError) as error:
+        # Without the number and path that an OSError adds.
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise NeutrinoError(f"{path}: cannot read the probe file: {reason}") from error
     if len(data) > 4 * MAX_SIZE:
@@ -68,9 +70,9 @@ def probe_file_text(path: str | Path, language: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        column = error.start - (before.rfind(b"\n") + 1) + 1
+        line_start = before.rfind(b"\n") + 1
+        line, column = before.count(b"\n") + 1, error.start - line_start + 1  # in bytes, as characters are not known
         message = f"byte {data[error.start]:#04x} is not UTF-8, as {language} must be"
-        line = before.count(b"\n") + 1
         hint = "save it as UTF-8"
         has_utf16_byte_order_mark = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         if has_utf16_byte_order_mark:
@@ -107,8 +109,9 @@ class _Reader:
         self._document = document
         self._platform = self._read_platform()
         self._registers = Registers(document)
-        # None: the table has faults that leave no map.
+        # By name, of both dialects. None: the table has faults that leave no map.
         self._maps: dict[str, Map | None] = {}
+        # Names of the tables [probe.NAME].
         self._newer_names: set[str] = set()
 
     def read(self) -> WrittenProbes:
@@ -116,6 +119,7 @@ class _Reader:
         document = self._document
         hooks = self._scripts("analyze_hook")
         callbacks = (*self._scripts("callback"), *self._scripts("CALLBACK"))
+        # In file order: at a site, probes run in the order of the file.
         entries = sorted(self._entries(), key=lambda entry: document.key(*entry.path))
 
         # All maps and register declarations before any snippet, which may use those of a later probe of the file.
@@ -129,6 +133,7 @@ class _Reader:
         levels_and_maps = [self._level_and_map(entry, side) for entry, side in zip(entries, sides, strict=True)]
         maps = [declared for declared in self._maps.values() if declared is not None]
 
+        # With errors, a map may be missing because its table could not be read.
         if not self._maps and not document.errors:
             hint = "declare [map.NAME], or give a probe of the older dialect a datamodel"
             document.report(0, "no-map", "no [map.NAME] in the file", hint)
@@ -154,6 +159,7 @@ class _Reader:
             document.file,
             document.text,
             tuple(sorted(maps, key=_position)),
+            # AMD's assembly declares none in its snippets.
             self._noted_registers(probes) if self._platform == "hip" else self._registers.all,
             tuple(probes),
             tuple(diagnostics),
@@ -163,6 +169,7 @@ class _Reader:
             is_older=any(entry.is_older for entry in entries),
         )
         if document.errors:
+            # With what could be read, whose snippets are verified all the same.
             raise ProbeError(diagnostics, (written,))
         return written
 
@@ -172,7 +179,7 @@ class _Reader:
         """Return the value of ``platform``; ``cuda`` without one, and after reporting an unknown one."""
         platform = self._document.tables.get("platform", "cuda")
         if platform in PLATFORMS:
-            return str(platform)
+            return str(platform)  # it is a string already, which mypy does not see
         hint = 'AMD\'s is called "hip"' if platform in ("rocm", "amd") else 'write platform = "cuda"'
         message = f"platform {shown(platform)} is not known"
         self._document.report(self._document.value("platform"), "platform", message, hint)
@@ -184,14 +191,17 @@ class _Reader:
         A script that does not exist is left out, with a warning.
         """
         value = self._document.tables.get(key, [])
+        is_array = isinstance(value, list)
         scripts: list[str] = []
-        if isinstance(value, list) and len(value) > _MAX_SCRIPTS:
+        if is_array and len(value) > _MAX_SCRIPTS:
             message = f"{key} names {len(value)} scripts, more than {_MAX_SCRIPTS}"
             self._document.report(self._document.value(key), "script", message)
             return ()
-        for index, script in enumerate(value if isinstance(value, list) else [value]):
-            key_path = (key, str(index)) if isinstance(value, list) else (key,)
+        for index, script in enumerate(value if is_array else [value]):
+            # The place of an element of an array is under its index.
+            key_path = (key, str(index)) if is_array else (key,)
             place = self._document.value(*key_path)
+            # No file system has a path with a NUL.
             if not isinstance(script, str) or not script or "\0" in script:
                 message = f"{key} is {shown(script)}"
                 self._document.report(place, "script", message, f'write {key} = "script.py"')
@@ -232,6 +242,7 @@ class _Reader:
         for name, value in self._document.tables.items():
             if name in TOP_KEYS:
                 continue
+            # A table with none of the keys of a probe is more likely a misspelt [map] or [probe].
             if isinstance(value, dict) and older_dialect.KEYS & set(value):
                 yield _Entry(name, (name,), value, is_older=True)
             else:
@@ -256,7 +267,8 @@ class _Reader:
         """Return the level of a probe, and the map to which its ``SAVE.type`` statements save one record.
 
         The level is None if it is invalid. The map exists only in the older dialect, if the probe has a ``datamodel``
-        and saves; it is added to the maps of the file.
+        and saves; it is added to the maps of the file. A probe with neither ``datamodel`` nor ``level``, in the older
+        dialect, runs per thread.
         """
         typed_saves = [(side, save) for side in sides.values() for save in side.typed_saves]
         if not entry.is_older or "datamodel" not in entry.table:
@@ -264,6 +276,7 @@ class _Reader:
             if entry.is_older and "level" not in entry.table:
                 return Level.THREAD, None
             return read_level(self._document, entry.path, entry.table), None
+        # The datamodel begins with the level.
         if "level" in entry.table:
             message = "both level and datamodel are given"
             self._document.report(self._document.key(*entry.path, "level"), "level", message, "remove level")
@@ -322,7 +335,7 @@ class _Reader:
         snippets = {key: reader.snippet(side, level, record_map) for key, side in sides.items()}
         # Snippets that are no strings, and saves that cannot be parsed, have been reported.
         has_statements = any(side.parts or side.unread for side in sides.values())
-        are_strings = all(isinstance(table.get(key, ""), str) for key in ("before", "after"))
+        are_strings = all(isinstance(table.get(key, ""), str) for key in ("before", "after"))  # those that there are
         if "before" not in table and "after" not in table:
             document.missing(path, "before or after", 'before = """…"""')
         elif not has_statements and are_strings:
@@ -340,7 +353,10 @@ class _Reader:
         )
 
     def _check_name(self, entry: _Entry) -> None:
-        """Report an invalid name of a probe, or one that another probe has in the newer dialect."""
+        """Report an invalid name of a probe, or one that another probe has in the newer dialect.
+
+        Two probes of one dialect cannot have one name: TOML refuses a second table of that name.
+        """
         place = self._document.key(*entry.path)
         if not entry.name.isprintable() or not entry.name.strip() or len(entry.name) > _MAX_NAME_LENGTH:
             message = f"probe name {shown_key(entry.name)}"
@@ -350,11 +366,12 @@ class _Reader:
             self._document.report(place, "probe-name", message, "rename one of the two")
 
     def _unknown_key(self, path: KeyPath, known: Sequence[str]) -> None:
-        """Report an unknown key of a probe's table."""
+        """Report an unknown key of a probe's table; ``datamodel`` of the older dialect with a hint of its own."""
         if path[-1] != "datamodel":
             self._document.unknown_key(path, known)
             return
-        hint = f"write [{shown_name(path[-2])}] for the older dialect, or a [map.NAME] for what it saves"
+        probe_name, _ = path[-2:]
+        hint = f"write [{shown_name(probe_name)}] for the older dialect, or a [map.NAME] for what it saves"
         self._document.report(self._document.key(*path), "unknown-key", "a [probe.NAME] has no datamodel", hint)
 
     def _tracepoint(self, path: KeyPath, table: Mapping[str, Any]) -> Tracepoint | None:
@@ -362,6 +379,7 @@ class _Reader:
         document = self._document
         if "pos" in table and "position" in table:
             document.report(document.key(*path, "pos"), "position", "both position and pos are given", "remove pos")
+        # Of both, position is read.
         key = "position" if "position" in table else "pos"
         if key not in table:
             document.missing(path, "position", 'position = "kernel" or an opcode such as "ld.global"')
@@ -371,6 +389,7 @@ class _Reader:
         text = table[key]
         if not isinstance(text, str):
             hint = 'write a text such as "ld.global"'
+            # An array of patterns, which are the alternatives of one text.
             if isinstance(text, list) and text and all(isinstance(part, str) for part in text):
                 hint = f"write {shown(' | '.join(text))}"
             document.report(document.value(*path, key), "position", f"position is {shown(text)}", hint)
@@ -383,7 +402,8 @@ class _Reader:
     def _register_note(self, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, int | str], ...]:
         """Check ``register = { u32 = 2 }``, a compiler's counts of registers by type, and return its items.
 
-        Only AMD's assembly needs them; for PTX, whose snippets declare their registers, the result is empty.
+        Only AMD's assembly needs them; for PTX, whose snippets declare their registers, the result is empty. Items with
+        faults, which are reported, are in the result too.
         """
         document = self._document
         register = table.get("register", {})
@@ -394,6 +414,7 @@ class _Reader:
             )
             return ()
         for name, count in register.items():
+            # The file of registers, scalar or vector, which PTX does not have.
             if name == "type" and self._platform == "hip":
                 document.choice((*path, name), count, _REGISTER_FILES, "type of registers", "register-note")
             elif name not in REGISTER_TYPES:
@@ -411,9 +432,11 @@ class _Reader:
         registers: dict[str, Register] = {}
         for probe in probes:
             for type_name, count in probe.registers:
+                # Not the item "type", nor one with a fault.
                 if isinstance(count, int) and type_name in REGISTER_TYPES:
                     stem = "PD" if type_name.endswith("64") else "P"
                     for name in (f"{stem}{index}" for index in range(count)):
+                        # setdefault: the first probe that counts it declares it.
                         registers.setdefault(name, Register(name, Type(type_name), 0, probe.span))
         return tuple(registers.values())
 

@@ -31,7 +31,7 @@ _OPCODE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
 _EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
 _FUNCTION = "func:"
 _PREDICATED = "@"
-_LINES = re.compile(r"([^\s:|!]+):(\d+)(?:-(\d+))?", re.ASCII)
+_LINES = re.compile(r"(?P<file>[^\s:|!]+):(?P<first>\d+)(?:-(?P<last>\d+))?", re.ASCII)
 _WORD = re.compile(r"\S+")
 _EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
 OTHER_NAMES = {
@@ -66,12 +66,12 @@ class _SyntaxError(Exception):
 def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
     """Parse a ``position``: return the tracepoint, or None and all faults, at offsets of the text."""
     faults: list[Fault] = []
-    patterns: dict[Pattern, None] = {}
+    patterns: dict[Pattern, None] = {}  # as a set that keeps its order
     pieces = text.split("|")
     if len(pieces) > MAX_ALTERNATIVES:
         message = f"position has {len(pieces)} alternatives, more than {MAX_ALTERNATIVES}"
         return None, [Fault(0, "position", message, 'a class such as "memory" stands for many instructions')]
-    start = 0
+    start = 0  # of the piece in the text
     for piece in pieces:
         try:
             pattern = _alternative(text, start, start + len(piece))
@@ -81,7 +81,7 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
             patterns[pattern] = None
         except _SyntaxError as error:
             faults.append(error.fault)
-        start += len(piece) + 1
+        start += len(piece) + 1  # and the "|"
     return (None, faults) if faults else (Tracepoint(text, tuple(patterns)), [])
 
 
@@ -92,7 +92,8 @@ def _alternative(text: str, start: int, end: int) -> Pattern:
         raise _SyntaxError(start, "position names nothing here" if text.strip() else "position is empty", _EXAMPLES)
     if len(words) > MAX_WORDS:
         message = f"more than {MAX_WORDS} words in one pattern"
-        raise _SyntaxError(words[MAX_WORDS].start, message, 'join patterns by "|"')
+        first_too_many = words[MAX_WORDS]
+        raise _SyntaxError(first_too_many.start, message, 'join patterns by "|"')
     pattern = _subject(words[0])
     for word in words[1:]:
         if not pattern.has_operands:
@@ -110,6 +111,7 @@ def _words(text: str, start: int, end: int) -> Iterator[_Word]:
         word = tokens[index]
         index += 1
         if word.text.startswith(_FUNCTION):
+            # All tokens up to the next word belong to the name.
             while index < len(tokens) and not _ends_name(tokens[index].text):
                 index += 1
             last = tokens[index - 1]
@@ -135,6 +137,7 @@ def _subject(word: _Word) -> Pattern:
     lines = _lines(word)
     if lines:
         return Pattern(Subject.LINE, lines=lines)
+    # _OPCODE allows any colons; those of an opcode are pairs, as in fence.proxy::async.
     has_single_colon = re.search(r"(?<!:):(?!:)|:::", word.text)
     if _OPCODE.fullmatch(word.text) and not has_single_colon:
         return Pattern(Subject.OPCODE, opcode=tuple(word.text.split(".")))
@@ -145,6 +148,7 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
     """Return a pattern with the condition that a further word adds, such as ``!tensor`` or ``func:NAME``."""
     exclusion = _EXCLUSION.fullmatch(word.text)
     if exclusion:
+        # "generic" is no modifier of PTX: Pattern.matches gives it a meaning in an opcode only.
         if exclusion.group(1) == "generic":
             hint = "name the state space: ld.global"
             raise _SyntaxError(word.start, "'!generic' excludes nothing: it is no modifier", hint)
@@ -164,6 +168,7 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
         return replace(pattern, lines=lines)
     if word.text.startswith("!"):
         raise _SyntaxError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
+    # The operands of an instruction.
     if pattern.opcode and word.text[0] in "%[{":
         hint = f'a pattern is the opcode alone: "{".".join(pattern.opcode)}"'
         raise _SyntaxError(word.start, f"'{word.text}' does not narrow a pattern", hint)
@@ -189,11 +194,13 @@ def _lines(word: _Word) -> SourceLines | None:
             hint = 'write "file.cu:42" or "file.cu:42-50"'
             raise _SyntaxError(word.start, f"'{word.text}' names no source line", hint)
         return None
-    first = _line_number(word.start + match.start(2), match.group(2))
-    last = _line_number(word.start + match.start(3), match.group(3)) if match.group(3) else first
+    first_start = word.start + match.start("first")
+    first = _line_number(first_start, match["first"])
+    # A single line is a range of one.
+    last = _line_number(word.start + match.start("last"), match["last"]) if match["last"] else first
     if first > last:
-        raise _SyntaxError(word.start + match.start(2), f"lines {first} to {last} are none", f"write {last}-{first}")
-    return SourceLines(match.group(1), first, last)
+        raise _SyntaxError(first_start, f"lines {first} to {last} are none", f"write {last}-{first}")
+    return SourceLines(match["file"], first, last)
 
 
 def _line_number(start: int, digits: str) -> int:
@@ -210,9 +217,9 @@ def _hint(word: str) -> str:
         return 'join patterns by "|"'
     if word.endswith(";"):
         return "a pattern has no ';' at its end"
-    other = OTHER_NAMES.get(word.lower().partition(".")[0])
-    if other:
-        return f'PTX has it as "{other}"'
+    name, _, _ = word.lower().partition(".")
+    if name in OTHER_NAMES:
+        return f'PTX has it as "{OTHER_NAMES[name]}"'
     opcode = word.rstrip(".*")
     if word.endswith("*") and _OPCODE.fullmatch(opcode):
         return f'"{opcode}" finds it with all further modifiers'

@@ -1,4 +1,7 @@
-"""Writes a ``ProbeSet`` as a probe file in TOML, for traces and patched files, whatever language it was written in."""
+"""Writes a ``ProbeSet`` as a probe file in TOML, for traces and patched files, whatever language it was written in.
+
+The dialect is the newer one, with tables ``[map.NAME]`` and ``[probe.NAME]``; ``older_dialect`` describes the other.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from neutrino.probing.model import Lanes
 from neutrino.probing.places import BARE_KEY
 
 # Characters that a TOML string must escape: in a basic string, and in one of several lines between triple quotes.
-_ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
-_ESCAPED_MULTILINE = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
+_ESCAPED_IN_STRING = re.compile(r'[\x00-\x1f\x7f"\\]')
+_ESCAPED_IN_MULTILINE_STRING = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _MAX_PER_DECLARATION = 8
 """Registers of one type in one ``.reg``."""
 
-_Declared = dict[tuple[str, str], list[Register]]
+_Declarations = dict[tuple[str, str], list[Register]]
 """Name of a probe, and ``before`` or ``after`` → the registers that are declared in that snippet."""
 
 
@@ -31,22 +34,29 @@ def trace_text(probe_set: ProbeSet) -> str:
     It is the text of the set's file, with comments, if that is one TOML file in the newer dialect, without warnings
     and without scripts, whose paths are relative to the file; otherwise as ``write`` writes the set.
     """
-    is_one_valid_file = not probe_set.parts and not probe_set.warnings and probe_set.reads_back
+    is_one_clean_file = probe_set.reads_back and not probe_set.parts and not probe_set.warnings
     has_scripts = bool(probe_set.analyze_hooks or probe_set.callbacks)
-    return probe_set.source if is_one_valid_file and not has_scripts else write(probe_set)
+    return probe_set.source if is_one_clean_file and not has_scripts else write(probe_set)
 
 
 def write(probe_set: ProbeSet) -> str:
-    """Return a lowered set as TOML in the newer dialect. Reading it gives a set of equal digest, maps and scripts."""
-    files = ", ".join(PurePath(part.file).name for part in probe_set.parts or (probe_set,))
+    """Return a lowered set as the text of a probe file. Reading it gives a set of equal digest, maps and scripts.
+
+    The names of the files that the set was read from stand in a comment in the first line.
+    """
+    # A set that was merged from files has a part for each; any other set has no parts, and is one file itself.
+    files = probe_set.parts or (probe_set,)
+    file_names = ", ".join(PurePath(file.file).name for file in files)
     lines = [
-        f"# {_escape(files, _ESCAPED)}",
+        # Escaped: a newline in the name of a file would end the comment.
+        f"# {_escape(file_names, _ESCAPED_IN_STRING)}",
         f"platform = {_string(probe_set.platform)}",
         *_scripts("analyze_hook", probe_set.analyze_hooks),
         *_scripts("callback", probe_set.callbacks),
     ]
     for declared_map in probe_set.maps:
         lines += ["", *_map(declared_map)]
+    # Probes share registers, so where each one is declared follows from all snippets together.
     declarations = _declarations(probe_set)
     for probe in probe_set.probes:
         lines += ["", *_probe(probe, declarations)]
@@ -66,6 +76,7 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"type = {_string(declared_map.kind.name)}"
     yield f"level = {_string(declared_map.level.value)}"
     yield f"size = {declared_map.size}"
+    # A map that is not in slots has one record, and takes no cap.
     if declared_map.kind.in_slots:
         yield f"cap = {_string('dynamic') if declared_map.cap == DYNAMIC_CAP else declared_map.cap}"
     for key, value in declared_map.kind.options().items():
@@ -74,18 +85,19 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"data = {{ {fields} }}"
 
 
-def _probe(probe: Probe, declarations: _Declared) -> Iterator[str]:
-    """Yield the lines of a probe's table. declarations: of all snippets of the set."""
+def _probe(probe: Probe, declarations: _Declarations) -> Iterator[str]:
+    """Yield the lines of a probe's table. declarations: the registers to declare in each snippet of the set."""
     yield f"[probe.{_key(probe.name)}]"
     yield f"position = {_string(probe.tracepoint.text)}"
     yield f"level = {_string(probe.level.value)}"
+    # The default is not written.
     if probe.lanes is not Lanes.EXECUTING:
         yield f"lanes = {_string(probe.lanes.value)}"
     for key, snippet in _sides(probe):
         if snippet:
             registers = declarations.get((probe.name, key), [])
-            lines = [*_declared(registers), *(statement + ";" for statement in _statements(snippet))]
-            text = _escape("\n".join(lines), _ESCAPED_MULTILINE)
+            lines = [*_reg_statements(registers), *(statement + ";" for statement in _statements(snippet))]
+            text = _escape("\n".join(lines), _ESCAPED_IN_MULTILINE_STRING)
             yield f'{key} = """\n{text}\n"""'
 
 
@@ -105,21 +117,23 @@ def _statements(snippet: Snippet) -> Iterator[str]:
             yield f"{prefix}SAVE [ {statement.map.name} ] {{ {operands} }}"
 
 
-def _declarations(probe_set: ProbeSet) -> _Declared:
+def _declarations(probe_set: ProbeSet) -> _Declarations:
     """Return which registers each snippet has to declare.
 
     Reading the file must give the registers in the order of the set. So a register is declared in the first snippet
-    that uses it or any register after it in that order; one that nothing uses, with the next one.
+    that uses it or any register after it in that order; one that nothing uses, with the next one, and the last of all,
+    if nothing uses it, in the last snippet.
     """
     snippets = [
         (probe.name, key, snippet) for probe in probe_set.probes for key, snippet in _sides(probe) if snippet
     ]
-    first_use: dict[str, int] = {}
+    first_use: dict[str, int] = {}  # name of a register → index of a snippet
     for index, (_, _, snippet) in enumerate(snippets):
         for statement in snippet.straight:
             for register in registers_of(statement):
                 first_use.setdefault(register.name, index)
-    declarations: _Declared = {}
+    declarations: _Declarations = {}
+    # From the last register on: none is declared in a later snippet than those after it.
     index = len(snippets) - 1
     for register in reversed(probe_set.registers):
         index = min(index, first_use.get(register.name, index))
@@ -128,7 +142,7 @@ def _declarations(probe_set: ProbeSet) -> _Declared:
     return declarations
 
 
-def _declared(registers: Iterable[Register]) -> Iterator[str]:
+def _reg_statements(registers: Iterable[Register]) -> Iterator[str]:
     """Yield ``.reg`` statements for registers, in their order; neighbors of one type share a statement."""
     for register_type, group in groupby(registers, key=lambda register: register.type):
         words = [register.name + _initial(register) for register in group]
@@ -138,14 +152,15 @@ def _declared(registers: Iterable[Register]) -> Iterator[str]:
 
 def _initial(register: Register) -> str:
     """Return the initial value of a register as ``.reg`` takes it (`` = -1``); ``""`` for 0, the default."""
-    value, register_type = register.initial, register.type
+    value, register_type = register.initial, register.type  # the value as bits
     if not value:
         return ""
     if register_type == "f32":
         return f" = 0f{value:08X}"
     if register_type == "f64":
         return f" = 0d{value:016X}"
-    if register_type.is_signed and value >> (register_type.bits - 1):
+    sign_bit = 1 << (register_type.bits - 1)
+    if register_type.is_signed and value & sign_bit:
         value -= 1 << register_type.bits
     return f" = {value}"
 
@@ -155,7 +170,7 @@ def _key(name: str) -> str:
 
 
 def _string(text: str) -> str:
-    return f'"{_escape(text, _ESCAPED)}"'
+    return f'"{_escape(text, _ESCAPED_IN_STRING)}"'
 
 
 def _escape(text: str, escaped: re.Pattern[str]) -> str:

@@ -424,11 +424,13 @@ def test_one_map_in_two_files(tmp_path: Path) -> None:
 
 
 def test_more_maps_in_two_files_than_a_run_has_room_for(tmp_path: Path) -> None:
-    names = {"a": range(40), "b": range(40, 70)}
+    # The 65th map is in b; c begins with a map of a.
+    names = {"a": range(40), "b": range(40, 70), "c": [0]}
     for name, numbers in names.items():
         maps = "".join(f'[map.M{i}]\nlevel = "warp"\ncap = 2\ndata = {{ a = "u64" }}\n' for i in numbers)
         probe = f'[probe.p]\nposition = "kernel"\nlevel = "warp"\nbefore = "SAVE [ M{numbers[0]} ] {{ 1 }};"\n'
         (tmp_path / f"{name}.toml").write_text(maps + probe)
     with pytest.raises(ProbeError, match=r"b\.toml:97:2: error: map 65 of the run") as caught:
-        load_probes([str(tmp_path / "a.toml"), str(tmp_path / "b.toml")])
-    assert [fault.code for fault in caught.value.diagnostics if fault.severity == "error"] == ["map-count"]
+        load_probes([str(tmp_path / f"{name}.toml") for name in names])
+    errors = [fault.code for fault in caught.value.diagnostics if fault.severity == "error"]
+    assert errors == ["map-count", "map-exists"]

@@ -9,7 +9,7 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.ptx.isa.form_table import FAULTS
-from neutrino.ptx.isa.forms import behind_type, is_modifier
+from neutrino.ptx.isa.forms import is_modifier, misplaced_modifier
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.verification import check_probes, load_probe_file
 from tests.probing.wrong import at_load, check, named_fault
@@ -419,7 +419,7 @@ def test_every_modifier_of_the_tests_kernels_is_known() -> None:
     used = [parts for parts in (opcode.split(".") for opcode in opcodes) if parts[0] in FIRST_PARTS]
     assert len(used) > 500
     assert [parts for parts in used if not all(map(is_modifier, parts[1:]))] == []
-    assert [parts for parts in used if behind_type(parts) is not None] == []
+    assert [parts for parts in used if misplaced_modifier(parts) is not None] == []
 
 
 def test_every_code_is_provoked() -> None:

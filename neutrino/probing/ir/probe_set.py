@@ -102,6 +102,7 @@ class ProbeSet:
     seal: InitVar[_Seal | None] = None
 
     def __post_init__(self, seal: _Seal | None) -> None:
+        # So that no set exists that the verifier has not seen.
         if seal is not _SEAL:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")
 
@@ -147,7 +148,8 @@ def verified(
     analyze_hooks: tuple[str, ...] = (),
     callbacks: tuple[str, ...] = (),
 ) -> ProbeSet:
-    """Create a set from its members. Call this only after the verifier has accepted them."""
+    """Create a set from its members, as in ``ProbeSet``. Call this only after the verifier has accepted them."""
+    # Without the seal, ProbeSet raises TypeError.
     return ProbeSet(
         file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, _SEAL
     )
@@ -163,8 +165,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
+        # As pairs: keys of a JSON object must be strings.
         return [[_plain(key), _plain(item)] for key, item in value.items()]
     if hasattr(value, "__dataclass_fields__"):
+        # Without what does not count for equality, and positions. The name of the class tells apart two classes with
+        # equal members.
         members = (member.name for member in fields(value) if member.compare and member.name != "span")
         return {"": type(value).__name__, **{name: _plain(getattr(value, name)) for name in members}}
     return value

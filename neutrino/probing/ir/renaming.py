@@ -25,11 +25,11 @@ def _replaced(node: Any, registers: Mapping[str, Register]) -> Any:
     if isinstance(node, Register):
         return registers.get(node.name, node)
     # Only plain tuples: a named tuple is not built from one iterable, and has no registers.
-    if isinstance(node, tuple) and type(node) is tuple:
+    if type(node) is tuple:
         return tuple(_replaced(item, registers) for item in node)
-    # Only dataclasses of the IR: others, such as maps and spans, have no registers.
+    # Only dataclasses of the IR: others, such as maps and spans, have no registers. is_dataclass is true of the classes
+    # themselves too.
     if is_dataclass(node) and not isinstance(node, type) and type(node).__module__.startswith("neutrino.probing.ir."):
-        members = {member.name: getattr(node, member.name) for member in fields(node)}
-        new_members = {name: _replaced(value, registers) for name, value in members.items()}
-        return replace(node, **{name: value for name, value in new_members.items() if value is not members[name]})
+        new_members = {member.name: _replaced(getattr(node, member.name), registers) for member in fields(node)}
+        return replace(node, **new_members)
     return node

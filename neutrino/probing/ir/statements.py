@@ -14,7 +14,7 @@ from neutrino.probing.ir.operands import AssemblyOperand, Inverted, Pair, Regist
 class Operator(enum.Enum):
     """What an ``Operation`` computes. Integers wrap around; floats round to nearest even and are never fused.
 
-    ``DIV`` and ``REM`` are for integers of 16 and 32 bits. ``SHR`` keeps the sign of a signed integer. A shift by the
+    ``DIV`` and ``REM`` are for integers of up to 32 bits. ``SHR`` keeps the sign of a signed integer. A shift by the
     width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
     """
 
@@ -185,6 +185,7 @@ def registers_of(statement: Straight) -> tuple[Register, ...]:
     """Return the registers that a lowered statement names, its guard first; one named twice occurs twice."""
     registers: list[Register] = []
     for operand in _guard_and_operands(statement):
+        # The inverse is of a register, or of a value of the instruction.
         if isinstance(operand, Inverted):
             operand = operand.operand
         if isinstance(operand, Pair):

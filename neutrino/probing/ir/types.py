@@ -44,7 +44,12 @@ class Type(str, enum.Enum):
     @property
     def is_integer(self) -> bool:
         """Signed, unsigned or untyped bits."""
-        return self.value[0] in "us" or (self.value[0] == "b" and self is not Type.BF16)
+        return self.value[0] in "us" or self.is_untyped
+
+    @property
+    def is_untyped(self) -> bool:
+        """Bits without a meaning: ``b8`` to ``b64``."""
+        return self.value[0] == "b" and self is not Type.BF16
 
     @property
     def is_float(self) -> bool:
@@ -57,7 +62,6 @@ class Type(str, enum.Enum):
         return self.value[0] == "s"
 
 
-_BITS = {
-    kind: 1 if kind is Type.PRED else 32 if kind is Type.F16X2 else int("".join(c for c in kind.value if c.isdigit()))
-    for kind in Type
-}
+# All others end in their width.
+_BITS = {Type.PRED: 1, Type.F16X2: 32}
+_BITS.update({type_: int(type_.value.lstrip("busf")) for type_ in Type if type_ not in _BITS})

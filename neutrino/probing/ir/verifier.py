@@ -57,8 +57,9 @@ FAULTS: dict[str, str] = {
 
 _BITWISE = frozenset({Operator.AND, Operator.OR, Operator.XOR, Operator.NOT})
 _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
-_COUNTS = frozenset({Operator.POPC, Operator.CLZ})
-_UNARY = frozenset({Operator.MOVE, Operator.NOT, Operator.NEG, Operator.ABS, *_COUNTS})
+_BIT_COUNTS = frozenset({Operator.POPC, Operator.CLZ})
+"""Operators that count bits of a value."""
+_UNARY = frozenset({Operator.MOVE, Operator.NOT, Operator.NEG, Operator.ABS, *_BIT_COUNTS})
 _DIVISIONS = frozenset({Operator.DIV, Operator.REM})
 
 
@@ -80,7 +81,7 @@ def _unrolled_size(statements: Sequence[Statement]) -> int:
             size += 1 + _unrolled_size(statement.then) + _unrolled_size(statement.otherwise)
         elif isinstance(statement, For):
             iterations = _iterations(statement)
-            # Loops without an end or with more iterations are reported by _loop.
+            # Loops without an end or with more iterations are reported by _check_loop.
             if iterations is not None and iterations <= BUDGET:
                 # One more per iteration, for the assignment of the loop's variable.
                 size += iterations * (1 + _unrolled_size(statement.body))
@@ -93,7 +94,8 @@ def _iterations(loop: For) -> int | None:
     """Return the number of iterations of a loop, of any size; None for an endless loop, whose step is 0."""
     if loop.step == 0:
         return None
-    # Not len(loop.values), which raises OverflowError for large numbers.
+    # Not len(loop.values), which raises OverflowError for large numbers. -(-a // b) rounds a / b up: the last step may
+    # go beyond the stop.
     return max(0, -((loop.start - loop.stop) // loop.step))
 
 
@@ -111,7 +113,10 @@ def _first_below(statements: Sequence[Statement], depth: int) -> Statement | Non
 
 
 class _Checker:
-    """Checks the snippets of one file and collects the diagnostics."""
+    """Checks the snippets of one file and collects the diagnostics.
+
+    registers, maps: those of the file, which statements must use unchanged.
+    """
 
     def __init__(self, draft: DraftProbes) -> None:
         self._file = draft.file
@@ -123,6 +128,7 @@ class _Checker:
     def check_snippet(self, statements: tuple[Statement, ...], probe: Probe) -> None:
         """Check the statements of one side of a probe."""
         too_deep = _first_below(statements, DEPTH)
+        # The checks below follow the nesting by recursion, so they need a limit to it.
         if too_deep is not None:
             self._report(too_deep.span, "ir-budget", f"'if' and 'for' are nested more than {DEPTH} deep")
             return
@@ -130,14 +136,14 @@ class _Checker:
         if size > BUDGET:
             message = f"probe '{probe.name}' has {_shown(size)} statements with its loops unrolled, more than {BUDGET}"
             self._report(probe.span, "ir-budget", message)
-        self._block(statements, probe, set(), frozenset())
+        self._check_block(statements, probe, assigned=set(), loops=frozenset())
 
     def _report(self, span: Span, code: str, message: str) -> None:
         """Add an error. code: one of ``FAULTS``."""
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, code=code))
 
-    def _block(
+    def _check_block(
         self, statements: tuple[Statement, ...], probe: Probe, assigned: set[str], loops: frozenset[str]
     ) -> None:
         """Check statements in order.
@@ -147,34 +153,37 @@ class _Checker:
         """
         for statement in statements:
             for value in _values_read(statement):
-                self._value(value, statement.span, assigned)
+                self._check_value(value, statement.span, assigned)
             if isinstance(statement, If):
-                then, otherwise = set(assigned), set(assigned)
-                self._type(statement.condition, Type.PRED, statement.span)
-                self._block(statement.then, probe, then, loops)
-                self._block(statement.otherwise, probe, otherwise, loops)
-                assigned |= then & otherwise
+                self._check_type(statement.condition, Type.PRED, statement.span)
+                assigned_in_then, assigned_in_otherwise = set(assigned), set(assigned)
+                self._check_block(statement.then, probe, assigned_in_then, loops)
+                self._check_block(statement.otherwise, probe, assigned_in_otherwise, loops)
+                # Only what both sides assign has a value whichever of them runs.
+                assigned |= assigned_in_then & assigned_in_otherwise
             elif isinstance(statement, For):
-                self._loop(statement, probe, assigned, loops)
+                self._check_loop(statement, probe, assigned, loops)
             elif isinstance(statement, Save):
-                self._save(statement, probe)
+                self._check_save(statement, probe)
             elif isinstance(statement, Assembly):
                 self._report(statement.span, "ir-assembly", f"'{statement.text}' among typed statements")
             else:
                 self._check_types(statement)
-                self._assign(statement.destination, statement.span, assigned, loops)
+                self._check_assignment(statement.destination, statement.span, assigned, loops)
 
-    def _value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
+    def _check_value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
         """Check that a register that is read is declared and has a value, and that a constant fits its type."""
         if isinstance(value, Register):
+            # Equal also in type and initial value, not only in name.
             if self._registers.get(value.name) != value:
                 self._report(span, "ir-register", f"register {value.name} is not one of the probes'")
+            # Shared registers always have a value: their initial one.
             elif value.is_local and value.name not in assigned:
                 self._report(span, "ir-unassigned", f"{_source_name(value)} may have no value here")
         elif isinstance(value, Constant) and not 0 <= value.bits < 1 << value.type.bits:
             self._report(span, "ir-type", f"{value.bits} does not fit in {value.type}")
 
-    def _assign(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
+    def _check_assignment(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
         """Check that a register may be assigned, and add it to those that have a value."""
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
@@ -182,9 +191,10 @@ class _Checker:
             self._report(span, "ir-loop", f"{_source_name(register)} is the variable of a loop around this")
         assigned.add(register.name)
 
-    def _loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
-        """Check a loop and its body. assigned, loops: as for ``_block``."""
+    def _check_loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
+        """Check a loop and its body. assigned, loops: as for ``_check_block``."""
         iterations, variable = _iterations(loop), loop.variable
+        # The body of a loop that cannot be unrolled is not checked.
         if iterations is None:
             self._report(loop.span, "ir-loop", "a loop whose step is 0 has no end")
             return
@@ -194,20 +204,24 @@ class _Checker:
         if not variable.type.is_integer or not variable.is_local:
             fault = "a register that all probes share" if variable.type.is_integer else variable.type
             self._report(loop.span, "ir-type", f"the variable of a loop is {fault}, not a local integer")
+        # All other values are between the first and the last.
         elif loop.values and not all(_holds(variable.type, value) for value in (loop.values[0], loop.values[-1])):
             message = f"{variable.type} does not hold {_shown(loop.values[0])} to {_shown(loop.values[-1])}"
             self._report(loop.span, "ir-type", message)
         assigned_in_body = set(assigned)
-        self._assign(loop.variable, loop.span, assigned_in_body, loops)
-        self._block(loop.body, probe, assigned_in_body, loops | {loop.variable.name})
+        self._check_assignment(loop.variable, loop.span, assigned_in_body, loops)
+        self._check_block(loop.body, probe, assigned_in_body, loops | {loop.variable.name})
         # A loop without iterations assigns nothing.
         if loop.values:
             assigned |= assigned_in_body
 
     # Types
 
-    def _type(self, value: Value, expected: Type, span: Span) -> None:
-        """Report a value of another type; ``Load`` alone takes an operand of the instruction at the site."""
+    def _check_type(self, value: Value, expected: Type, span: Span) -> None:
+        """Report a value of another type than ``expected``.
+
+        A ``SiteOperand`` is always reported: its type depends on the site, so ``Load`` first puts it into a register.
+        """
         value_type = value.type if not isinstance(value, SiteOperand) else None
         if value_type is not expected:
             shown = value.text if isinstance(value, SiteOperand) else value_type
@@ -218,54 +232,57 @@ class _Checker:
 
         A ``Load`` needs no check: the value of the instruction may have any type.
         """
-        span, kind = statement.span, statement.destination.type
+        span, result_type = statement.span, statement.destination.type
         if isinstance(statement, Operation):
-            self._operation(statement)
+            self._check_operation(statement)
         elif isinstance(statement, Compare):
-            self._type(statement.destination, Type.PRED, span)
+            self._check_type(statement.destination, Type.PRED, span)
             left = statement.left
+            # The type of a value of the instruction depends on the site, so there is none to compare here.
             if isinstance(left, SiteOperand):
                 self._report(span, "ir-type", f"{left.text} is loaded into a register first")
                 return
-            self._type(statement.right, left.type, span)
-            is_untyped = left.type.value.startswith("b") and left.type is not Type.BF16
-            has_order = left.type not in {Type.PRED, Type.F16X2} and not is_untyped
-            can_be_equal = is_untyped and statement.relation in {Relation.EQ, Relation.NE}
-            if not has_order and not can_be_equal:
+            self._check_type(statement.right, left.type, span)
+            # Untyped bits can be equal, but have no order; predicates and pairs of halves are not compared at all.
+            has_order = left.type not in {Type.PRED, Type.F16X2} and not left.type.is_untyped
+            is_test_of_bits = left.type.is_untyped and statement.relation in {Relation.EQ, Relation.NE}
+            if not has_order and not is_test_of_bits:
                 self._report(span, "ir-operator", f"values of {left.type} have no '{statement.relation.value}'")
         elif isinstance(statement, Select):
-            self._type(statement.condition, Type.PRED, span)
-            self._type(statement.then, kind, span)
-            self._type(statement.otherwise, kind, span)
+            self._check_type(statement.condition, Type.PRED, span)
+            self._check_type(statement.then, result_type, span)
+            self._check_type(statement.otherwise, result_type, span)
         elif isinstance(statement, Convert):
             if isinstance(statement.source, SiteOperand):
                 self._report(span, "ir-type", f"{statement.source.text} is loaded into a register first")
-            elif Type.F16X2 in {kind, statement.source.type}:
+            elif Type.F16X2 in {result_type, statement.source.type}:
                 self._report(span, "ir-operator", "a pair of halves is not converted")
 
-    def _operation(self, statement: Operation) -> None:
+    def _check_operation(self, statement: Operation) -> None:
         """Check the number and types of an operation's operands."""
-        operator, kind, span = statement.operator, statement.destination.type, statement.span
-        operand_count = 1 if operator in _UNARY else 2
-        if len(statement.sources) != operand_count:
-            self._report(span, "ir-operator", f"'{operator.value}' takes {operand_count} values")
+        operator, result_type, span = statement.operator, statement.destination.type, statement.span
+        source_count = 1 if operator in _UNARY else 2
+        if len(statement.sources) != source_count:
+            self._report(span, "ir-operator", f"'{operator.value}' takes {source_count} values")
             return
-        if operator in _COUNTS:
-            source = statement.sources[0]
-            self._type(statement.destination, Type.U32, span)
+        if operator in _BIT_COUNTS:
+            # A number of bits is a u32, whatever the width of the value whose bits are counted.
+            self._check_type(statement.destination, Type.U32, span)
+            (source,) = statement.sources
+            # The type of a value of the instruction depends on the site, so it must be loaded into a register first.
             if isinstance(source, SiteOperand) or source.type not in {Type.U32, Type.U64}:
                 self._report(span, "ir-type", f"'{operator.value}' takes u32 or u64")
             return
         # The amount of a shift is u32, whatever is shifted.
-        source_types = [kind, Type.U32] if operator in _SHIFTS else [kind] * operand_count
+        source_types = [result_type, Type.U32] if operator in _SHIFTS else [result_type] * source_count
         for source, expected in zip(statement.sources, source_types, strict=True):
-            self._type(source, expected, span)
-        if not _supports(kind, operator):
-            self._report(span, "ir-operator", f"values of {kind} have no '{operator.value}'")
+            self._check_type(source, expected, span)
+        if not _supports(result_type, operator):
+            self._report(span, "ir-operator", f"values of {result_type} have no '{operator.value}'")
 
     # Records
 
-    def _save(self, save: Save, probe: Probe) -> None:
+    def _check_save(self, save: Save, probe: Probe) -> None:
         """Check a save against its map: the level, and the number and types of the fields."""
         if save.map not in self._maps:
             self._report(save.span, "ir-save", f"'{save.map.name}' is not one of the probes' maps")
@@ -279,6 +296,7 @@ class _Checker:
             self._report(save.span, "ir-save", message)
             return
         for operand, field in zip(save.operands, save.map.fields, strict=True):
+            # The width of a SiteOperand, for which there is no branch, is checked at each site.
             if isinstance(operand, (Register, Constant)) and not _fits(operand.type, field):
                 message = f"a value of {operand.type} for field '{field.name}', which is {field.type.value}"
                 self._report(save.span, "ir-save", message)
@@ -287,7 +305,11 @@ class _Checker:
 
 
 def _values_read(statement: Statement) -> Iterator[Value | SavedOperand]:
-    """Yield the values that a statement itself reads, without those of statements nested in it."""
+    """Yield the values that a statement itself reads, without those of statements nested in it.
+
+    Nothing is yielded for ``For``, which reads no values; for ``Load``, as any value of the instruction can be loaded;
+    and for ``Assembly``, which is rejected as a whole.
+    """
     if isinstance(statement, Operation):
         yield from statement.sources
     elif isinstance(statement, Convert):
@@ -302,10 +324,10 @@ def _values_read(statement: Statement) -> Iterator[Value | SavedOperand]:
         yield from statement.operands
 
 
-def _holds(kind: Type, value: int) -> bool:
+def _holds(integer_type: Type, value: int) -> bool:
     """Return whether an integer type can represent a value."""
-    lowest = -(1 << (kind.bits - 1)) if kind.is_signed else 0
-    return lowest <= value < lowest + (1 << kind.bits)
+    lowest = -(1 << (integer_type.bits - 1)) if integer_type.is_signed else 0
+    return lowest <= value < lowest + (1 << integer_type.bits)
 
 
 def _source_name(register: Register) -> str:
@@ -318,32 +340,34 @@ def _shown(number: int) -> str:
     return f"{number:,}" if number.bit_length() < 128 else "very many"
 
 
-def _supports(kind: Type, operator: Operator) -> bool:
-    """Return whether values of a type have an operator."""
+def _supports(value_type: Type, operator: Operator) -> bool:
+    """Return whether values of a type have an operator, one that does not count bits."""
     if operator is Operator.MOVE:
         return True
-    if kind is Type.F16X2:
-        return False
-    if kind is Type.PRED or (kind.value.startswith("b") and kind is not Type.BF16):
-        return operator in _BITWISE or (operator in _SHIFTS and kind is not Type.PRED)
-    if kind.is_float:
+    if value_type is Type.F16X2:
+        return False  # a pair, which only hand-written assembly takes apart
+    if value_type is Type.PRED:
+        return operator in _BITWISE
+    if value_type.is_untyped:
+        return operator in _BITWISE | _SHIFTS
+    if value_type.is_float:
         return operator not in _BITWISE | _SHIFTS | _DIVISIONS
     if operator in _DIVISIONS:
-        # A 64-bit division becomes a function call.
-        return kind.bits < 64
-    return operator is not Operator.ABS or kind.is_signed
+        # A 64-bit division becomes a function call. Divisions of 8 bits are computed in 16.
+        return value_type.bits < 64
+    return operator is not Operator.ABS or value_type.is_signed
 
 
-def _fits(kind: Type, field: Field) -> bool:
+def _fits(value_type: Type, field: Field) -> bool:
     """Return whether a value of a type can be saved in a field.
 
     An integer field takes integers of its width, signed or not; a float field takes its own type. Both take untyped
     bits (``b32``) of their width.
     """
     field_type = Type(field.type.value)
-    if field_type.is_float or kind.is_float:
-        is_untyped = kind.value.startswith("b") and not kind.is_float
-        return kind is field_type or (is_untyped and kind.bits == field_type.bits)
-    return kind is not Type.PRED and kind.bits == field_type.bits
+    if field_type.is_float or value_type.is_float:
+        # A float in an integer field is in neither case.
+        return value_type is field_type or (value_type.is_untyped and value_type.bits == field_type.bits)
+    return value_type is not Type.PRED and value_type.bits == field_type.bits
 
 

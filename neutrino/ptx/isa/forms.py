@@ -39,19 +39,21 @@ class Form:
 
     def types(self, modifiers: list[str]) -> tuple[str, ...] | None:
         """Return the types among the modifiers of an opcode, in order; None if the modifiers do not fit this form."""
-        index = 0
+        index = 0  # of the first modifier that has no slot yet
         for alternatives, is_optional in self._slots:
             if index < len(modifiers) and modifiers[index] in alternatives:
                 index += 1
             elif not is_optional:
                 return None
-        return None if index < len(modifiers) else tuple(word for word in modifiers if TYPE.fullmatch(word))
+        has_further_modifiers = index < len(modifiers)
+        return None if has_further_modifiers else tuple(word for word in modifiers if TYPE.fullmatch(word))
 
 
 @functools.cache
 def forms() -> dict[str, tuple[Form, ...]]:
     """Return all forms that snippets may use, by the first part of their opcode (``add``)."""
     by_opcode: dict[str, list[Form]] = {}
+    # No need: every target has the forms of FORMS.
     for_all_targets: list[tuple[Need | None, tuple[tuple[str, str, str], ...]]] = [
         (None, rows) for rows in FORMS.values()
     ]
@@ -73,7 +75,10 @@ def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
 
 
 def operand_type(kind: str, types: tuple[str, ...]) -> str:
-    """Return the PTX type of an operand. kind: as in ``form_table``. types: those among the modifiers, in order."""
+    """Return the PTX type of an operand.
+
+    kind: as in ``form_table``, which may also be a type itself (``u32``). types: those among the modifiers, in order.
+    """
     if kind in {"t", "m", "T"}:
         return types[0]
     if kind in {"s", "S"}:
@@ -89,14 +94,18 @@ def operand_type(kind: str, types: tuple[str, ...]) -> str:
 def bits_of(type_name: str) -> int:
     """Return the width of a PTX type in bits; 1 for ``pred``."""
     digits = re.search(r"(\d+)(?:x(2))?$", type_name)
-    return int(digits[1]) * int(digits[2] or 1) if digits else 1
+    if digits is None:
+        return 1
+    # Of f16x2: the bits of an element, and their number.
+    element_bits, elements = digits.groups()
+    return int(element_bits) * int(elements or 1)
 
 
 def fits(register: str, expected: str, may_be_wider: bool = False) -> bool:
     """Return whether a register of a type can be an operand of the expected type (PTX ISA 9.0, 9.4).
 
-    The sizes must be equal. Integer registers do not fit float operands, nor the reverse; untyped bits fit both.
-    may_be_wider: the register may have more bits than the operand.
+    The sizes must be equal. Integer registers do not fit float operands, nor the reverse; untyped bits (``b32``) fit
+    both. may_be_wider: an integer register may have more bits than the operand.
     """
     if register == "pred" or expected == "pred":
         return register == expected
@@ -108,8 +117,8 @@ def fits(register: str, expected: str, may_be_wider: bool = False) -> bool:
         return False
     if may_be_wider:
         # Float registers must not be wider, even then.
-        is_wide_integer = register[0] != "f" and bits_of(register) >= bits_of(expected)
-        return is_wide_integer or bits_of(register) == bits_of(expected)
+        is_wide_enough = register[0] != "f" and bits_of(register) >= bits_of(expected)
+        return is_wide_enough or bits_of(register) == bits_of(expected)
     return bits_of(register) == bits_of(expected)
 
 
@@ -117,10 +126,13 @@ def fits(register: str, expected: str, may_be_wider: bool = False) -> bool:
 def misfit(opcode: str, position: int, operand: str, register: str | None) -> str | None:
     """Return in words why an instruction of a snippet cannot read a value of the probed instruction; None if it can.
 
-    opcode: verified, of the snippet. position: of the operand, from 0. operand: the name of the value (``IN1``).
+    The verifier of snippets cannot check this: which type ``OUT`` or ``IN1`` has depends on the probed instruction.
+
+    opcode: of the snippet's instruction. position: of the operand, from 0. operand: the name of the value (``IN1``).
     register: the type of the register that holds the value, None if it is a number.
     """
     form_and_types = find_form(opcode)
+    # Not for verified instructions, which have a form and as many operands as it.
     if form_and_types is None:
         return None
     form, types = form_and_types
@@ -131,7 +143,8 @@ def misfit(opcode: str, position: int, operand: str, register: str | None) -> st
     if register is None:
         if expected in NO_IMMEDIATES or expected.startswith("f") or kind == "byte":
             return f"{operand} is a number, but '{opcode}' takes a .{expected} register"
-    elif not fits(register, expected, kind == "S"):
+    # Of the kinds of sources, only S may be a wider register.
+    elif not fits(register, expected, may_be_wider=kind == "S"):
         return f"{operand} is .{register}, but '{opcode}' takes .{expected}"
     return None
 
@@ -141,8 +154,9 @@ def reads_special(opcode: str) -> bool:
     """Return whether a verified instruction can read special registers, such as ``%tid.x``."""
     form_and_types = find_form(opcode)
     if form_and_types is None:
-        return False
+        return False  # not a verified instruction
     form, _ = form_and_types
+    # The kinds of operands that may be a special register.
     return not {"m", "S"}.isdisjoint(form.operands)
 
 
@@ -150,7 +164,7 @@ def need(opcode: str) -> Need | None:
     """Return the lowest PTX version and ``sm_`` that have a verified instruction; None if every target has it."""
     form_and_types = find_form(opcode)
     if form_and_types is None:
-        return None
+        return None  # not of a verified instruction
     form, _ = form_and_types
     return form.need
 
@@ -163,6 +177,7 @@ def hidden_arithmetic(opcode: str) -> tuple[str, ...]:
     """
     name, *modifiers = opcode.split(".")
     for row_name, row_modifiers, machine_instructions in ARITHMETIC:
+        # A form without operands, only to match the modifiers.
         if row_name == name and Form(row_name, row_modifiers, (), None).types(modifiers) is not None:
             return machine_instructions
     return ()
@@ -205,9 +220,10 @@ _SHAPE = re.compile(r"m\d+n\d+(?:k\d+)?|\d+x\d+b|\d+x\d+|32x32b|16x32bx2", re.AS
 
 
 def _all_modifiers() -> frozenset[str]:
-    """Collect the modifiers of both tables and ``_OTHER_MODIFIERS``."""
+    """Collect the modifiers of all opcodes, of the forms that snippets may use, and ``_OTHER_MODIFIERS``."""
     words = set(_OTHER_MODIFIERS.split())
     for row in OPCODES:
+        # The first part of a name is no modifier.
         words.update(part for alternatives in row.name[1:] for part in alternatives)
     for rows in forms().values():
         slots = (slot for form in rows for slot in form.modifiers.split())
@@ -220,11 +236,14 @@ MODIFIERS = _all_modifiers()
 
 
 def is_modifier(word: str) -> bool:
-    """Return whether some instruction has a modifier; words with a sub-qualifier (``L2::128B``) are not checked."""
+    """Return whether some instruction of PTX has a modifier.
+
+    Words with a sub-qualifier (``L2::128B``) are not checked: the result is True for any.
+    """
     return "::" in word or word in MODIFIERS or bool(TYPE.fullmatch(word) or _SHAPE.fullmatch(word))
 
 
-def behind_type(opcode: Sequence[str]) -> int | None:
+def misplaced_modifier(opcode: Sequence[str]) -> int | None:
     """Return the index of a state space or vector modifier that follows a type (``f32`` before ``global``), else None.
 
     No instruction of PTX has that order. opcode: its dotted parts.
@@ -239,4 +258,5 @@ def behind_type(opcode: Sequence[str]) -> int | None:
 
 def types_last(opcode: Sequence[str]) -> list[str]:
     """Return the dotted parts of an opcode with its types moved to the end."""
+    # The sort is stable, and False (no type) comes before True.
     return [opcode[0], *sorted(opcode[1:], key=lambda word: bool(TYPE.fullmatch(word)))]

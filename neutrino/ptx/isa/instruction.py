@@ -128,6 +128,7 @@ class Instruction:
     @cached_property
     def results(self) -> str:
         """The results of a call, with their parentheses; ``""`` for a call without results and other instructions."""
+        # In "call (results), name, (arguments)" they come before the name; in "call name, (arguments)" nothing does.
         is_call = self.mnemonic.word == "call" and len(self.operands) > 1
         return self.operands[0] if is_call and self.operands[0].startswith("(") else ""
 
@@ -210,8 +211,10 @@ def read_address(operand: str) -> Address | None:
     """Parse a memory operand; return None for other operands and for addresses of several parts (``[a, {x, y}]``)."""
     match = _MEMORY.match(operand)
     base = match["base"].strip() if match else ""
+    # A base is one word.
     if match is None or not base or len(base.split()) > 1:
         return None
+    # join and split remove spaces inside the offset.
     return Address(base, "".join((match["offset"] or "0").split()))
 
 
@@ -221,6 +224,7 @@ def object_parts(operand: str) -> tuple[str, ...]:
     if not (operand.startswith("[") and operand.endswith("]")):
         return ()
     pieces = split_operands(operand[1:-1])
+    # Without coordinates, [a] is an ordinary address.
     return tuple(part for piece in pieces for part in vector_elements(piece)) if len(pieces) > 1 else ()
 
 

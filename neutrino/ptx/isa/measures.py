@@ -28,8 +28,10 @@ def machine_arithmetic(opcode: str) -> tuple[str, ...]:
     Only additions, multiplications and fused multiply-adds count; () without any.
     """
     parts = opcode.split(".")
-    operation = _MACHINE_OPERATION.get(parts[0])
-    class_and_packing = _MACHINE_CLASS_AND_PACKING.get(parts[-1])
+    # In these the type comes last: fma.rn.f32.
+    name, type_name = parts[0], parts[-1]
+    operation = _MACHINE_OPERATION.get(name)
+    class_and_packing = _MACHINE_CLASS_AND_PACKING.get(type_name)
     if operation is None or class_and_packing is None:
         return hidden_arithmetic(opcode)
     machine_class, packing = class_and_packing
@@ -62,7 +64,7 @@ def constant_bytes(instruction: Instruction) -> int | None:
     measure = instruction.facts.measure if instruction.facts else None
     if measure is Measure.ACCESS:
         # suld.p and sust.p are formatted: how many bytes they access depends on the surface.
-        if instruction.type is None or (instruction.parts[1:2] == ("p",) and instruction.parts[0] in {"suld", "sust"}):
+        if instruction.type is None or instruction.parts[:2] in {("suld", "p"), ("sust", "p")}:
             return None
         return TYPE_BYTES[instruction.type] * instruction.elements
     if measure is Measure.FRAGMENT:
@@ -76,6 +78,7 @@ def _fragment(instruction: Instruction) -> str:
     """Return the operand with the registers of a matrix fragment that is loaded or stored; ``""`` without one."""
     if instruction.destinations:
         return instruction.destinations[0]
+    # A store: the registers come last, after the address and, in a tcgen05.st, maybe a constant.
     stored = [operand for operand in instruction.operands if not operand.startswith("[")]
     return stored[-1] if stored else ""
 
@@ -88,14 +91,18 @@ def _matrix_bytes(instruction: Instruction) -> int | None:
     if shape is None or not element_bits:
         return None
     m, n, k = shape
-    # wmma.load.a, .b, .c, and wmma.store.d: the last two have m times n elements.
+    # wmma.load.a, .b, .c, and wmma.store.d: a has m times k elements, b k times n, the other two m times n.
     elements = {"a": m * k, "b": k * n}.get(instruction.parts[2], m * n)
     return elements * element_bits // 8 // _WARP_THREADS
 
 
 def constant_operations(instruction: Instruction) -> int | None:
-    """Return one thread's share of the 2·m·n·k operations of a matrix instruction; None if its text does not say it."""
+    """Return one thread's share of the 2·m·n·k operations of a matrix instruction; None if its text does not say it.
+
+    These are a multiplication and an addition for each of m·n·k products, divided by the threads that execute it.
+    """
     measure = instruction.facts.measure if instruction.facts else None
+    # The shape of others (Measure.DESCRIPTOR) is in a register.
     if measure not in {Measure.WARP, Measure.WARPGROUP}:
         return None
     shape = _shape(instruction)
@@ -114,12 +121,14 @@ def constant_operations(instruction: Instruction) -> int | None:
 def matrix_depth(instruction: Instruction) -> tuple[int, int] | None:
     """Return k of a ``tcgen05.mma``, and the k that its instruction descriptor may select instead (0 without one).
 
-    The result is None if the instruction has no known ``.kind``.
+    Its shape has no modifier: m and n are in the descriptor, and k follows from the ``.kind``. The result is None if
+    the instruction has no known one.
     """
     depths = next((_K_BY_KIND[part] for part in instruction.parts if part in _K_BY_KIND), None)
     if depths is None:
         return None
     if "sp" in instruction.parts:
+        # A sparse instruction has twice the k, and no other one to select.
         dense_k, _ = depths
         return 2 * dense_k, 0
     return depths

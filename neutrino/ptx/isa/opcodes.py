@@ -389,6 +389,7 @@ class Opcode:
         index = 0
         for alternatives in self.name:
             while index < len(parts) and parts[index].partition("::")[0] not in alternatives:
+                # No modifier precedes the first part.
                 if not indices:
                     return None
                 index += 1
@@ -401,23 +402,23 @@ class Opcode:
 
 def _opcode(section: str, row: _Row) -> Opcode:
     """Parse a row of the table."""
-    # Classes and marks may be absent.
+    # Classes and marks may be absent: those columns are then empty.
     name, version, architecture, operands, classes, marks = (*row, "", "")[:6]
     major, _, minor = version.partition(".")
-    words = operands.split()
+    operand_words = operands.split()
     mark_words = set(marks.split())
     return Opcode(
-        tuple(tuple(part.split("|")) for part in name.split(".")),
-        section,
-        (int(major), int(minor)),
-        f"sm_{architecture}",
-        tuple(Role(word.rstrip("?*")) for word in words),
-        operands,
-        any(word[-1] == "*" for word in words),
-        frozenset(classes.split()),
-        next((measure for measure in Measure if measure.value in mark_words), None),
-        "asynchronous" in mark_words,
-        next((flow for flow in Flow if flow.value in mark_words), None),
+        name=tuple(tuple(part.split("|")) for part in name.split(".")),
+        section=section,
+        version=(int(major), int(minor)),
+        architecture=f"sm_{architecture}",
+        operands=tuple(Role(word.rstrip("?*")) for word in operand_words),
+        syntax=operands,
+        variadic=any(word.endswith("*") for word in operand_words),
+        classes=frozenset(classes.split()),
+        measure=next((measure for measure in Measure if measure.value in mark_words), None),
+        asynchronous="asynchronous" in mark_words,
+        flow=next((flow for flow in Flow if flow.value in mark_words), None),
     )
 
 
@@ -429,6 +430,7 @@ def _rows_by_first_part() -> dict[str, list[Opcode]]:
     """Group the rows of the table by the first part of their names, such as ``ld``."""
     rows: dict[str, list[Opcode]] = {}
     for row in OPCODES:
+        # The first part has one alternative only.
         rows.setdefault(row.name[0][0], []).append(row)
     return rows
 

@@ -52,4 +52,5 @@ def integer(literal: str) -> int:
     Raises ValueError for other words.
     """
     digits = literal.rstrip("uU")
+    # Base 0 reads decimals and the prefixes 0x and 0b as PTX does, but not octal numbers, which begin with a plain 0.
     return int(digits, 8 if _OCTAL.match(digits) else 0)

@@ -48,10 +48,13 @@ _SPECIAL: Mapping[Special, str] = {
     Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid",
 }  # fmt: skip
 
-_STORED: Mapping[Type, Type] = {
+_REGISTER_TYPES: Mapping[Type, Type] = {
     Type.U8: Type.U16, Type.S8: Type.S16, Type.B8: Type.B16, Type.BF16: Type.B16,
 }  # fmt: skip
-"""Type of a value → type of the register that holds it: PTX has no 8-bit registers and no type for bf16."""
+"""Type of a value → type of the register that holds it, where they differ: PTX has no 8-bit and no bf16 registers."""
+
+_SIGN_BIT_OF_S8 = 0x80
+_UPPER_BYTE_OF_16_BITS = 0xFF00
 
 _FLOAT_OPERATIONS = {Operator.ADD: "add.rn", Operator.SUB: "sub.rn", Operator.MUL: "mul.rn"}
 _INTEGER_OPERATIONS = {
@@ -63,6 +66,7 @@ _BIT_OPERATIONS = {
 }  # fmt: skip
 
 
+# Cached: each module of a run asks for the same set again.
 @functools.lru_cache(maxsize=8)
 def lower(probes: ProbeSet) -> ProbeSet:
     """Return the same probes with straight snippets: only PTX instructions and saves, no typed statements.
@@ -71,10 +75,12 @@ def lower(probes: ProbeSet) -> ProbeSet:
     kinds. Local registers that no lowered statement names are dropped.
     """
     is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
-    if is_straight and probes.target == TARGET and all(register.type not in _STORED for register in probes.registers):
+    # Typed snippets that only save are straight too, but their registers may have types that PTX has not.
+    has_ptx_registers = all(register.type not in _REGISTER_TYPES for register in probes.registers)
+    if is_straight and has_ptx_registers and probes.target == TARGET:
         return probes
-    # Temporary registers of all snippets are added to these.
-    registers = {register.name: _stored(register) for register in probes.registers}
+    # Temporary registers of all snippets are added to these; ``declared`` keeps the names from before.
+    registers = {register.name: _with_ptx_type(register) for register in probes.registers}
     declared = frozenset(registers)
     lowered: list[Probe] = []
     for probe in probes.probes:
@@ -93,13 +99,16 @@ def _is_straight(snippet: Snippet) -> bool:
     return all(isinstance(statement, (Assembly, Save)) for statement in snippet.statements)
 
 
-def _stored(register: Register) -> Register:
-    """Return a register with a type that PTX registers have; an 8-bit initial value is extended to 16 bits."""
-    register_type = _STORED.get(register.type, register.type)
+def _with_ptx_type(register: Register) -> Register:
+    """Return a register of the same name with a type that registers of PTX can have, and an initial value of that type.
+
+    8-bit integers become 16-bit ones. Their initial value is extended as ``_Lowering._wrap`` extends results: with
+    zeros (u8, b8: it stays as it is), or with the sign (s8).
+    """
+    register_type = _REGISTER_TYPES.get(register.type, register.type)
     initial = register.initial
-    if register.type is Type.S8 and initial >> 7:
-        # Negative: copy the sign into the upper byte.
-        initial |= 0xFF00
+    if register.type is Type.S8 and initial & _SIGN_BIT_OF_S8:
+        initial |= _UPPER_BYTE_OF_16_BITS
     return Register(register.name, register_type, initial, register.span, register.is_local)
 
 
@@ -128,9 +137,10 @@ class _Lowering:
                 self._if(statement, guard)
             elif isinstance(statement, For):
                 # Unrolled: each iteration assigns the loop's variable, then runs the body.
+                variable_type = statement.variable.type
                 for value in statement.values:
-                    kind = statement.variable.type
-                    constant = Constant(kind, value % (1 << kind.bits))
+                    # The remainder is the two's complement of a negative value.
+                    constant = Constant(variable_type, value % (1 << variable_type.bits))
                     move = Operation(Operator.MOVE, statement.variable, (constant,), statement.span)
                     self._block((move, *statement.body), guard)
             elif isinstance(statement, Save):
@@ -162,14 +172,19 @@ class _Lowering:
             self._block(statements, side_guard)
 
     def _save(self, statement: Save, guard: Register | None) -> None:
-        """Lower a save; its registers and constants become PTX operands. guard: None if it is always executed."""
+        """Lower a save; its registers and constants become PTX operands.
+
+        guard: the predicate of the enclosing ``If``; None if there is none.
+        """
         operands = tuple(
             self._operand(operand, statement.span) if isinstance(operand, (Register, Constant)) else operand
             for operand in statement.operands
         )
         if guard is None:
+            # Keeps a guard of its own, which a save in hand-written PTX may have.
             self._code.append(replace(statement, operands=operands))
         else:
+            # Only typed statements stand inside an If, and typed saves have no guard of their own.
             self._code.append(Save(statement.map, operands, statement.span, guard))
 
     # Values
@@ -178,98 +193,108 @@ class _Lowering:
         """Lower a statement that computes a value.
 
         Without a guard the value is computed in the destination; with one in a temporary register, and a guarded move
-        copies it to the destination.
+        copies it to the destination, which keeps its value where the guard is false.
         """
-        span, kind = statement.span, statement.destination.type
+        span, result_type = statement.span, statement.destination.type
         destination = self._declared_register(statement.destination)
         # A division whose guard is false may divide by zero, which is no fault in PTX.
-        target = destination if guard is None else self._temporary(kind, span)
+        target = destination if guard is None else self._temporary(result_type, span)
         if isinstance(statement, Operation):
             self._operation(statement, target)
         elif isinstance(statement, Convert):
             source_type, source = self._type_of(statement.source), self._operand(statement.source, span)
-            self._convert(target, kind, source_type, source, span)
+            self._convert(target, result_type, source_type, source, span)
         elif isinstance(statement, Compare):
             self._compare(statement, target)
         elif isinstance(statement, Select):
             self._select(statement, target)
         else:
             # Untyped bits: the instruction's operand may be an integer or a float.
-            width = "pred" if kind is Type.PRED else f"b{_register_bits(kind)}"
-            self._emit(f"mov.{width}", target, (statement.operand,), span)
-            self._wrap(target, kind, span)
+            untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
+            self._emit(f"mov.{untyped}", target, (statement.operand,), span)
+            self._wrap(target, result_type, span)
         if guard is not None:
-            self._emit(_move(kind), destination, (target,), span, guard)
+            self._emit(_move(result_type), destination, (target,), span, guard)
 
     def _operation(self, statement: Operation, target: Register) -> None:
         """Lower an arithmetic or bitwise operation, or a move. target: the register for the result.
 
         8-bit integers are computed in 16 bits, then wrapped around to 8.
         """
-        operator, kind, span = statement.operator, statement.destination.type, statement.span
+        operator, result_type, span = statement.operator, statement.destination.type, statement.span
         first = statement.sources[0]
         if operator is Operator.MOVE and isinstance(first, Special):
-            self._emit(_move(kind, special=True), target, (SpecialRegister(_SPECIAL[first], kind),), span)
+            # Moved directly: _operand would move it to a temporary register first.
+            special = SpecialRegister(_SPECIAL[first], result_type)
+            self._emit(_move(result_type, special=True), target, (special,), span)
             return
         sources = [self._operand(source, span) for source in statement.sources]
         if operator is Operator.MOVE:
-            self._emit(_move(kind), target, sources, span)
+            self._emit(_move(result_type), target, sources, span)
         elif operator in {Operator.POPC, Operator.CLZ}:
-            bits = self._type_of(statement.sources[0]).bits
+            # The result is a u32, whatever the width of the source.
+            bits = self._type_of(first).bits
             self._emit(f"{operator.value}.b{bits}", target, sources, span)
-        elif kind is Type.BF16:
-            # Before sm_90 there is no bf16 addition. Computed in f32, with its 24 bits of precision, sums and products
-            # round to the same bf16 as if they were rounded once.
+        elif result_type is Type.BF16:
+            # Before sm_90 there is no bf16 addition. In f32, sums and products round to the same bf16 as if they were
+            # rounded once, as its precision of 24 bits is at least 2·8 + 2, where 8 is that of bf16. Other operators
+            # (min, neg …) are exact.
             wide = [self._widened(source, span) for source in sources]
             result = self._temporary(Type.F32, span)
             self._emit(_float_opcode(operator, Type.F32), result, wide, span)
             self._emit("cvt.rn.bf16.f32", target, (result,), span)
-        elif kind.is_float:
-            self._emit(_float_opcode(operator, kind), target, sources, span)
+        elif result_type.is_float:
+            self._emit(_float_opcode(operator, result_type), target, sources, span)
         elif operator in _BIT_OPERATIONS:
-            width = "pred" if kind is Type.PRED else f"b{_register_bits(kind)}"
-            self._emit(f"{_BIT_OPERATIONS[operator]}.{width}", target, sources, span)
-            self._wrap(target, kind, span)
-        elif operator is Operator.NEG:
-            self._emit(f"neg.s{_register_bits(kind)}", target, sources, span)
-            self._wrap(target, kind, span)
-        elif operator is Operator.ABS:
-            self._emit(f"abs.s{_register_bits(kind)}", target, sources, span)
-            self._wrap(target, kind, span)
+            untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
+            self._emit(f"{_BIT_OPERATIONS[operator]}.{untyped}", target, sources, span)
+            self._wrap(target, result_type, span)
+        elif operator in {Operator.NEG, Operator.ABS}:
+            # PTX negates signed types only; of an unsigned number the bits are the same.
+            self._emit(f"{operator.value}.s{_register_bits(result_type)}", target, sources, span)
+            self._wrap(target, result_type, span)
         else:
-            letter = "s" if kind.is_signed else "u"
-            self._emit(f"{_INTEGER_OPERATIONS[operator]}.{letter}{_register_bits(kind)}", target, sources, span)
-            self._wrap(target, kind, span)
+            letter = "s" if result_type.is_signed else "u"
+            opcode = f"{_INTEGER_OPERATIONS[operator]}.{letter}{_register_bits(result_type)}"
+            self._emit(opcode, target, sources, span)
+            self._wrap(target, result_type, span)
 
-    def _wrap(self, target: Register, kind: Type, span: Span) -> None:
-        """If ``kind`` has 8 bits, truncate the 16-bit result in ``target`` to 8 bits and extend it to 16 again."""
-        if kind.is_integer and kind.bits == 8:
-            opcode = "cvt.s16.s8" if kind.is_signed else "cvt.u16.u8"
+    def _wrap(self, target: Register, value_type: Type, span: Span) -> None:
+        """If a type has 8 bits, wrap its result around: keep the low 8 of the 16 bits in ``target``, and extend them.
+
+        So a register that holds an 8-bit value always holds it extended: with the sign (s8) or with zeros (u8, b8).
+        """
+        if value_type.is_integer and value_type.bits == 8:
+            opcode = "cvt.s16.s8" if value_type.is_signed else "cvt.u16.u8"
             self._emit(opcode, target, (target,), span)
 
     def _compare(self, statement: Compare, target: Register) -> None:
         """Lower a comparison. target: the predicate register for the result."""
         span, relation = statement.span, statement.relation
-        kind = self._type_of(statement.left)
+        operand_type = self._type_of(statement.left)
         left, right = self._operand(statement.left, span), self._operand(statement.right, span)
-        if kind is Type.BF16:
-            left, right, kind = self._widened(left, span), self._widened(right, span), Type.F32
-        if kind.is_float:
+        if operand_type is Type.BF16:
+            # setp has no bf16 before sm_90; every bf16 is also an f32.
+            left, right, operand_type = self._widened(left, span), self._widened(right, span), Type.F32
+        if operand_type.is_float:
             # With a NaN, "ne" of PTX is false; NE is true then, as "neu" is.
             comparison = "neu" if relation is Relation.NE else relation.value
-            self._emit(f"setp.{comparison}.{kind}", target, (left, right), span)
+            self._emit(f"setp.{comparison}.{operand_type}", target, (left, right), span)
             return
-        letter = "b" if kind.value.startswith("b") else "s" if kind.is_signed else "u"
-        self._emit(f"setp.{relation.value}.{letter}{_register_bits(kind)}", target, (left, right), span)
+        # The letter of an integer type is b, s or u, as in PTX; 8-bit values are compared in their 16-bit registers.
+        letter = operand_type.value[0]
+        self._emit(f"setp.{relation.value}.{letter}{_register_bits(operand_type)}", target, (left, right), span)
 
     def _select(self, statement: Select, target: Register) -> None:
         """Lower ``condition ? then : otherwise``. Predicates, which ``selp`` does not take, are combined bitwise."""
-        span, kind = statement.span, statement.destination.type
+        span, result_type = statement.span, statement.destination.type
         condition = self._declared_register(statement.condition)
         then, otherwise = self._operand(statement.then, span), self._operand(statement.otherwise, span)
-        if kind is not Type.PRED:
-            width = kind.value if kind in {Type.F32, Type.F64} else f"b{_register_bits(kind)}"
-            self._emit(f"selp.{width}", target, (then, otherwise, condition), span)
+        if result_type is not Type.PRED:
+            # selp has no f16; like integers, halves are selected as untyped bits.
+            is_float = result_type in {Type.F32, Type.F64}
+            selected = result_type.value if is_float else f"b{_register_bits(result_type)}"
+            self._emit(f"selp.{selected}", target, (then, otherwise, condition), span)
             return
         first, second = self._temporary(Type.PRED, span), self._temporary(Type.PRED, span)
         self._emit("and.pred", first, (then, condition), span)
@@ -279,18 +304,21 @@ class _Lowering:
     def _convert(self, target: Register, to_type: Type, from_type: Type, source: AssemblyOperand, span: Span) -> None:
         """Convert ``source`` to another type and store the result in ``target``; docs/ir.md defines the values.
 
-        All types but ``f16x2`` can be converted.
+        All types but ``f16x2`` can be converted. Types that ``cvt`` does not take (predicates, and bf16 except from and
+        to f32) are converted through another type, by calling this again.
         """
         if to_type is Type.PRED:
             self._convert_to_predicate(target, from_type, source, span)
         elif from_type is Type.PRED:
             if to_type.is_float:
+                # selp has no halves, so 0 or 1 is selected as an integer, and converted.
                 integer = self._temporary(Type.U32, span)
                 self._emit("selp.u32", integer, (Immediate("1"), Immediate("0"), source), span)
                 self._convert(target, to_type, Type.U32, integer, span)
             else:
                 self._emit(f"selp.b{_register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
         elif to_type is Type.BF16 and from_type is not Type.BF16:
+            # cvt makes bf16 from f32 only, so other types become f32 first.
             wide = source
             if from_type is not Type.F32:
                 wide = self._temporary(Type.F32, span)
@@ -299,7 +327,8 @@ class _Lowering:
         elif from_type is Type.BF16 and to_type is not Type.BF16:
             self._convert(target, to_type, Type.F32, self._widened(source, span), span)
         elif _cvt_type(to_type) == _cvt_type(from_type) or (
-            # Integers of one width. Those of 8 bits differ: u8 is zero-extended in its register, s8 sign-extended.
+            # Integers of one width have the same bits. Those of 8 bits do not: in their 16-bit registers, u8 is
+            # extended with zeros and s8 with the sign.
             to_type.is_integer and from_type.is_integer and to_type.bits == from_type.bits > 8
         ):
             self._emit(_move(to_type), target, (source,), span)
@@ -322,16 +351,18 @@ class _Lowering:
             # setp has no bf16 before sm_90, and takes no immediate of these types.
             source, from_type = self._widened(source, span, from_type), Type.F32
         zero = {Type.F32: "0f00000000", Type.F64: "0d0000000000000000"}.get(from_type, "0")
+        # "neu" is true for a NaN too, "ne" would be false.
         comparison = "neu" if from_type.is_float else "ne"
-        width = from_type.value if from_type.is_float else f"u{_register_bits(from_type)}"
-        self._emit(f"setp.{comparison}.{width}", target, (source, Immediate(zero)), span)
+        # Whether an integer is zero does not depend on its sign.
+        compared = from_type.value if from_type.is_float else f"u{_register_bits(from_type)}"
+        self._emit(f"setp.{comparison}.{compared}", target, (source, Immediate(zero)), span)
 
     # Operands
 
-    def _widened(self, source: AssemblyOperand, span: Span, kind: Type = Type.BF16) -> Register:
-        """Convert a value of type ``kind``, bf16 or f16, to f32 and return its register."""
+    def _widened(self, source: AssemblyOperand, span: Span, source_type: Type = Type.BF16) -> Register:
+        """Convert a value of type ``source_type``, bf16 or f16, to f32 and return its register."""
         wide = self._temporary(Type.F32, span)
-        self._emit(f"cvt.f32.{kind}", wide, (source,), span)
+        self._emit(f"cvt.f32.{source_type}", wide, (source,), span)
         return wide
 
     def _type_of(self, value: Value) -> Type:
@@ -340,7 +371,11 @@ class _Lowering:
         return value.type
 
     def _operand(self, value: Value, span: Span) -> Register | SiteOperand | Immediate:
-        """Return an operand that every instruction takes; special registers and floats are moved to a register."""
+        """Return a value as an operand that instructions take.
+
+        Special registers, predicates and floats are first moved to a temporary register, as many instructions take no
+        such operands: only integer constants become immediates.
+        """
         if isinstance(value, Register):
             return self._declared_register(value)
         if isinstance(value, SiteOperand):
@@ -356,60 +391,67 @@ class _Lowering:
         return Immediate(_integer_literal(value))
 
     def _declared_register(self, register: Register) -> Register:
-        """Return a register of the probe set as it is declared in PTX, which may have another type (``_STORED``)."""
+        """Return a register of the probe set as PTX declares it, maybe with another type (``_REGISTER_TYPES``)."""
         return self._registers[register.name]
 
-    def _temporary(self, kind: Type, span: Span) -> Register:
-        """Return a local register for a value of a type; every snippet reuses those of the snippets before it."""
-        register_type = _STORED.get(kind, kind)
+    def _temporary(self, value_type: Type, span: Span) -> Register:
+        """Return a local register for a value of a type, which no other value of this snippet has.
+
+        Each snippet counts from 1, and so reuses the registers of the snippets before it; their values are not needed.
+        """
+        register_type = _REGISTER_TYPES.get(value_type, value_type)
         name = ""
         while not name or name in self._declared:
             self._temporaries += 1
             name = f"%${register_type}_{self._temporaries}"
+        # setdefault: another snippet may have added it.
         return self._registers.setdefault(name, Register(name, register_type, 0, span, is_local=True))
 
     def _emit(
         self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
         guard: Register | None = None,
     ) -> None:  # fmt: skip
-        """Append an instruction that writes ``destination``. guard: the predicate for which it executes."""
+        """Append an instruction that writes ``destination``. guard: the predicate under which it executes, if any."""
         operands = (destination, *sources)
-        self._code.append(Assembly(TARGET, opcode, operands, span, guard, False, (destination,)))
+        self._code.append(Assembly(TARGET, opcode, operands, span, guard, writes=(destination,)))
 
 
-def _register_bits(kind: Type) -> int:
+def _register_bits(value_type: Type) -> int:
     """Return the width of the register for a value of a type: PTX has none below 16 bits."""
-    return max(kind.bits, 16)
+    return max(value_type.bits, 16)
 
 
-def _move(kind: Type, *, special: bool = False) -> str:
+def _move(value_type: Type, *, special: bool = False) -> str:
     """Return the opcode of ``mov`` for a type. special: the source is a special register, an unsigned integer."""
-    if kind in {Type.PRED, Type.F32, Type.F64}:
-        return f"mov.{kind}"
+    if value_type in {Type.PRED, Type.F32, Type.F64}:
+        return f"mov.{value_type}"
+    # Halves are moved as untyped bits too, since mov has no f16.
     letter = "u" if special else "b"
-    return f"mov.{letter}{_register_bits(kind)}"
+    return f"mov.{letter}{_register_bits(value_type)}"
 
 
 def _integer_literal(constant: Constant) -> str:
     """Return an integer constant as PTX writes it, negative if its type is signed and its highest bit is set."""
-    if constant.type.is_signed and constant.bits >> (constant.type.bits - 1):
+    sign_bit = 1 << (constant.type.bits - 1)
+    if constant.type.is_signed and constant.bits & sign_bit:
         return str(constant.bits - (1 << constant.type.bits))
     return str(constant.bits)
 
 
-def _cvt_type(kind: Type) -> str:
+def _cvt_type(value_type: Type) -> str:
     """Return the name of a type in ``cvt``, which has no untyped bits: those are unsigned."""
-    return kind.value if kind.is_float else f"{'s' if kind.is_signed else 'u'}{kind.bits}"
+    return value_type.value if value_type.is_float else f"{'s' if value_type.is_signed else 'u'}{value_type.bits}"
 
 
 def _cvt_rounding(target: Type, source: Type) -> str:
-    """Return the rounding modifier that ``cvt`` needs where the target cannot hold every value of the source."""
+    """Return the rounding modifier that PTX wants in a ``cvt`` between two types; ``""`` where it takes none."""
     if source.is_float and not target.is_float:
-        return ".rzi"
+        return ".rzi"  # towards zero, to an integer
+    # To the nearest even float. PTX wants it from every integer type, even where each value is exact.
     if target.is_float and (not source.is_float or target.bits < source.bits):
         return ".rn"
     return ""
 
 
-def _float_opcode(operator: Operator, kind: Type) -> str:
-    return f"{_FLOAT_OPERATIONS.get(operator, operator.value)}.{kind}"
+def _float_opcode(operator: Operator, value_type: Type) -> str:
+    return f"{_FLOAT_OPERATIONS.get(operator, operator.value)}.{value_type}"

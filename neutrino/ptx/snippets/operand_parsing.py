@@ -33,6 +33,7 @@ def parse_operand(word: str, registers: Mapping[str, Register]) -> AssemblyOpera
     """
     helper = HELPER.fullmatch(word)
     if helper:
+        # Helpers without elements (ADDR) are the whole word, and in no group of the pattern.
         return SiteOperand(helper["name"] or word, helper["element"])
     if word in registers:
         return registers[word]

@@ -31,6 +31,7 @@ Fault = tuple[str, str, str]
 """Code, message and hint of a diagnostic."""
 
 _MAX_ELEMENTS = 128
+"""Greatest number of registers in one operand, such as that of ``tcgen05.ld`` with ``.x128``."""
 _MEASURES_WITH_BYTES = frozenset({Measure.ACCESS, Measure.COPY, Measure.MATRIX, Measure.FRAGMENT})
 _MEASURES_WITH_OPS = frozenset({Measure.WARP, Measure.WARPGROUP, Measure.DESCRIPTOR})
 _NO_OPERANDS = {
@@ -51,7 +52,10 @@ class SnippetSide:
 def misplaced(word: str, side: SnippetSide) -> Fault | None:
     """Return why a helper has no value in a snippet; None if it may have one.
 
-    It may have one if for each pattern of the tracepoint there is a matching instruction with that operand.
+    It may have one if for each pattern of the tracepoint there is a matching instruction with that operand. Whether
+    the instruction at each site has it is only known when a kernel is probed.
+
+    word: the helper as written, with its element (``OUT.y``).
     """
     match = HELPER.fullmatch(word)
     if match is None:
@@ -97,6 +101,7 @@ def possible(pattern: Pattern) -> Sequence[Opcode]:
 def _absent_from_all(pattern: Pattern, name: str, word: str) -> Fault | None:
     """Return the fault if no instruction that a pattern may match has a helper's value, else None.
 
+    Each of these instructions lacks it for a reason of its own; the fault is that of the closest row of the table.
     name: the helper without its element. word: with it, as written.
     """
     faults = []
@@ -113,14 +118,15 @@ def _absent_from(row: Opcode, name: str, word: str) -> Fault | None:
 
     name: the helper without its element. word: with it, as written.
     """
-    absent = "operand-absent"
+    absent = "operand-absent"  # the code of most faults
     if name == "OUT" and row.asynchronous:
         hint = f"the result of {row.text} is not there yet when the next instruction runs"
         return "out-asynchronous", f"{word} of an asynchronous instruction", hint
     if name == "OUT" and not row.destinations:
         return absent, f"{row.text} has no {word}", "it writes no register"
+    # A variadic instruction may have any number of inputs.
     if name.startswith("IN") and not row.variadic:
-        number = int(name[2:])
+        number = int(name.removeprefix("IN"))
         inputs = row.operands[row.destinations :]
         if number > len(inputs):
             hint = f"it has {len(inputs) or 'no'} input{'s' if len(inputs) != 1 else ''}"

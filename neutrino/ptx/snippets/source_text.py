@@ -23,14 +23,16 @@ class SourceText:
     def locate(self, word: str, start: Span) -> Span:
         """Return where a whole word first occurs at or after ``start``; ``start`` itself if it is not found.
 
-        At most ``_SEARCH_LINES`` lines are searched.
+        A word is whole if it is not part of a longer name: ``%a`` is not found in ``%ab``, nor ``a`` in ``%a``. At most
+        ``_SEARCH_LINES`` lines are searched.
         """
         for line in range(start.line, min(start.line + _SEARCH_LINES, len(self._lines)) + 1):
             text = self._lines[line - 1]
+            # Columns count from 1, indices from 0; only the first line is searched from a column on.
             index = text.find(word, start.column - 1 if line == start.line else 0)
             while index >= 0:
                 end = index + len(word)
-                following = text[end : end + 1]
+                following = text[end : end + 1]  # "" at the end of the line
                 extends_left = index > 0 and word[:1].isalnum() and (
                     text[index - 1].isalnum() or text[index - 1] in "_%$."
                 )
@@ -41,9 +43,14 @@ class SourceText:
         return start
 
     def locate_each(self, words: Iterable[str], start: Span) -> Iterator[Span]:
-        """Yield where each word occurs; each search begins after the word before, as one may occur twice."""
+        """Yield where each word occurs; each search begins after the word before, as one may occur twice.
+
+        For a word that is not found, it yields where its search began. start: at something before the words, such as
+        their opcode.
+        """
         for word in words:
             place = self.locate(word, start)
+            # Equal only if the word was not found: each search begins at an opcode, a space or a comma.
             if place != start:
                 start = Span(place.line, place.column + len(word))
             yield place

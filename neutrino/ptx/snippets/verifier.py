@@ -22,7 +22,6 @@ from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.syntax import literal_fits
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
 from neutrino.ptx.isa.form_table import FAULTS, FORBIDDEN, REASONS
@@ -31,18 +30,20 @@ from neutrino.ptx.isa.forms import (
     NO_IMMEDIATES,
     REGISTER_TYPES,
     Form,
-    behind_type,
     bits_of,
     find_form,
     fits,
     forms,
     is_collective,
     is_modifier,
+    misplaced_modifier,
     operand_type,
     types_last,
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.isa.scalars import integer
+from neutrino.ptx.snippets.hints import example, form_hint
+from neutrino.ptx.snippets.literals import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, range_hint
 from neutrino.ptx.snippets.lowering import TARGET
 from neutrino.ptx.snippets.operand_parsing import parse_operand, parse_saved_operand
 from neutrino.ptx.snippets.site_operands import HELPER, HELPER_TYPES, HELPERS, SnippetSide, misplaced
@@ -53,11 +54,10 @@ _INSTRUCTION = re.compile(
 )
 _LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
-_INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)", re.ASCII)
-_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DIRECTIVE = re.compile(r"\.[a-zA-Z]\w*", re.ASCII)
 _VALID_WITHOUT_SCOPE = re.compile(r"(?:\.reg|SAVE)\b")
 """A statement whose only fault may be the brace before it."""
+# In another case, or as Python writes calls: save[MAP], MAP.save(…).
 _LIKE_SAVE = re.compile(r"save\b\s*[\[({.]|\w+\.save\s*\(", re.IGNORECASE | re.ASCII)
 _INPUT = re.compile(r"IN\d+", re.ASCII)
 _CLASS_EXAMPLES = {
@@ -65,10 +65,10 @@ _CLASS_EXAMPLES = {
     "convert": "cvt", "special": "sin",
 }  # fmt: skip
 """Class of instructions → one of its opcodes, for hints."""
-_MAX_WORD = 80
-"""Characters of an integer or of a word to guess. Binary integers have 64 digits; Python refuses thousands."""
+_MAX_GUESSED_WORD = 80
+"""A longer word is not compared with known ones."""
 _MAX_GUESS_NAMES = 2000
-"""With more registers, a misspelt word is not compared with them."""
+"""With more registers, a misspelt word is not compared with them, which would take seconds."""
 _MAX_GUESSES = 100
 """Misspelt words that are compared with known ones, which takes milliseconds each."""
 
@@ -115,7 +115,8 @@ class _Checker:
     """Checks the tracepoints and snippets of one file and collects the diagnostics.
 
     kind, as a parameter, is the kind of an operand as ``form_table`` writes it (``t``, ``s`` …); side says whether the
-    snippet runs before or after the matched instruction.
+    snippet runs before or after the matched instruction. registers: those that the file declares, by name. guesses:
+    misspelt word → the known word closest to it, None if none is.
     """
 
     def __init__(self, written: WrittenProbes | DraftProbes) -> None:
@@ -128,7 +129,9 @@ class _Checker:
     def check_typed(self, probe: Probe) -> None:
         """Check the tracepoint of a typed probe and the values of the instruction that its snippets read."""
         self._check_tracepoint(probe)
-        for side, snippet in ((SnippetSide(probe, False), probe.before), (SnippetSide(probe, True), probe.after)):
+        before, after = SnippetSide(probe, after=False), SnippetSide(probe, after=True)
+        for side, snippet in ((before, probe.before), (after, probe.after)):
+            # Of typed statements, only these two name values of the instruction.
             for statement in walk(snippet.statements) if snippet else ():
                 if isinstance(statement, Load):
                     self._check_load(statement, side)
@@ -142,7 +145,8 @@ class _Checker:
         """
         word, register_type = load.operand.text, load.destination.type
         helper_type = HELPER_TYPES.get(word)
-        if not self._check_helper_place(word, load.span, side) or helper_type is None:
+        has_value = self._check_helper_place(word, load.span, side)
+        if not has_value or helper_type is None:
             return
         same_class = (helper_type == "pred") == (register_type is Type.PRED)
         # Values below 16 bits live in 16-bit registers: PTX has no smaller ones.
@@ -164,8 +168,8 @@ class _Checker:
         probes = []
         for probe in written:
             self._check_tracepoint(probe)
-            before = self._snippet(probe.before, SnippetSide(probe, False))
-            after = self._snippet(probe.after, SnippetSide(probe, True))
+            before = self._snippet(probe.before, SnippetSide(probe, after=False))
+            after = self._snippet(probe.after, SnippetSide(probe, after=True))
             probes.append(Probe(probe.name, probe.tracepoint, probe.level, before, after, probe.span, probe.lanes))
         diagnostics = tuple(sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column)))
         is_wrong = any(diagnostic.severity == "error" for diagnostic in diagnostics)
@@ -180,7 +184,8 @@ class _Checker:
             if isinstance(statement, WrittenSave):
                 self._check_save(statement, side)
                 operands = tuple(parse_saved_operand(word, self.registers) for word in statement.operands)
-                guard = self.registers.get(statement.guard or "")
+                # An undeclared guard has been reported by _check_save.
+                guard = self.registers.get(statement.guard) if statement.guard is not None else None
                 statements.append(Save(statement.map, operands, statement.span, guard, statement.is_inverted))
             else:
                 instruction = self._check_instruction(statement, side)
@@ -189,7 +194,7 @@ class _Checker:
         return Snippet(tuple(statements))
 
     def _report(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
-        """Add a diagnostic. code: one of ``FAULTS``, which docs/probes.md lists; KeyError for any other."""
+        """Add a diagnostic. code: one of ``FAULTS``; KeyError for any other, as docs/probes.md must list them all."""
         if code not in FAULTS:
             raise KeyError(code)
         line = self.source.line(span.line)
@@ -201,7 +206,7 @@ class _Checker:
 
         Comparing is slow, so only the first ``_MAX_GUESSES`` different words of a file are compared.
         """
-        if word not in self.guesses and len(self.guesses) < _MAX_GUESSES and len(word) <= _MAX_WORD:
+        if word not in self.guesses and len(self.guesses) < _MAX_GUESSES and len(word) <= _MAX_GUESSED_WORD:
             self.guesses[word] = nearest(word, known)
         return self.guesses.get(word)
 
@@ -214,6 +219,7 @@ class _Checker:
                 self._check_pattern(pattern, probe)
             for modifier in pattern.without:
                 exclamation_mark = self.source.locate(f"!{modifier}", self._locate_pattern(pattern, probe))
+                # The modifier follows its exclamation mark.
                 place = Span(exclamation_mark.line, exclamation_mark.column + 1)
                 self._check_modifier(modifier, place, "it excludes nothing")
 
@@ -241,6 +247,7 @@ class _Checker:
         if opcode in CLASSES:
             example = ".".join((_CLASS_EXAMPLES[opcode], *pattern.opcode[1:]))
             return f'a class has no modifiers: write "{opcode}", or an opcode such as "{example}"'
+        # Names that CUDA C++ and machine code have for it.
         if opcode in OTHER_NAMES:
             return f'PTX has it as "{OTHER_NAMES[opcode]}"'
         if guess:
@@ -248,9 +255,13 @@ class _Checker:
         return "it begins with a PTX instruction, such as ld; the option -k selects kernels, func:NAME functions"
 
     def _check_order(self, opcode: tuple[str, ...], span: Span) -> None:
-        """Warn of a state space or a vector after a type: in every instruction it comes before the type."""
-        index = behind_type(opcode)
+        """Warn of a state space or a vector after a type: in every instruction it comes before the type.
+
+        opcode: the dotted parts of a pattern. span: where it is written.
+        """
+        index = misplaced_modifier(opcode)
         if index is not None:
+            # Each part before it takes one column more, for its dot.
             column = span.column + sum(len(part) + 1 for part in opcode[:index])
             hint = f'did you mean "{".".join(types_last(opcode))}"?'
             message = f"no instruction of PTX has '{opcode[index]}' after its type"
@@ -265,7 +276,10 @@ class _Checker:
             self._report(span, "unknown-modifier", message, hint, "warning")
 
     def _locate_pattern(self, pattern: Pattern, probe: WrittenProbe | Probe) -> Span:
-        """Return where a pattern is written in its probe's ``position``."""
+        """Return where a pattern is written in its probe's ``position``: the place of its opcode, class or ``*``.
+
+        If the file writes it in another way, such as with escapes, the result is the place of the probe.
+        """
         start = self.source.locate(probe.tracepoint.text, probe.span)
         return self.source.locate(".".join(pattern.opcode) or pattern.group or "*", start)
 
@@ -279,6 +293,7 @@ class _Checker:
         non_ascii = _NOT_ASCII.search(instruction.text)
         if non_ascii:
             character = non_ascii.group()
+            # [1:-1]: without the quotes that ascii() adds.
             shown = character if character.isprintable() else ascii(character)[1:-1]
             place = self.source.locate_character(character, instruction.span)
             self._report(place, "not-ascii", f"'{shown}' in an instruction", "PTX is written in ASCII")
@@ -292,6 +307,7 @@ class _Checker:
         if guard is not None:
             self._check_predicate(guard, self.source.locate(guard, span), side)
         self._check_opcode(opcode, opcode_span, match["operands"] or "", side)
+        # A form that snippets may not use has been reported already.
         if guard is not None and is_collective(opcode) and find_form(opcode):
             hint = "it would wait for lanes that do not run it; select what it takes with selp"
             message = f"'{opcode}' under a predicate"
@@ -299,7 +315,10 @@ class _Checker:
         return self._assembly(match, instruction.span)
 
     def _match_instruction(self, text: str, span: Span) -> re.Match[str] | None:
-        """Match a statement with ``_INSTRUCTION``; report why and return None if it is no instruction."""
+        """Match a statement with ``_INSTRUCTION``; report why and return None if it is no instruction.
+
+        What people write by mistake is looked for first, so that the message can say what is wrong with it.
+        """
         directive = _DIRECTIVE.match(text)
         if directive:
             message = f"'{directive.group()}' is no instruction"
@@ -334,6 +353,7 @@ class _Checker:
         guard = parse_operand(match["guard"], self.registers) if match["guard"] is not None else None
         known = find_form(match["opcode"])
         writes: tuple[Register, ...] = ()
+        # What an unknown opcode writes does not matter: it has been reported, and the snippet is not used.
         if operands and known is not None:
             form, _ = known
             first = operands[0]
@@ -344,8 +364,9 @@ class _Checker:
                 writes = (first,)
         return Assembly(
             TARGET, match["opcode"], operands, span,
-            guard if isinstance(guard, (Register, SiteOperand)) else None,
-            match["negated"] is not None, writes,
+            # A guard of another kind has been reported.
+            guard=guard if isinstance(guard, (Register, SiteOperand)) else None,
+            is_inverted=match["negated"] is not None, writes=writes,
         )  # fmt: skip
 
     def _without_scopes(self, text: str, span: Span) -> tuple[str, Span]:
@@ -353,12 +374,13 @@ class _Checker:
 
         Return what remains and its place; ``""`` if nothing remains that has to be checked.
         """
-        while text[:1] and text[0] in "{}":
+        while text.startswith(("{", "}")):
             place = self.source.locate(text[0], span)
             hint = "a snippet has no scopes: all registers of a file are one namespace"
             self._report(place, "brackets", f"'{text[0]}' in a snippet", hint)
             text = text[1:].lstrip()
             span = self.source.locate(text.partition(" ")[0], Span(place.line, place.column + 1)) if text else place
+        # A declaration or SAVE after a brace needs no check as an instruction: without the brace it may be right.
         return ("" if _VALID_WITHOUT_SCOPE.match(text) else text), span
 
     def _check_opcode(self, opcode: str, span: Span, operands: str, side: SnippetSide) -> None:
@@ -367,10 +389,12 @@ class _Checker:
         operands: their text, separated by commas. span: of the opcode. side: of the probe, before or after.
         """
         name, *modifiers = opcode.split(".")
+        # A SAVE that the reader of the file understands is no instruction and does not come here.
         if name == "SAVE":
             hint = "write @%p SAVE [ MAP ] { %a }; with a predicate register of the probe's"
             self._report(span, "predicated-save", "cannot read the SAVE under a predicate", hint)
             return
+        # add.cc writes the carry flag; addc, which reads it, is in FORBIDDEN.
         fault = "carry-flag" if "cc" in modifiers else FORBIDDEN.get(name)
         if fault is not None:
             self._report(span, fault, f"'{opcode}' is not allowed in a snippet", REASONS[fault])
@@ -387,7 +411,7 @@ class _Checker:
         form_and_types = find_form(opcode)
         if form_and_types is None:
             message = f"'{opcode}' is not a form that a snippet may use"
-            self._report(span, "unknown-form", message, _form_hint(name, modifiers))
+            self._report(span, "unknown-form", message, form_hint(name, modifiers))
             return
         form, types = form_and_types
         self._check_operands(_Instruction(opcode, types, side), form, operands, span)
@@ -397,8 +421,10 @@ class _Checker:
         words = [word.strip() for word in text.split(",")] if text.strip() else []
         if len(words) != len(form.operands):
             message = f"'{instruction.opcode}' takes {len(form.operands)} operands, not {len(words)}"
-            self._report(span, "operand-count", message, "as in " + _example(instruction, form))
+            hint = "as in " + example(instruction.opcode, instruction.types, form)
+            self._report(span, "operand-count", message, hint)
             return
+        # At the levels warp and block, one lane runs the snippet, and would wait for the others.
         if is_collective(instruction.opcode) and instruction.side.probe.level is not Level.THREAD:
             hint = "at the other levels one lane is alone; make the probe's level thread"
             level = instruction.side.probe.level.value
@@ -423,6 +449,7 @@ class _Checker:
             message = f"'{word}' is no destination of '{instruction.opcode}'"
             self._report(span, "not-a-destination", message, f"write {syntax}")
             return
+        # Not strict: the second kind may be optional, and its register absent.
         for name, one_kind in zip(names, kinds, strict=False):
             self._check_destination(instruction, name, one_kind, span)
 
@@ -439,7 +466,8 @@ class _Checker:
     def _check_source(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
         """Check an operand that is read: a helper, a number, a special register or a register of the probe.
 
-        kind: as in ``form_table``: ``lanes`` for a lane mask, ``p`` for a predicate, ``i`` for a literal …
+        kind: as in ``form_table``: ``lanes`` for a lane mask, ``p`` for a predicate, ``i`` for a literal … The order
+        matters: masks, predicates and helpers have rules of their own, for every kind of word.
         """
         if kind == "lanes":
             # Other masks could wait forever for lanes that never arrive.
@@ -454,12 +482,14 @@ class _Checker:
                 self._check_predicate(word.removeprefix("!").strip(), span, instruction.side)
         elif HELPER.fullmatch(word):
             self._check_helper(instruction, word, kind, span)
-        elif _INTEGER.fullmatch(word) or _FLOAT.fullmatch(word):
+        elif INTEGER.fullmatch(word) or FLOAT.fullmatch(word):
             self._check_immediate(instruction, word, kind, span)
         elif kind == "i":
             hint = f"'{instruction.opcode}' needs a number here"
             self._report(span, "immediate-wanted", f"'{word}' is not an immediate", hint)
+        # A file that declares a register of that name has been reported for that.
         elif word in SPECIAL_REGISTERS and word not in self.registers:
+            # Only mov and cvt, whose operands have these kinds, read special registers.
             if kind not in {"m", "S"}:
                 hint = f"read it first: mov.{SPECIAL_REGISTERS[word]} %r, {word};"
                 message = f"'{instruction.opcode}' cannot read the special register {word}"
@@ -475,8 +505,8 @@ class _Checker:
     def _register(self, word: str, span: Span, expected: str, *, is_read: bool = True) -> Register | None:
         """Return the probe's register of this name; report a fault and return None if it has none.
 
-        expected: the PTX type for a declaration in the hint. is_read: whether the hint may name special registers and
-        helpers, which cannot be written.
+        expected: the PTX type for a declaration in the hint. is_read: False for a destination: then the hint names no
+        special registers and helpers, which cannot be written.
         """
         if word in self.registers:
             return self.registers[word]
@@ -485,7 +515,7 @@ class _Checker:
             self._report(span, "vector-register", message, f"write {word}.x, {word}.y or {word}.z")
             return None
         names = self.registers if len(self.registers) <= _MAX_GUESS_NAMES else ()
-        # A name of two letters is too often close to some special register.
+        # A name of two letters, after its "%", is too often close to some special register.
         specials = SPECIAL_REGISTERS if is_read and expected != "pred" and len(word) > 3 else ()
         guess = self._guess(word, [*names, *specials, *(HELPERS if is_read else ())])
         if not word.startswith("%"):
@@ -505,6 +535,7 @@ class _Checker:
         """Check a guard or a predicate operand, without its ``!``: ``PRED`` or a register of type ``pred``."""
         if HELPER.fullmatch(word):
             self._check_helper_place(word, span, side)
+            # OUT or an input may hold a predicate, but which type it has is not known before the site is.
             if word != "PRED":
                 message = f"{word} as a predicate"
                 self._report(span, "not-a-predicate", message, f"mov.pred %p, {word}; first, if it is one")
@@ -517,8 +548,9 @@ class _Checker:
     def _check_type(self, instruction: _Instruction, register: Register, kind: str, span: Span) -> None:
         """Check that a register has a type that the instruction takes for an operand of this kind (``form_table``)."""
         expected = instruction.operand_type(kind)
+        # Operands of cvt: it uses the low bits of an integer register.
         may_be_wider = kind in {"T", "S"}
-        if not fits(register.type, expected, may_be_wider):
+        if not fits(register.type, expected, may_be_wider=may_be_wider):
             width = "or wider " if may_be_wider else ""
             declared = REGISTER_TYPES.get(expected, expected)
             self._report(
@@ -531,7 +563,7 @@ class _Checker:
     def _check_immediate(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
         """Check that an integer or float literal is valid for an operand of this kind (``form_table``: ``byte`` …)."""
         expected = instruction.operand_type(kind)
-        is_float = not _INTEGER.fullmatch(word)
+        is_float = not INTEGER.fullmatch(word)
         if expected in NO_IMMEDIATES:
             hint = f"mov.b{bits_of(expected)} it into a register first"
             self._report(span, "immediate-refused", f"'{instruction.opcode}' takes no immediate", hint)
@@ -541,13 +573,13 @@ class _Checker:
         elif not is_float and expected.startswith("f"):
             hint = f"'{instruction.opcode}' takes .{expected} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
-        elif kind in {"i", "byte"} and not 0 <= integer(word[:_MAX_WORD]) < 256:
+        elif kind in {"i", "byte"} and not 0 <= integer(word[:MAX_LITERAL]) <= 255:
             # Only the first digits, since Python refuses to convert thousands; they are too large anyway.
-            message = f"'{word[:_MAX_WORD]}' is no number from 0 to 255"
+            message = f"'{word[:MAX_LITERAL]}' is no number from 0 to 255"
             self._report(span, "immediate-range", message, f"'{instruction.opcode}' takes such a one here")
-        elif not is_float and not _in_range(word, 64 if kind in {"S", "p"} else bits_of(expected)):
+        elif not is_float and not in_range(word, 64 if kind == "S" else bits_of(expected)):
             # Sources of kind S, those of cvt, may be wider than their type.
-            message = f"'{word[:_MAX_WORD]}' does not fit in .{expected}"
+            message = f"'{word[:MAX_LITERAL]}' does not fit in .{expected}"
             self._report(span, "immediate-range", message, "the assembler would truncate it silently")
 
     def _check_helper(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
@@ -560,21 +592,23 @@ class _Checker:
             return
         expected = instruction.operand_type(kind)
         helper_type = HELPER_TYPES.get(word)
+        # "x2" is in pairs of halves (bf16x2), which have 32 bits too.
         is_wide_integer = bits_of(expected) >= 32 and expected[0] in "bus" and "x2" not in expected
         if kind == "i":
             hint = f"'{instruction.opcode}' needs a number here"
             self._report(span, "immediate-wanted", f"{word} is not an immediate", hint)
         elif word == "SITE" and kind == "byte":
+            # SITE becomes a literal, which may be above 255; of a register the instruction takes the low bits.
             hint = f"mov.u32 %r, {word}; first"
             self._report(span, "helper-type", f"'{instruction.opcode}' takes numbers from 0 to 255 only", hint)
         elif helper_type is None or (word == "SITE" and is_wide_integer):
-            # SITE becomes an integer literal, which fits operands of 64 bits too.
+            # The type of OUT and inputs is not known here. SITE becomes a literal, which fits 64-bit operands too.
             return
         elif helper_type == "pred" and expected != "pred":
             message = f"{word} is a predicate, but '{instruction.opcode}' takes .{expected} here"
             hint = f"selp.{REGISTER_TYPES.get(expected, expected)} %r, 1, 0, {word}; first"
             self._report(span, "helper-type", message, hint)
-        elif helper_type != "pred" and not fits(helper_type, expected, kind == "S"):
+        elif helper_type != "pred" and not fits(helper_type, expected, may_be_wider=kind == "S"):
             message = f"{word} has {bits_of(helper_type)} bits, but '{instruction.opcode}' takes .{expected} here"
             hint = f"cvt.u{bits_of(expected)}.u{bits_of(helper_type)} %r, {word}; first"
             if expected == "pred" or expected.startswith("f"):
@@ -592,6 +626,7 @@ class _Checker:
 
     def _check_save(self, save: WrittenSave, side: SnippetSide) -> None:
         """Check the guard of a ``SAVE``, and each operand against its field of the map."""
+        # Operands come after the guard, so their places are searched for from there on.
         start = save.span
         if save.guard is not None:
             start = self.source.locate(save.guard, start)
@@ -609,21 +644,23 @@ class _Checker:
         """Check that an operand of ``SAVE`` can be stored in a field."""
         is_integer = not field.type.value.startswith("f")
         if HELPER.fullmatch(word):
+            # None of OUT and inputs, whose types are only known in each kernel.
             helper_type = HELPER_TYPES.get(word)
             if self._check_helper_place(word, span, side) and helper_type is not None:
                 self._check_saved_helper(word, helper_type, field, span)
-        elif _INTEGER.fullmatch(word):
+        elif INTEGER.fullmatch(word):
             if not is_integer:
                 message = f"'{word}' is an integer"
                 self._report(span, "save-type", message, f"field '{field.name}' is {field.type.value}")
-            elif not _fits_field(word, field):
-                shown = word[:_MAX_WORD]
+            elif not fits_field(word, field):
+                shown = word[:MAX_LITERAL]
                 message = f"'{shown}' does not fit in field '{field.name}', which is {field.type.value}"
-                self._report(span, "save-range", message, _range_hint(field))
-        elif _FLOAT.fullmatch(word):
+                self._report(span, "save-range", message, range_hint(field))
+        elif FLOAT.fullmatch(word):
+            # Of literals, only integers can be saved.
             self._report(span, "save-type", f"'{word}' in SAVE", "mov it into a register first")
         else:
-            # Registers have at least 16 bits.
+            # The type to declare, if the register is not: registers have at least 16 bits.
             expected = f"b{max(field.type.size * 8, 16)}" if is_integer else field.type.value
             register = self._register(word, span, expected)
             if register and not _can_save(register.type, field):
@@ -631,7 +668,11 @@ class _Checker:
                 self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")
 
     def _check_saved_helper(self, word: str, helper_type: str, field: Field, span: Span) -> None:
-        """Report a helper that does not fit in a field: all helpers with a type are integers or predicates."""
+        """Report a helper that does not fit in a field.
+
+        helper_type: from ``HELPER_TYPES``, where all are integers or ``pred``. A field may be wider than the helper; a
+        predicate, saved as 0 or 1, fits every integer field.
+        """
         bits = bits_of(helper_type)
         if field.type.value.startswith("f") or (helper_type != "pred" and field.type.size * 8 < bits):
             width = "is a predicate" if helper_type == "pred" else f"has {bits} bits"
@@ -644,57 +685,9 @@ def _is_special(name: str) -> bool:
     return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
 
 
-def _in_range(word: str, bits: int) -> bool:
-    """Return whether an integer literal fits in so many bits, as a signed or an unsigned number."""
-    return len(word) <= _MAX_WORD and -(1 << (bits - 1)) <= integer(word) < 1 << bits
-
-
-def _fits_field(word: str, field: Field) -> bool:
-    """Return whether an integer literal can be stored in a field."""
-    signed = field.type.value.startswith("s")
-    return len(word) <= _MAX_WORD and literal_fits(8 * field.type.size, signed, word, integer(word))
-
-
-def _range_hint(field: Field) -> str:
-    """Return the numbers that an integer field holds, for a hint."""
-    bits = 8 * field.type.size
-    if field.type.value.startswith("s"):
-        half = 1 << (bits - 1)
-        return f"from {-half} to {half - 1}; the bits of others in hexadecimal, such as {(1 << bits) - 1:#x}"
-    return f"from 0 to {(1 << bits) - 1}; -1 is all ones"
-
-
 def _can_save(register_type: str, field: Field) -> bool:
-    """Return whether a register of a PTX type can be stored in a field."""
+    """Return whether a register of a PTX type can be stored in a field as it is, without a conversion."""
     if field.type.size >= 4:
         return fits(register_type, field.type.value)
-    # Fields of 1 and 2 bytes take the low bits of an integer register.
+    # Fields of 1 and 2 bytes take the low bits of an integer register of 16 or 32 bits.
     return register_type != "pred" and register_type[0] != "f" and bits_of(register_type) in {16, 32}
-
-
-def _example(instruction: _Instruction, form: Form) -> str:
-    """Return the instruction with an operand of the right type in each place, such as ``add.u32 %u32, %u32, %u32;``."""
-    words = []
-    for operand in form.operands:
-        kind = operand.lstrip("=").rstrip("?").partition("|")[0]
-        if kind == "lanes":
-            words.append("LANES")
-        elif kind == "i":
-            words.append("1")
-        else:
-            expected = instruction.operand_type(kind)
-            words.append(f"%{REGISTER_TYPES.get(expected, expected)}")
-    return f"{instruction.opcode} {', '.join(words)};"
-
-
-def _form_hint(name: str, modifiers: list[str]) -> str:
-    """Return which forms of an opcode snippets may use: those with the same last modifier, else all of them."""
-    type_word = modifiers[-1] if modifiers else ""
-    rows = forms()[name]
-    for rounding in ("rn", "rni"):
-        if find_form(".".join((name, rounding, *modifiers))):
-            return f"floating-point instructions carry their rounding: {'.'.join((name, rounding, *modifiers))}"
-    if name == "div" and type_word in {"f32", "f64", "f16", "bf16"}:
-        return "divisions of fractions become calls: multiply by rcp.approx.f32, or save both and divide afterwards"
-    same_type = [row for row in rows if any(type_word in slot.rstrip("?").split("|") for slot in row.modifiers.split())]
-    return "known: " + ", ".join(".".join((name, *row.modifiers.split())) for row in same_type or rows)
