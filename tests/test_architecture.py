@@ -18,6 +18,11 @@ def test_each_module_is_in_the_table(package: str) -> None:
     assert sorted(told) == sorted(path.name for path in (ROOT / "neutrino" / package).rglob("[!_]*.py"))
 
 
+def test_ptx_has_few_modules() -> None:
+    """Each has a reason of its own to be read; what is smaller belongs to another."""
+    assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 36
+
+
 MOST_LINES = {".py": 700, ".c": 600, ".h": 600}
 """Lines of a file that one reads from top to bottom."""
 TABLES: tuple[str, ...] = ()

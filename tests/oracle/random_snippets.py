@@ -28,7 +28,7 @@ from neutrino.ptx.isa.forms import (
     operand_type,
 )
 from neutrino.ptx.isa.opcodes import NO_AFTER
-from neutrino.ptx.snippets.site_operands import HELPER_TYPES, SnippetSide, misplaced
+from neutrino.ptx.snippets.operands import HELPER_TYPES, SnippetSide, misplaced
 
 REGISTERS = {kind: (f"%{kind}_0", f"%{kind}_1") for kind in REGISTER_TYPES}
 _DECLARED = "".join(f".reg .{kind} {', '.join(names)};\n" for kind, names in REGISTERS.items())

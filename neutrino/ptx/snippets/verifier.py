@@ -21,6 +21,7 @@ from neutrino.probing.ir.statements import Assembly, Load, Save, walk
 from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
+from neutrino.probing.source_text import SourceText
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.tracepoints import OTHER_NAMES
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
@@ -31,8 +32,10 @@ from neutrino.ptx.isa.forms import (
     REGISTER_TYPES,
     Form,
     bits_of,
+    example,
     find_form,
     fits,
+    form_hint,
     forms,
     is_collective,
     is_modifier,
@@ -41,13 +44,17 @@ from neutrino.ptx.isa.forms import (
     types_last,
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
-from neutrino.ptx.isa.scalars import integer
-from neutrino.ptx.snippets.hints import example, form_hint
-from neutrino.ptx.snippets.literals import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, range_hint
+from neutrino.ptx.isa.scalars import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, integer, range_hint
 from neutrino.ptx.snippets.lowering import TARGET
-from neutrino.ptx.snippets.operand_parsing import parse_operand, parse_saved_operand
-from neutrino.ptx.snippets.site_operands import HELPER, HELPER_TYPES, HELPERS, SnippetSide, misplaced
-from neutrino.ptx.snippets.source_text import SourceText
+from neutrino.ptx.snippets.operands import (
+    HELPER,
+    HELPER_TYPES,
+    HELPERS,
+    SnippetSide,
+    misplaced,
+    parse_operand,
+    parse_saved_operand,
+)
 
 _INSTRUCTION = re.compile(
     r"(?:@ ?(?P<negated>!)? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
