@@ -52,6 +52,7 @@ def default_architecture(containers: Sequence[Container]) -> str:
 
     Without any PTX it is the highest architecture of the machine code; without machine code the embedded device's.
     """
+    # Those of all images, since none is asked for.
     archs = make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
     if not archs:
         return EMBEDDED_DEVICE
@@ -65,7 +66,7 @@ def default_architecture(containers: Sequence[Container]) -> str:
 
 
 def _has_ptx(container: Container, units: Sequence[Container], arch: str) -> bool:
-    """Whether there is PTX for the image that the driver picks for arch.
+    """Whether there is PTX for the image that the driver picks for arch: that image itself, or PTX for the same arch.
 
     units: the file's relocatable containers, where the PTX of device-linked code is.
     """
@@ -120,6 +121,7 @@ def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
     machine = kernel.source.machine
     release = machine.toolkit if machine else release_of_ptx(kernel.plan.version)
     assembler = find_assembler_for(release, kernel.source.arch)
+    # A pattern between slashes is a regular expression.
     only_this = Selection((f"/^{re.escape(kernel.name)}$/",))
     twins = make_twins(kernel.source, probes, selection=only_this, assembler=assembler)
     return next((entry for entry in twins.kernels if entry.name == kernel.name), None)
@@ -135,6 +137,7 @@ def _preview_module(container: Container, target: Target, probes: ProbeSet, sele
     backend = PtxTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
     image = source.image or 0
+    # If all kernels are refused, for example without PTX, there is nothing to parse.
     plan = PtxPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
     yield from _previews(plan, names, target.container, image, source.arch, source)
 
