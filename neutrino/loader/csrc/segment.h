@@ -25,10 +25,15 @@
 #define HOLD_FINISHING 0x20000000u
 #define HOLD_COUNT 0x1fffffffu
 
-/* nt_stream.state: segment + 1, a generation against ABA, launches in the segment, units used. */
-#define STATE_UNITS_BITS 20
+/*
+ * nt_stream.state: index of its current segment + 1 (0: none); a generation, which changes with the segment, so that a
+ * thread notices if it was replaced meanwhile and is back; launches in the segment; units that these use.
+ */
+#define STATE_UNITS_MASK 0xfffffu
 #define STATE_COUNT_SHIFT 20
+#define STATE_COUNT_MASK 0xfffu
 #define STATE_GENERATION_SHIFT 32
+#define STATE_GENERATION_MASK 0xffffu
 #define STATE_SEGMENT_SHIFT 48
 
 /* A launch in a segment. */
