@@ -306,9 +306,17 @@ class Appended:
         # The section's own header is added last, since _update_tables changes headers that were there.
         self._update_tables(block, table)
         if tables.sections:
-            size = self._section_size
             header = SectionHeader(
-                0, SHT_PROGBITS, SHF_ALLOC, segment.address, segment.offset, size, 0, 0, segment.alignment, 0
+                name=0,  # add_section sets it
+                type=SHT_PROGBITS,
+                flags=SHF_ALLOC,
+                address=segment.address,
+                offset=segment.offset,
+                size=self._section_size,
+                link=0,
+                info=0,
+                alignment=segment.alignment,
+                entry_size=0,
             )
             tables.add_section(NAME, header)
         return Attachment(segment.offset, self._section_size, segment.address, tuple(self._remarks))

@@ -325,6 +325,7 @@ class _TwinCheck:
         """
         picked = picked_image(container, arch, device)
         if picked is None:
+            # Then no device of this architecture can run the program's kernels, and the row is of no use.
             self._fault(f"{name}: its image has nothing that the driver picks for {arch}")
             return
         try:

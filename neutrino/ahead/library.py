@@ -85,7 +85,7 @@ def patch_file(
     """
     refusal = _refusal(source)
     if refusal.startswith(_VENDOR):
-        return Report(source, None, tuple(names), tuple(archs), (), refused=refusal)
+        return Report(source, output=None, probes=tuple(names), archs=tuple(archs), kernels=(), refused=refusal)
     if refusal:
         raise PatchError(str(source), refusal)
     containers = read_file(source)
@@ -231,8 +231,15 @@ class _SectionBuilder:
             target = self._plan.targets[index]
             digest, size = self._plan.identities[target.container]
             rows += [
-                TwinsRow(digest, size, self._results[index].key, device, self._settings.device, entry_index)
-                for device in target.devices
+                TwinsRow(
+                    image_digest=digest,
+                    image_size=size,
+                    key=self._results[index].key,
+                    arch=arch,
+                    device=self._settings.device,
+                    entry=entry_index,
+                )
+                for arch in target.devices
             ]
         return rows
 
@@ -263,5 +270,10 @@ class _SectionBuilder:
         # The sort is stable, so kernels of one item keep their order.
         kernels.sort(key=lambda row: row[:2])
         return Report(
-            self._source, None, names, self._plan.archs, tuple(kernel for _, _, kernel in kernels), tuple(notes)
+            self._source,
+            output=None,
+            probes=names,
+            archs=self._plan.archs,
+            kernels=tuple(kernel for _, _, kernel in kernels),
+            notes=tuple(notes),
         )

@@ -58,4 +58,4 @@ def read_patched(data: memoryview, name: str) -> Patched | None:
     embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
     # A report with something else than a number is for --check to find.
     twins = twins if isinstance(twins, int) else 0
-    return Patched(tuple(section.names.split()), archs, twins, section.maker, embedded)
+    return Patched(tuple(section.names.split()), archs, twins, maker=section.maker, embedded=embedded)

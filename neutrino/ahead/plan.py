@@ -99,18 +99,18 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
     wanted: architectures of devices, as ``sm_90``; if empty, every one that the file's images are for. kind: whether
     the twins are for GPUs or the emulator. emit: the form of twins for the driver.
     """
-    # Relocatable units are inputs of the device linker: their PTX is used, but the driver never loads them. images:
+    # Relocatable units are inputs of the device linker: their PTX is used, but the driver never loads them. loadable:
     # indices of all other containers.
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
-    images = [
-        position for position, container in enumerate(containers)
+    loadable = [
+        index for index, container in enumerate(containers)
         if container.section != RELOCATABLE_SECTION and container.images
     ]  # fmt: skip
     notes: list[str] = []
-    archs = tuple(dict.fromkeys(wanted)) or _archs_of((containers[index] for index in images), notes)
+    archs = tuple(dict.fromkeys(wanted)) or _archs_of((containers[index] for index in loadable), notes)
     targets: list[Target] = []
     skipped: list[SkippedImage] = []
-    for index in images:
+    for index in loadable:
         container = containers[index]
         unsupported = _not_cuda(container)
         if unsupported:
@@ -130,17 +130,17 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
             skipped += _skip_without_device(index, container, archs)
 
     # Equal containers get the same twins, so only the first of them stays a target.
-    indices = dict.fromkeys(target.container for target in targets)
-    identities = {index: image_identity(containers[index]) for index in indices}
+    with_targets = dict.fromkeys(target.container for target in targets)
+    identities = {index: image_identity(containers[index]) for index in with_targets}
     copies = _find_copies(identities)
     repeated = {index for repetitions in copies.values() for index in repetitions}
     return Plan(
-        archs,
-        tuple(target for target in targets if target.container not in repeated),
-        tuple(skipped),
-        copies,
-        identities,
-        tuple(notes),
+        archs=archs,
+        targets=tuple(target for target in targets if target.container not in repeated),
+        skipped_images=tuple(skipped),
+        copies=copies,
+        identities=identities,
+        notes=tuple(notes),
     )
 
 
@@ -176,6 +176,7 @@ def _archs_of(containers: Iterable[Container], notes: list[str]) -> tuple[str, .
     numbers = set()
     for container in containers:
         for image in container.images:
+            # Other images, and names that are no architecture, are left out.
             device = Device.parse(image.arch) if image.kind in _CUDA_IMAGES else None
             if device is not None:
                 numbers.add(device.number)

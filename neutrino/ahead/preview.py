@@ -96,6 +96,7 @@ def preview_plan(
 ) -> Iterator[Preview]:
     """Yield the selected kernels of the file's targets and skipped images in a plan, as ``preview`` does."""
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
+    # In the file's order.
     items: list[Target | SkippedImage] = sorted([*plan.targets, *plan.skipped_images], key=lambda item: item.container)
     for item in items:
         container = containers[item.container]
@@ -103,7 +104,9 @@ def preview_plan(
             image = container.images[item.image]
             for name in kernel_names(image):
                 if _selects(selection, name):
-                    yield Preview(name, item.container, item.image, image.arch, None, item.reason, item.detail)
+                    yield Preview(
+                        name, item.container, item.image, image.arch, None, reason=item.reason, detail=item.detail
+                    )
         elif item.linked:
             yield from _preview_linked(containers, units, item, probes, selection)
         else:
@@ -147,8 +150,9 @@ def _previews(
 ) -> Iterator[Preview]:
     """Yield a preview of each kernel of names that the plan knows, in that order.
 
-    plan: where the probes go, or why a kernel cannot be probed. container, image: indices in the file. arch: what the
-    code is for. source: what twins are made from, None for device-linked code.
+    plan: where the probes go, or why a kernel cannot be probed; a kernel that it does not know is left out. container,
+    image: indices in the file. arch: what the code is for. source: what twins are made from, None for device-linked
+    code.
     """
     planned = {kernel.name: kernel for kernel in plan.kernels}
     refused = plan.refused
@@ -156,7 +160,8 @@ def _previews(
         if name in planned:
             yield Preview(name, container, image, arch, planned[name], source=source)
         elif name in refused:
-            yield Preview(name, container, image, arch, None, *refused[name])
+            reason, detail = refused[name]
+            yield Preview(name, container, image, arch, None, reason=reason, detail=detail)
 
 
 def _preview_linked(
@@ -174,4 +179,5 @@ def _preview_linked(
     backend = LinkedTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
     plan = LinkedPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
-    yield from _previews(plan, names, target.container, image, source.arch, None)
+    # Without a source: these kernels cannot be assembled one by one.
+    yield from _previews(plan, names, target.container, image, source.arch, source=None)

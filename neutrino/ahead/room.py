@@ -101,6 +101,7 @@ def move_block(tables: Tables, block: tuple[int, int], offset: int, address: int
     if old_address is None:
         raise FormatError(tables.elf.file, begin, "program header table", "outside every PT_LOAD", "inside one")
     offset_delta, address_delta = offset - begin, address - old_address
+    # What begins in the block is in it as a whole: _movable_block divides nothing.
     for row in tables.programs:
         if row.type in _MOVABLE_ROWS and begin <= row.offset < end:
             row.offset += offset_delta

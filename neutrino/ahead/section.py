@@ -277,10 +277,14 @@ class _Reader:
             identities.add(identity)
             rows.append(
                 TwinsRow(
-                    fields["image_digest"], fields["image_size"], fields["key"], arch, _DEVICE_KINDS[fields["device"]],
-                    entry_indices[offset, size],
+                    image_digest=fields["image_digest"],
+                    image_size=fields["image_size"],
+                    key=fields["key"],
+                    arch=arch,
+                    device=_DEVICE_KINDS[fields["device"]],
+                    entry=entry_indices[offset, size],
                 )
-            )  # fmt: skip
+            )
         return tuple(rows), tuple(entries)
 
     def _arch(self, field: bytes, at: int) -> str:

@@ -179,6 +179,7 @@ class _TwinMaker:
         """Make twins of device-linked code, from the PTX of its translation units. Raises NeutrinoError, OSError."""
         settings = self._settings
         source = find_linked_source(container, self._units, target.arch)
+        # The toolkit that made the original, None if it is not known.
         release = source.machine.toolkit if source.machine else None
         assembler, linker = find_linking_tools(release, source.arch)
         assembler = replace(assembler, slots=self._slots)
@@ -242,13 +243,14 @@ def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, r
         retargeted={"target": retargeted} if retargeted else None,
     )  # fmt: skip
     if kernel.reason is not Reason.PROBED:
+        # Without a twin there is no manifest, which the rest is from.
         return report
     manifest = json.loads(kernel.files["manifest.json"])
     # None if nothing was assembled.
     registers = manifest["registers"]
-    return KernelReport(
-        kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail,
+    return replace(
+        report,
         sites=len(manifest["sites"]),
         registers=(registers["original"], registers["twin"]) if registers else None,
         retargeted=manifest["retargeted"],
-    )  # fmt: skip
+    )

@@ -106,6 +106,7 @@ class OneModule:
         assembled = self.assemble(text)
         if stage:
             self._dump_output(f"{stage}{self.mark}", assembled)
+        # In the form in which the driver gets the twins, which may be the text.
         image = driver_image(self.source, self.module, text, assembled.cubin, self.emit)
         return AssembledTwins(image, assembled, self.emit)
 

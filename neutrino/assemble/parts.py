@@ -41,6 +41,7 @@ def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKerne
     for kernel in kernels:
         size = len(kernel.probed_text)
         middle = position + size // 2
+        # min: an empty text at the end would be beyond the last part.
         parts[min(middle * count // total, count - 1)].append(kernel)
         position += size
     return [tuple(part) for part in parts if part]

@@ -43,11 +43,13 @@ _WITHOUT_ASSEMBLER = {
 class Request:
     """The user's settings of a run of COMMAND.
 
-    probes: None to use those of patched libraries. driver: path of the driver's library, None to find it. device: the
-    embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes of device memory for
-    maps, None for the default. timeout: seconds that the program waits for the twins of an image, None for the default.
-    save_temps: a folder for the output of each stage. retarget: whether twins may be made from PTX of another
-    architecture than the machine code's. scripts: False disables the probes' analyze hooks and callbacks.
+    command: the program and its arguments. probes: None to use those of patched libraries. probe_names: as the user
+    gave them, for the trace. tracedir: the folder in which traces are made. driver: path of the driver's library, None
+    to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes
+    of device memory for maps, None for the default. timeout: seconds that the program waits for the twins of an image,
+    None for the default. save_temps: a folder for the output of each stage. quiet: whether not to print where traces
+    are. retarget: whether twins may be made from PTX of another architecture than the machine code's. scripts: False
+    disables the probes' analyze hooks and callbacks.
     """
 
     command: list[str]
@@ -155,10 +157,17 @@ def _start_probing(
     assembled = request.device is None or assembler != "none"
     socket = start_listener(
         Settings(
-            probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled, request.retarget,
-            Scripts.of(probes) if request.scripts else NO_SCRIPTS,
+            probes=probes,
+            selection=request.selection,
+            run_key=key,
+            cache=Cache(cache),
+            save_temps=request.save_temps,
+            device=kind,
+            assembled=assembled,
+            retarget=request.retarget,
+            scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
         )
-    )  # fmt: skip
+    )
     return {
         "NEUTRINO_KEY": key.hex(),
         "NEUTRINO_CACHE": str(cache),
