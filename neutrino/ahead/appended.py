@@ -96,6 +96,12 @@ class Appended:
     elf: the original. section: the ``.neutrino`` section in parts, in order. auxiliary: library name for DT_AUXILIARY.
     attachment: where the section will be. Nothing is written before ``write``. Raises PatchError when the file cannot
     carry a section, FormatError when it is damaged.
+
+    tables: those of the new file. load: the new segment's program header. room: how room was made for that; a block or
+    the whole program header table may have to move. pieces: what follows the section in the segment. strings, dynamic:
+    the pieces with copies of the dynamic string table and section, None if these do not move. changes: (offset,
+    original bytes) of each range that is overwritten, for the record that restores the original. retired: offsets of
+    earlier sections' magics.
     """
 
     def __init__(self, elf: Elf, section: Sequence[bytes | memoryview], auxiliary: str) -> None:
@@ -204,7 +210,7 @@ class Appended:
         return [place.offset]
 
     def _strings_address(self) -> int:
-        # 0 stands for no string table; _add_auxiliary then raises.
+        # There is one: refusal has checked that.
         return self._tables.dynamic_value(DT_STRTAB) or 0
 
     def _section_at(self, address: int) -> SectionHeader | None:
@@ -223,7 +229,7 @@ class Appended:
         if strings_range is None:
             raise self._error("DT_STRTAB", "outside the file", "in a PT_LOAD")
         old_strings = self._elf.bytes_at(strings_range[0], self._tables.dynamic_value(DT_STRSZ) or 0, "DT_STRSZ")
-        # Not self in the lambdas below, see _Piece.
+        # Not self in the lambdas below: a reference cycle would keep the new file open until a garbage collection.
         tables = self._tables
         entries = tables.dynamic
         end = next((index for index, (tag, _) in enumerate(entries) if tag == DT_NULL), None)
@@ -370,7 +376,7 @@ class Appended:
         if not self._room.table_moves:
             return None
         # Packed only when it is written: its rows get their final offsets after all pieces have theirs. Not self in the
-        # lambda, see _Piece.
+        # lambda: a reference cycle would keep the new file open, and a file open for writing cannot be executed.
         tables = self._tables
         return _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])
 

@@ -71,7 +71,8 @@ class _UnfinishedError(Exception):
 class Attaching:
     """An attachment in progress. ``start`` copies the original in threads, ``finish`` adds the section to the copy.
 
-    descriptor: of the new file, which holds the copy. is_finished: whether ``finish`` has succeeded.
+    elf, source: the source file and its descriptor. descriptor: of the new file, which holds the copy. copying: the
+    result of the copying thread, None before ``start``. is_finished: whether ``finish`` has succeeded.
     """
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
@@ -80,7 +81,6 @@ class Attaching:
         self._source = source
         self.descriptor = new
         self._pool = pool
-        # The result of _copy, once it was started.
         self._copying: Future[Original] | None = None
         self.is_finished = False
 

@@ -240,10 +240,13 @@ def _check_with_lief(path: Path, check: Check) -> None:
 
 
 class _TwinCheck:
-    """Compares the section's rows and entries with each other, and with the file's images that they are for."""
+    """Compares the section's rows and entries with each other, and with the file's images that they are for.
+
+    section: of the patched file path. check: gets the faults and the counts.
+    """
 
     def __init__(self, section: Section, path: Path, check: Check) -> None:
-        """section: of the patched file path. check: gets the faults and the counts."""
+        """The parameters are described for the class."""
         self._section = section
         self._path = path
         self._check = check

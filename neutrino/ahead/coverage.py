@@ -28,7 +28,7 @@ USUAL_PROBE = "block_sched"
 class Coverage:
     """Which kernels of a file can be probed on devices of one architecture.
 
-    kernels: in the file's order; a kernel of several containers has a row for each.
+    arch: as ``sm_90``. kernels: in the file's order; a kernel of several containers has a row for each.
     """
 
     arch: str

@@ -148,7 +148,12 @@ def _refusal(source: Path) -> str:
 
 
 class _SectionBuilder:
-    """Makes the twins of all targets of a plan in worker processes; then gives the section's contents in plan order."""
+    """Makes the twins of all targets of a plan in worker processes; then gives the section's contents in plan order.
+
+    items: the plan's targets, then its skipped images. spool: a file that collects the entries; None if they are not
+    needed. results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the
+    spool.
+    """
 
     def __init__(
         self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None

@@ -43,7 +43,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SkippedImage:
-    """An image whose kernels get no twins, and why. container, image: its indices."""
+    """An image whose kernels get no twins, and why. container, image: its indices. detail: a sentence for reports."""
 
     container: int
     image: int

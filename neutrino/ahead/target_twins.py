@@ -38,9 +38,9 @@ NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of t
 class Settings:
     """Settings for all targets of a file.
 
-    emit: the form of twins for the driver. retarget: also use PTX for another architecture than the machine code's, if
-    it is proven to be the program that runs. save_temps: a folder for the output of each stage. unproven: with
-    retarget, also if it is neither proven nor contradicted.
+    selection: of kernels. device: GPUs or the emulator. emit: the form of twins for the driver. retarget: also use PTX
+    for another architecture than the machine code's, if it is proven to be the program that runs. save_temps: a folder
+    for the output of each stage. unproven: with retarget, also if it is neither proven nor contradicted.
     """
 
     probes: ProbeSet
@@ -90,7 +90,11 @@ def _run_task(maker: _TwinMaker, task: Task) -> TaskResult:
 
 
 class _TwinMaker:
-    """Makes the twins of targets in one file."""
+    """Makes the twins of targets in one file.
+
+    containers: all of the file's. units: those of them with relocatable translation units, where device-linked code has
+    its PTX. slots: as of ``make_task_runner``.
+    """
 
     def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
         """containers: all of the file's, relocatable units included. slots: limit how many assemblers run at once."""

@@ -36,11 +36,14 @@ _ending = threading.Event()
 
 
 class Slots:
-    """A semaphore shared by this process and its workers: a thread holds a slot while it is in ``with``."""
+    """A semaphore shared by this process and its workers: a thread holds a slot while it is in ``with``.
+
+    reader, writer: a pipe, in which each byte is a free slot.
+    """
 
     def __init__(self, count: int) -> None:
         """count: number of slots, at most 4096, which a pipe of any size holds."""
-        # Each byte in the pipe is a free slot. Both ends can be passed to a process, however it is started.
+        # Both ends can be passed to a process, however it is started.
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
         os.write(self._writer.fileno(), bytes(count))
 
@@ -100,14 +103,17 @@ def share(
 
 
 class _WorkerPool:
-    """Worker processes, each with the pipe through which it gets tasks and returns results."""
+    """Worker processes, each with the pipe through which it gets tasks and returns results.
+
+    context: of multiprocessing. scratch: the folder for their temporary files. unneeded: as of ``share``. workers: by
+    this process's end of the pipe.
+    """
 
     def __init__(self, context: Any, scratch: str, unneeded: Sequence[int]) -> None:
         """context: of multiprocessing. scratch: the workers' folder for temporary files. unneeded: as of ``share``."""
         self._context = context
         self._scratch = scratch
         self._unneeded = unneeded
-        # By this process's end of the pipe.
         self._workers: dict[Connection, BaseProcess] = {}
 
     def start_worker(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:

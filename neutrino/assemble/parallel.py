@@ -37,7 +37,10 @@ def run_parallel(jobs: Sequence[Callable[[], _Result]], slots: StoppableSlots) -
 
 
 class StoppableSlots:
-    """The slots that limit how many assemblers run at once. After ``stop`` nobody gets one any more."""
+    """The slots that limit how many assemblers run at once. After ``stop`` nobody gets one any more.
+
+    slots: a semaphore, or what behaves like one.
+    """
 
     def __init__(self, slots: AbstractContextManager[object]) -> None:
         """slots: a semaphore, or what behaves like one."""

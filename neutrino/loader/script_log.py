@@ -28,8 +28,8 @@ _POLL_INTERVAL_S = 0.2
 class ScriptLog:
     """The log of a trace, open for the output of one script.
 
-    write: the descriptor that the script prints to, -1 once it is closed here. It is a pipe, so that the output can be
-    limited.
+    read, write: a pipe, so that the output can be limited; the script prints to write, which is -1 once it is closed
+    here. file: descriptor of the log. dropped: bytes that this and earlier scripts have printed beyond the limit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,6 @@ class ScriptLog:
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
-            # Bytes that this and earlier scripts have printed beyond the limit.
             self._dropped = self._remove_dropped_line()
             self._read, self.write = os.pipe()
             # Linux may refuse a pipe of this size; a smaller one is slower.

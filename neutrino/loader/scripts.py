@@ -82,17 +82,18 @@ def analyze(trace: Path, scripts: Scripts) -> list[str]:
 
 
 class _Callbacks:
-    """Runs the callbacks of one trace for each result file that has grown, one script after the other."""
+    """Runs the callbacks of one trace for each result file that has grown, one script after the other.
+
+    timed_out: scripts that were ended for taking too long, which are not run again. noted: failures that are in the
+    trace's events already. sizes: in bytes, of each result file when the callbacks were last run for it.
+    """
 
     def __init__(self, trace: Path, scripts: Scripts) -> None:
         """trace: the folder of the trace. scripts: those of the probe files; only the callbacks are run."""
         self._trace = trace
         self._scripts = scripts
-        # Scripts that were ended for taking too long, which are not run again.
         self._timed_out: set[str] = set()
-        # Failures that are in the trace's events already.
         self._noted: set[str] = set()
-        # The size in bytes of each result file when the callbacks were last run for it.
         self._sizes: dict[Path, int] = {}
 
     def run(self) -> None:
