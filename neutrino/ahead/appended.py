@@ -43,11 +43,15 @@ _PAGE = 1 << 12
 _LARGEST_PAGE = 1 << 16
 """Pages of the systems that ELF files are linked for: 4 KiB to 64 KiB (AArch64, POWER)."""
 _LARGEST_ALIGNMENT = 1 << 21
+"""The new segment's address is aligned as the original's segments are, up to this many bytes."""
 _OLD_NAME = NAME + ".old"
+"""The name that the section of an earlier patch gets."""
 _LAST_ADDRESS = 1 << 62
+"""Where the new segment must end, at the latest: far beyond what a processor can address."""
 LARGEST_GAP = 1 << 30
 """Bytes without content that a program may get when its program header table moves: as many as its .bss has."""
 _LONGEST_PATH = 4096
+"""Bytes of a DT_AUXILIARY that are compared, at most."""
 _PROGRAM = "is a program, which cannot load the stub: its kernels are recorded only under the neutrino command"
 """glibc puts the DT_AUXILIARY of a program in front of the program itself, which its own lists do not bear: 2.36
 crashes in relocation or ends with an assertion of dl-fini.c."""
@@ -72,8 +76,11 @@ class Attachment:
 class _Piece:
     """A table that follows the section in the new segment.
 
-    size: in bytes. fill: returns its bytes, called once all offsets and addresses are known. skew: bytes by which it
-    starts after a multiple of ``_ALIGN``. offset, address: where it will be in the file and in memory.
+    size: in bytes. fill: returns its bytes in parts, called once all offsets and addresses are known. skew: bytes by
+    which it starts after a multiple of ``_ALIGN``. offset, address: where it will be in the file and in memory.
+
+    fill must not refer to the ``Appended`` that owns the piece: such a reference cycle would keep the new file open
+    until the next garbage collection, and a program that is open for writing cannot be executed.
     """
 
     size: int
@@ -89,6 +96,12 @@ class Appended:
     elf: the original. section: the ``.neutrino`` section in parts, in order. auxiliary: library name for DT_AUXILIARY.
     attachment: where the section will be. Nothing is written before ``write``. Raises PatchError when the file cannot
     carry a section, FormatError when it is damaged.
+
+    tables: those of the new file. load: the new segment's program header. room: how room was made for that; a block or
+    the whole program header table may have to move. pieces: what follows the section in the segment. strings, dynamic:
+    the pieces with copies of the dynamic string table and section, None if these do not move. changes: (offset,
+    original bytes) of each range that is overwritten, for the record that restores the original. retired: offsets of
+    earlier sections' magics.
     """
 
     def __init__(self, elf: Elf, section: Sequence[bytes | memoryview], auxiliary: str) -> None:
@@ -103,29 +116,35 @@ class Appended:
         self._section = section
         self._tables = tables = Tables(elf)
 
-        # One more PT_LOAD, after the last one.
+        # File offsets of the magics of earlier sections, which write erases.
         self._retired = self._retire_old_section()
+
+        # One more PT_LOAD, after the last one. Its offset, address and size are set by _lay_out.
         if not tables.loads:
             raise self._error("PT_LOAD", "missing", "at least one")
         self._room = make_room(tables)
         self._load = ProgramHeader(PT_LOAD, PF_R, 0, 0, 0, 0, 0, 0)
         tables.programs.insert(tables.programs.index(tables.loads[-1]) + 1, self._load)
 
-        # The dynamic section names the stub.
+        # The dynamic section names the stub. Copies of the string table and of the dynamic section, if they move; and
+        # the section headers of the two, if the file has them.
         self._strings: _Piece | None = None
         self._dynamic: _Piece | None = None
         self._strings_header = self._section_at(self._strings_address())
         self._dynamic_header = next((row for row in tables.sections if row.type == SHT_DYNAMIC), None)
         self._remarks = [self._room.remark] if self._room.remark else []
+        # Dynamic entries may hold addresses in a block that moves.
         self._dynamic_changes = self._room.block is not None
         if any(row.type == PT_INTERP for row in tables.programs):
             self._remarks.append(_PROGRAM)
         else:
             self._add_auxiliary(auxiliary)
 
-        # The ranges that change determine the size of the restore record, and that all offsets in the segment.
+        # The ranges that change determine the size of the restore record, and that all offsets in the segment. changes:
+        # (file offset, the original's bytes).
         ranges = self._changed_ranges()
         self._changes = tuple((begin, bytes(elf.bytes_at(begin, end - begin, "table"))) for begin, end in ranges)
+        # From the start of the section.
         self._record_offset = align_up(sum(map(len, section)), 8)
         self._section_size = self._record_offset + record_size(self._changes)
         self.attachment = self._lay_out()
@@ -152,7 +171,8 @@ class Appended:
                 write_at(new, position, part)
                 position += len(part)
 
-        # The section name table and the section headers, which are not loaded, end the file.
+        # The section name table and the section headers, which are not loaded, end the file. section_headers: offset of
+        # the latter, 0 for a file without any.
         section_headers = 0
         if tables.sections:
             names = tables.sections[tables.names_index]
@@ -169,7 +189,7 @@ class Appended:
         write_at(new, tables.programs_offset, tables.pack_programs())
         write_at(new, 0, tables.pack_header(section_headers))
 
-        # The restore record comes last: it holds the checksum of all tables above.
+        # The restore record comes last: it holds the checksum of all tables above, which is computed from the file.
         with mmap.mmap(new, 0, access=mmap.ACCESS_READ) as written, memoryview(written) as view:
             crc = crc_of_tables(view, begin + self._section_size, self._changes)
         original = Original(len(self._elf.data), checksum, self._changes, crc)
@@ -190,6 +210,7 @@ class Appended:
         return [place.offset]
 
     def _strings_address(self) -> int:
+        # There is one: refusal has checked that.
         return self._tables.dynamic_value(DT_STRTAB) or 0
 
     def _section_at(self, address: int) -> SectionHeader | None:
@@ -200,14 +221,17 @@ class Appended:
         """Name the library auxiliary in the DT_AUXILIARY of the dynamic section.
 
         Sets ``_strings``, the longer copy of the dynamic string table, and ``_dynamic``, a longer copy of the dynamic
-        section, if that has no spare DT_NULL. Nothing changes if the file names this library already.
+        section, if that has no second DT_NULL, which could become the new entry. Nothing changes if the file names this
+        library already. Raises FormatError for a damaged dynamic section.
         """
         name = auxiliary.encode("utf-8", "surrogateescape") + b"\0"
         strings_range = self._elf.file_range(self._strings_address())
         if strings_range is None:
             raise self._error("DT_STRTAB", "outside the file", "in a PT_LOAD")
         old_strings = self._elf.bytes_at(strings_range[0], self._tables.dynamic_value(DT_STRSZ) or 0, "DT_STRSZ")
-        entries = self._tables.dynamic
+        # Not self in the lambdas below: a reference cycle would keep the new file open until a garbage collection.
+        tables = self._tables
+        entries = tables.dynamic
         end = next((index for index, (tag, _) in enumerate(entries) if tag == DT_NULL), None)
         if end is None:
             raise self._error("PT_DYNAMIC", "without DT_NULL", "one at its end")
@@ -225,26 +249,34 @@ class Appended:
                     entry[1] = name_offset
                     break
         else:
+            # The loop found no entry to change: add one. The first DT_NULL ends the entries, so another must follow.
             added = [DT_AUXILIARY, name_offset]
             if end + 1 < len(entries) and entries[end + 1][0] == DT_NULL:
                 entries[end] = added
             else:
+                # One DT_NULL is the end, the other a spare, as most linkers leave one.
                 entries[end:] = [added, [DT_NULL, 0], [DT_NULL, 0]]
-                self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [self._tables.pack_dynamic()])
+                self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [tables.pack_dynamic()])
         self._strings = _Piece(len(old_strings) + len(name), lambda: [old_strings, name])
 
     def _error(self, field: str, found: str, expected: str) -> FormatError:
+        # These faults have no single offset; the program header table is where to start looking.
         return FormatError(self._elf.file, self._tables.programs_offset, field, found, expected)
 
     def _changed_ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges (begin, end) of the original that ``write`` overwrites, in order, without overlap."""
+        """Return the ranges (begin, end) of the original that ``write`` overwrites, in order, without overlap.
+
+        The original's bytes in them go into the record that restores it.
+        """
         tables = self._tables
         programs = tables.programs_offset
         ranges = [(0, ELF_HEADER_SIZE), *((offset, offset + len(SECTION_MAGIC)) for offset in self._retired)]
+        # A table that moves into the new segment keeps its old bytes.
         if not self._room.table_moves:
             ranges.append((programs, programs + SEGMENT_LAYOUT.size * len(tables.programs)))
         if self._dynamic is None and self._dynamic_changes:
             ranges.append((tables.dynamic_offset, tables.dynamic_offset + DYNAMIC_LAYOUT.size * len(tables.dynamic)))
+        # They often overlap: the program header table mostly follows the ELF header at once.
         merged: list[tuple[int, int]] = []
         for begin, end in sorted(ranges):
             if merged and begin <= merged[-1][1]:
@@ -277,11 +309,20 @@ class Appended:
             found = f"{self._end_of_loads():#x}"
             raise self._error("end of the last PT_LOAD", found, f"an address below {_LAST_ADDRESS:#x}")
 
+        # The section's own header is added last, since _update_tables changes headers that were there.
         self._update_tables(block, table)
         if tables.sections:
-            size = self._section_size
             header = SectionHeader(
-                0, SHT_PROGBITS, SHF_ALLOC, segment.address, segment.offset, size, 0, 0, segment.alignment, 0
+                name=0,  # add_section sets it
+                type=SHT_PROGBITS,
+                flags=SHF_ALLOC,
+                address=segment.address,
+                offset=segment.offset,
+                size=self._section_size,
+                link=0,
+                info=0,
+                alignment=segment.alignment,
+                entry_size=0,
             )
             tables.add_section(NAME, header)
         return Attachment(segment.offset, self._section_size, segment.address, tuple(self._remarks))
@@ -297,9 +338,11 @@ class Appended:
         """Choose the new segment's alignment, file offset and virtual address: after the end of the original."""
         tables, segment = self._tables, self._load
         loads = self._original_loads()
+        # Only powers of two are valid; 0 and anything else say nothing about pages.
         alignments = [load.alignment for load in loads if load.alignment.bit_count() == 1]
         largest = max([_PAGE, *alignments])
         segment.alignment = min(largest, _LARGEST_PAGE)
+        # Offset and address must be equal modulo the segment's alignment: both are multiples of it.
         segment.offset = align_up(len(self._elf.data), segment.alignment)
         segment.address = align_up(self._end_of_loads(), min(largest, _LARGEST_ALIGNMENT))
         if self._room.table_moves and any(program.type == PT_INTERP for program in tables.programs):
@@ -313,21 +356,27 @@ class Appended:
                 raise PatchError(self._elf.file, f"would need {gap} bytes of padding after it, {LARGEST_GAP} at most")
 
     def _moved_block(self) -> _Piece | None:
-        """Return what follows the program header table and makes way for its new row; None if nothing does."""
+        """Return a piece with what follows the program header table, which moves away so that a row can be added there.
+
+        The piece becomes a part of the new segment, like the others. None if nothing has to move.
+        """
         if self._room.block is None:
+            # The new row has its place: another row was removed for it, or the whole table moves.
             return None
         begin, end = self._room.block
         if begin == end:
+            # The table grows over padding, which nothing needs.
             return None
         data = bytes(self._elf.bytes_at(begin, end - begin, "what follows the program header table"))
-        # The content keeps its alignment.
+        # With the same distance from a multiple of _ALIGN as before, so that what is in the block stays aligned.
         return _Piece(len(data), lambda: [data], skew=begin % _ALIGN)
 
     def _moved_table(self) -> _Piece | None:
-        """Return the program header table if it moves into the segment, else None."""
+        """Return a piece for the program header table if it moves into the new segment, else None."""
         if not self._room.table_moves:
             return None
-        # Not self in the lambda: a reference cycle would keep the new file open, so that it could not be executed.
+        # Packed only when it is written: its rows get their final offsets after all pieces have theirs. Not self in the
+        # lambda: a reference cycle would keep the new file open, and a file open for writing cannot be executed.
         tables = self._tables
         return _Piece(SEGMENT_LAYOUT.size * len(tables.programs), lambda: [tables.pack_programs()])
 
@@ -337,11 +386,13 @@ class Appended:
         block, table: as of ``_moved_block`` and ``_moved_table``.
         """
         tables = self._tables
+        # First the block: the string table may be in it, and the new address below is to replace the moved one.
         if self._room.block is not None and block is not None:
             move_block(tables, self._room.block, block.offset, block.address)
         if table is not None:
             tables.programs_offset = table.offset
         for program in tables.programs:
+            # PT_PHDR describes the table, which has one more row, or is elsewhere.
             if program.type == PT_PHDR:
                 program.file_size = program.memory_size = SEGMENT_LAYOUT.size * len(tables.programs)
                 if table is not None:

@@ -71,7 +71,8 @@ class _UnfinishedError(Exception):
 class Attaching:
     """An attachment in progress. ``start`` copies the original in threads, ``finish`` adds the section to the copy.
 
-    descriptor: of the new file. is_finished: whether ``finish`` has succeeded.
+    elf, source: the source file and its descriptor. descriptor: of the new file, which holds the copy. copying: the
+    result of the copying thread, None before ``start``. is_finished: whether ``finish`` has succeeded.
     """
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
@@ -94,11 +95,15 @@ class Attaching:
         """
         size = len(self._elf.data)
         original = read_original(self._elf)
-        is_patched = original is not None and _tables_unchanged(self._elf, original)
-        if original is not None and is_patched and is_unchanged(self._source, size, original):
+        # First the tables, which are short, then the digest of the whole original.
+        if (
+            original is not None
+            and _tables_unchanged(self._elf, original)
+            and is_unchanged(self._source, size, original)
+        ):
             copy_original(self._source, self.descriptor, original)
             return original
-        # Hash and copy source at the same time.
+        # Source as it is: an original without changes. Hash and copy it at the same time.
         hashing = self._pool.submit(sha256_prefix, self._source, size)
         copy_original(self._source, self.descriptor, Original(size, b"", ()))
         return Original(size, hashing.result(), ())
@@ -112,6 +117,7 @@ class Attaching:
         file = self._elf.file
         if not auxiliary or "\0" in auxiliary:
             raise PatchError(file, f"DT_AUXILIARY cannot be {auxiliary!r}")
+        # Copied now if start was not called. Everything else refers to the copy, since source may be a patched file.
         original = (self._copying or self._pool.submit(self._copy)).result()
         view = memoryview(mmap.mmap(self.descriptor, original.size, access=mmap.ACCESS_READ))
         appended = Appended(Elf(view, file), section, auxiliary)

@@ -24,6 +24,7 @@ from neutrino.elf.constants import (
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
 
+_ELFCLASS32, _ELFDATA2MSB = b"\x01", b"\x02"
 _ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
 _ANDROID = {0x6000000F: "DT_ANDROID_REL", 0x60000011: "DT_ANDROID_RELA", 0x6FFFE000: "DT_ANDROID_RELR"}
 """Packed relocations (bionic's ``elf.h``): glibc does not apply them."""
@@ -31,6 +32,7 @@ _LINKED = "patch the shared library or program that it is linked into"
 _BLOCK = 1 << 20
 """Bytes that are searched for data at once."""
 _SECTION_HEADER_SIZE = 64
+"""Of a 64-bit ELF file, in bytes."""
 
 
 def refusal(elf: Elf) -> str | None:
@@ -58,6 +60,7 @@ def refusal(elf: Elf) -> str | None:
     for tag, name in _ANDROID.items():
         if tag in elf.dynamic:
             return f"has Android's packed relocations ({name}), which glibc does not load; link without them"
+    # The stub's name is put into a copy of the string table.
     if not {DT_STRTAB, DT_STRSZ} <= elf.dynamic.keys():
         return "has a dynamic section without DT_STRTAB and DT_STRSZ"
     if extra := _trailing_bytes(elf):
@@ -82,10 +85,11 @@ def file_refusal(path: Path) -> str | None:
             return "is an archive; " + _LINKED
         if head[:4] != MAGIC:
             return "is not an ELF file; " + _LINKED
+        # e_ident[EI_CLASS] and e_ident[EI_DATA]. Other invalid values are left to Elf, which raises.
         elf_class, byte_order = head[4:5], head[5:6]
-        if elf_class == b"\x01":
+        if elf_class == _ELFCLASS32:
             return "is a 32-bit ELF file; twins are for 64-bit hosts"
-        if byte_order == b"\x02":
+        if byte_order == _ELFDATA2MSB:
             return "is a big-endian ELF file; twins are for little-endian hosts"
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             # An error's traceback would keep views of the mapping alive, which then could not be closed.
@@ -106,6 +110,7 @@ def _trailing_bytes(elf: Elf) -> int:
     ends += [segment.offset + segment.file_size for segment in elf.segments if segment.type != PT_NULL]
     ends += [section.offset + section.size for section in elf.sections if section.type != SHT_NOBITS]
     end = min(max(ends), len(elf.data))
+    # In blocks, so that the first one that is not zero ends the search, and little of the file is in memory.
     for begin in range(end, len(elf.data), _BLOCK):
         if bytes(elf.data[begin : begin + _BLOCK]).strip(b"\0"):
             return len(elf.data) - end

@@ -32,8 +32,11 @@ from neutrino.version import __version__
 
 _PAGE = 4096
 _LONGEST_PATH = 4096
+"""Bytes of a DT_AUXILIARY that are read, at most."""
 _FILES = ("manifest.json", "original.ptx", "probed.ptx")
+"""The files that an entry holds for each kernel with a twin."""
 _KINDS = ("images", "kernels", "twins")
+"""What ``Check.counts`` counts."""
 
 _Parameters = list[tuple[int, int]]
 """Offset and size in bytes of each parameter of a kernel."""
@@ -99,6 +102,7 @@ def check_file(path: Path) -> Check:
         except FormatError as error:
             check.add(error)
             return check
+        # The section can be read: check what is in it. From here on one fault does not hide the others.
         check.names, check.maker = section.names, section.maker
         check.archs = tuple(dict.fromkeys(row.arch for row in section.rows))
         check.embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
@@ -116,8 +120,9 @@ def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
         if segment.type == PT_LOAD and segment.offset == place.offset:
             if segment.file_size < place.size:
                 check.faults.append(f"the segment holds {segment.file_size} of the section's {place.size} bytes")
-            if segment.address % _PAGE != segment.offset % _PAGE or segment.address % _PAGE:
+            if segment.address % _PAGE or segment.offset % _PAGE:
                 check.faults.append(f"the section is not page-aligned in memory: {segment.address:#x}")
+            # The section holds data only, so patching never makes its segment executable.
             if segment.flags & PF_X:
                 check.faults.append("the section is in an executable segment")
             return
@@ -140,20 +145,25 @@ def _check_report(section: Section, check: Check) -> None:
         check.faults.append(f"the header names the probes {section.names!r}, the report {names!r}")
     if not section.probes or not section.reader:
         check.faults.append("probe.toml or read.py is missing")
-    # No digest covers these texts.
+    # No digest covers these texts, so damage shows only if they are no text any more.
     for what, text in (("probe.toml", section.probes), ("read.py", section.reader)):
         try:
             if "\0" in text.decode():
                 check.faults.append(f"{what} is not text: it holds NUL")
         except UnicodeDecodeError as error:
             check.faults.append(f"{what} is not text: {error}")
+    # Only a note: another build of the same version may have another read.py.
     if section.maker == __version__ and section.reader != tool_path("read.py").read_bytes():
         check.notes.append("its read.py differs from the one of this Neutrino, which has the same version")
 
 
 def _check_stub(elf: Elf, path: Path, check: Check) -> None:
-    """Check that a library names a stub in DT_AUXILIARY, and that it can be loaded. Programs name none."""
+    """Check that a library names a stub in DT_AUXILIARY, and that the stub can be loaded. path: of the library.
+
+    The stub is the library that loads the hook, so that kernels are recorded without the neutrino command.
+    """
     if any(segment.type == PT_INTERP for segment in elf.segments):
+        # A program names no stub: glibc crashes on a DT_AUXILIARY of the program itself.
         return
     try:
         strings = elf.file_range(elf.dynamic.get(DT_STRTAB, 0))
@@ -168,6 +178,7 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
     if not name:
         check.faults.append("DT_AUXILIARY names no stub: nothing is recorded without the neutrino command")
         return
+    # Only a note: the file is valid, and the stub may well be there on the machine that will load it.
     note = stub_note(os.fsdecode(name), path.resolve().parent)
     if note:
         check.notes.append(note)
@@ -176,10 +187,10 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
 def stub_note(stub: str, folder: Path) -> str:
     """Return a note about a stub that cannot be loaded, "" for one that can.
 
-    stub: the path in DT_AUXILIARY. A bare name is not checked, since the dynamic loader searches for it. folder: where
-    the file with that entry is, for ``$ORIGIN``.
+    stub: the path in DT_AUXILIARY. folder: where the file with that entry is, for ``$ORIGIN``.
     """
     if "/" not in stub:
+        # A bare name, which the dynamic loader searches for in folders that depend on the program.
         return ""
     stub_path = Path(stub.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(folder)))
     if not stub_path.is_file():
@@ -191,7 +202,11 @@ def stub_note(stub: str, folder: Path) -> str:
 
 
 def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
-    """Check that the original can be restored. descriptor, size: of the patched file."""
+    """Check that the original can be restored. descriptor, size: of the patched file.
+
+    A damaged record of the original is a fault. But another tool may change a patched file, and its twins still
+    work, so that is only a note.
+    """
     try:
         original = read_original(elf)
     except FormatError as error:
@@ -204,6 +219,7 @@ def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
 def _check_with_lief(path: Path, check: Check) -> None:
     """Let LIEF, a second ELF reader, read the file. What it reports of the original, too, is only a note."""
     if not has_lief():
+        # It is an optional dependency; check.lief stays "".
         return
     check.lief = lief_version()
     reported = complaints(path)
@@ -226,10 +242,11 @@ def _check_with_lief(path: Path, check: Check) -> None:
 class _TwinCheck:
     """Compares the section's rows and entries with each other, and with the file's images that they are for.
 
-    Adds its faults to check.
+    section: of the patched file path. check: gets the faults and the counts.
     """
 
     def __init__(self, section: Section, path: Path, check: Check) -> None:
+        """The parameters are described for the class."""
         self._section = section
         self._path = path
         self._check = check
@@ -241,6 +258,7 @@ class _TwinCheck:
         except FormatError as error:
             self._check.add(error)
             return
+        # A row names its image by the digest and size of the bytes that the driver gets.
         by_identity = {image_identity(container): container for container in containers if container.images}
         counts = self._check.counts
         counts["images"] = len({row.image_digest for row in self._section.rows})
@@ -250,6 +268,7 @@ class _TwinCheck:
 
         # Several rows may have one entry, which is checked with the first of them: it is the row of the architecture
         # that the twins were made for.
+        # Reversed, because of equal keys the last one stays.
         first_rows = {row.entry: row for row in reversed(self._section.rows)}
         for index, first_row in sorted(first_rows.items()):
             name = f"entry {index}"
@@ -264,6 +283,7 @@ class _TwinCheck:
             counts["kernels"] += len(entry.kernels)
             counts["twins"] += sum(kernel.reason is Reason.PROBED for kernel in entry.kernels)
             self._check_twins(entry, name)
+            # Without its image there is already a fault, from above.
             container = by_identity.get((first_row.image_digest, first_row.image_size))
             if container is not None:
                 self._check_originals(entry, name, container, first_row.arch, first_row.device)
@@ -274,7 +294,7 @@ class _TwinCheck:
     def _check_twins(self, entry: Entry, name: str) -> None:
         """Check that the entry's images hold its twins, with the original's parameters and the probe block.
 
-        name: of the entry, for faults.
+        A launch by the hook passes the parameters at the offsets that the entry states. name: of the entry, for faults.
         """
         # For each image, its kernels in each of its forms: machine code, PTX, or both.
         forms_by_image: list[list[dict[str, _Parameters]]] = []
@@ -282,6 +302,7 @@ class _TwinCheck:
             try:
                 forms_by_image.append(list(_kernel_forms(image, f"{name}, image {index}")))
             except (FormatError, PtxError) as error:
+                # The twins cannot be looked up by image, so the others are not checked.
                 self._fault(f"{name}, image {index}: {error}")
                 return
 
@@ -307,6 +328,7 @@ class _TwinCheck:
         """
         picked = picked_image(container, arch, device)
         if picked is None:
+            # Then no device of this architecture can run the program's kernels, and the row is of no use.
             self._fault(f"{name}: its image has nothing that the driver picks for {arch}")
             return
         try:
@@ -347,8 +369,9 @@ def _kernel_parameters(kind: ImageKind, data: bytes, name: str) -> dict[str, _Pa
             for kernel in read_cubin(data, name).kernels.values()
         }
     module = parse(data.decode("latin-1"))
+    layouts = {entry.name: module.parameter_layout(entry) for entry in module.entries}
     return {
-        entry.name: [(parameter.offset, parameter.size) for parameter in module.parameter_layout(entry)[0]]
-        for entry in module.entries
+        name: [(parameter.offset, parameter.size) for parameter in parameters]
+        for name, (parameters, _) in layouts.items()
     }
 

@@ -28,7 +28,7 @@ USUAL_PROBE = "block_sched"
 class Coverage:
     """Which kernels of a file can be probed on devices of one architecture.
 
-    kernels: in the file's order; a kernel of several containers has a row for each.
+    arch: as ``sm_90``. kernels: in the file's order; a kernel of several containers has a row for each.
     """
 
     arch: str
@@ -74,7 +74,8 @@ def find_coverage(
     skipped = {(image.container, image.image) for image in plan.skipped_images}
     rows: list[KernelReport] = []
 
-    # Take from the cache what it has. For the others that it can hold, cached_rows has their lists by container.
+    # Take from the cache what it has. For the others that it can hold, cached_rows has their lists by container. It can
+    # hold unlinked machine code, which is the same for every architecture that runs it, and so is its PTX.
     uncached = []
     cached_rows: dict[int, list[KernelReport]] = {}
     for target in plan.targets:
@@ -91,6 +92,7 @@ def find_coverage(
 
     # Plan the probes of the remaining kernels.
     for kernel in preview_plan(replace(plan, targets=tuple(uncached)), containers, probes, selection):
+        # Nothing of a skipped image runs on the architecture.
         devices = () if (kernel.container, kernel.image) in skipped else (arch,)
         sites = kernel.plan.site_count if kernel.plan else 0
         row = KernelReport(

@@ -42,6 +42,7 @@ def replace_atomically(target: Path, mode: int) -> Iterator[int]:
                 os.close(descriptor)
             temporary.replace(target)
         except BaseException:
+            # Also for KeyboardInterrupt and SystemExit.
             temporary.unlink(missing_ok=True)
             raise
 
@@ -61,6 +62,7 @@ def copy_prefix(source: int, target: int, size: int) -> None:
                 raise
             break
         if not count:
+            # The end of source, or a file system that reports it wrongly: the loop below finds out.
             break
         done += count
     # Where the kernel cannot copy, or has stopped early, the remaining bytes go through a buffer.
@@ -95,7 +97,7 @@ def sha256_prefix(source: int, size: int, changes: Sequence[tuple[int, bytes]] =
         if not count:
             raise OSError(errno.EIO, "the file became shorter while it was read")
         for offset, data in changes:
-            # The part of the change that lies in this block.
+            # The part of the change that lies in this block; begin and end are positions in the file.
             begin, end = max(offset, position), min(offset + len(data), position + count)
             if begin < end:
                 buffer[begin - position : end - position] = data[begin - offset : end - offset]

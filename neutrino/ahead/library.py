@@ -46,6 +46,7 @@ def output_path(source: Path, output: str | None, word: str = "neutrino") -> Pat
     source's own.
     """
     if output is None:
+        # libk.so.1 is divided into libk, .so and .1.
         stem, infix, extension = source.name.partition(".so")
         if not infix or extension.strip(".0123456789"):
             # Not a shared library's name, such as libk.so or libk.so.1.2.
@@ -84,11 +85,12 @@ def patch_file(
     """
     refusal = _refusal(source)
     if refusal.startswith(_VENDOR):
-        return Report(source, None, tuple(names), tuple(archs), (), refused=refusal)
+        return Report(source, output=None, probes=tuple(names), archs=tuple(archs), kernels=(), refused=refusal)
     if refusal:
         raise PatchError(str(source), refusal)
     containers = read_file(source)
     plan = make_plan(containers, archs or _machine_archs(settings.device), settings.device, settings.emit)
+    # For the spool: beside target; None is the usual temporary folder.
     folder = target.parent if target is not None else None
     with contextlib.ExitStack() as stack:
         # Entries are kept on disk, so that memory holds those of a few images only.
@@ -98,6 +100,7 @@ def patch_file(
         builder.run(jobs or os.cpu_count() or 1, progress, attaching)
         report = builder.report(tuple(names))
         if attaching is None or not report.probed:
+            # Leaving the block without finish writes nothing.
             return report
 
         # The report in the file leaves out file names: the copy may be renamed, and patching it again must give the
@@ -134,6 +137,7 @@ _VENDOR = "vendor: "
 
 def _refusal(source: Path) -> str:
     """Return why a file must not or cannot be patched, "" if it can. Raises OSError, FormatError."""
+    # An empty file cannot be mapped; file_refusal then says what is wrong with it.
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else None
@@ -146,18 +150,21 @@ def _refusal(source: Path) -> str:
 class _SectionBuilder:
     """Makes the twins of all targets of a plan in worker processes; then gives the section's contents in plan order.
 
-    spool: a file that collects the entries; None if they are not needed.
+    items: the plan's targets, then its skipped images. spool: a file that collects the entries; None if they are not
+    needed. results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the
+    spool.
     """
 
     def __init__(
         self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None
     ) -> None:
-        """plan, containers: of the file source. spool: where the entries are collected; None if they are not needed."""
+        """plan, containers: of the file source. spool: a file that collects the entries; None if nobody needs them."""
         self._source = source
         self._settings = settings
         self._plan = plan
         self._containers = containers
         self._spool = spool
+        # The targets come first, so that an index in plan.targets is also one in _items.
         self._items: tuple[Target | SkippedImage, ...] = (*plan.targets, *plan.skipped_images)
         # By the item's index: its result without the entry, and the entry's (offset, size) in the spool.
         self._results: dict[int, TaskResult] = {}
@@ -169,6 +176,7 @@ class _SectionBuilder:
         jobs: number of processes. attaching: its threads are started after the processes, since a process with threads
         should not fork; None if no file is written.
         """
+        # The items' indices in the order in which they are processed.
         sizes = [self._containers[item.container].size for item in self._items]
         order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
         tasks = [self._task(index) for index in order]
@@ -177,6 +185,7 @@ class _SectionBuilder:
             if attaching is None:
                 results = share(make_task_runner, context, tasks, jobs)
             else:
+                # A worker may outlive this process, and must not keep the lock that shows that the file is written.
                 results = share(make_task_runner, context, tasks, jobs, attaching.start, (attaching.descriptor,))
             self._collect(results, order, progress)
 
@@ -185,7 +194,8 @@ class _SectionBuilder:
     ) -> None:
         """Store each result as it arrives, and its entry in the spool.
 
-        results: (position in order, result). order: indices of the items.
+        results: (position in order, result). order: indices of the items, as they are processed. progress: called after
+        each.
         """
         for done, (position, result) in enumerate(results, 1):
             index = order[position]
@@ -203,12 +213,16 @@ class _SectionBuilder:
         """Return the worker's task for an item of the plan."""
         item = self._items[index]
         if isinstance(item, Target):
+            # For the key of the entry.
             digest, _ = self._plan.identities[item.container]
             return Task(item, digest)
         return Task(item)
 
     def _targets_with_entry(self) -> list[int]:
-        """Return the indices of the targets that have an entry, in the plan's order."""
+        """Return the indices of the targets that have an entry, in the plan's order.
+
+        A target without any PTX has none, since the hook does not look its image up.
+        """
         return [
             index
             for index in range(len(self._plan.targets))
@@ -222,14 +236,22 @@ class _SectionBuilder:
             target = self._plan.targets[index]
             digest, size = self._plan.identities[target.container]
             rows += [
-                TwinsRow(digest, size, self._results[index].key, device, self._settings.device, entry_index)
-                for device in target.devices
+                TwinsRow(
+                    image_digest=digest,
+                    image_size=size,
+                    key=self._results[index].key,
+                    arch=arch,
+                    device=self._settings.device,
+                    entry=entry_index,
+                )
+                for arch in target.devices
             ]
         return rows
 
     def entries(self, spool: BinaryIO) -> list[memoryview]:
         """Return the entries in the plan's order, as views of the memory-mapped spool."""
         if not self._entry_ranges:
+            # The spool is empty, and an empty file cannot be mapped.
             return []
         view = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ))
         ranges = [self._entry_ranges[index] for index in self._targets_with_entry()]
@@ -240,7 +262,9 @@ class _SectionBuilder:
 
         names: of the probes. Kernels of a container that has copies in the file are reported for each copy, too.
         """
+        # (container, item's index, report). Items of one container are in the order of the architectures.
         kernels: list[tuple[int, int, KernelReport]] = []
+        # A dict for distinct notes in order: many images have the same.
         notes = dict.fromkeys(self._plan.notes)
         for index, item in enumerate(self._items):
             result = self._results[index]
@@ -248,7 +272,13 @@ class _SectionBuilder:
             kernels += [(item.container, index, kernel) for kernel in result.kernels]
             for copy in self._plan.copies.get(item.container, ()):
                 kernels += [(copy, index, replace(kernel, container=copy)) for kernel in result.kernels]
+        # The sort is stable, so kernels of one item keep their order.
         kernels.sort(key=lambda row: row[:2])
         return Report(
-            self._source, None, names, self._plan.archs, tuple(kernel for _, _, kernel in kernels), tuple(notes)
+            self._source,
+            output=None,
+            probes=names,
+            archs=self._plan.archs,
+            kernels=tuple(kernel for _, _, kernel in kernels),
+            notes=tuple(notes),
         )

@@ -23,7 +23,7 @@ _MAX_EDITS = 1 << 10
 class Original:
     """The original of a patched file, as the patched file records it.
 
-    size: in bytes. digest: SHA-256 of the original. changes: (offset, original bytes) of each range that patching
+    size: in bytes. digest: SHA-256 of the original. changes: (file offset, original bytes) of each range that patching
     overwrote. tables_crc: the result of ``crc_of_tables`` right after patching.
     """
 
@@ -54,6 +54,7 @@ def read_original(elf: Elf) -> Original | None:
     size, checksum, count, tables_crc = record.unpack(_RESTORE, "restore header")
     if count > _MAX_EDITS:
         raise record.error("edits", str(count), f"at most {_MAX_EDITS}")
+    # Each row follows the previous one; its bytes are elsewhere in the section.
     changes = []
     total_length = 0
     for _ in range(count):
@@ -68,27 +69,30 @@ def read_original(elf: Elf) -> Original | None:
 
 
 def record_size(changes: Sequence[tuple[int, bytes]]) -> int:
-    """Return how many bytes ``pack_record`` returns for these changes (offset, original bytes)."""
+    """Return how many bytes ``pack_record`` returns for these changes (file offset, original bytes)."""
     return _RESTORE.size + sum(_EDIT.size + len(data) for _, data in changes)
 
 
 def pack_record(original: Original, offset: int) -> bytes:
-    """Return the record of the original as bytes: a header, a row per change, then the changed bytes.
+    """Return the record by which ``restore`` makes the original from the patched file; ``read_original`` reads it.
 
-    offset: of the record in the section, because the rows refer to their bytes by offsets in the section.
+    It is a header, a row per range that patching overwrote, then the original bytes of these ranges. offset: of the
+    record in the section, because a row refers to its bytes by their offset in the section.
     """
-    table = _RESTORE.pack(original.size, original.digest, len(original.changes), original.tables_crc)
+    record = _RESTORE.pack(original.size, original.digest, len(original.changes), original.tables_crc)
+    # The bytes of the first range follow the last row.
     bytes_offset = offset + _RESTORE.size + _EDIT.size * len(original.changes)
-    for file_offset, data in original.changes:
-        table += _EDIT.pack(file_offset, len(data), bytes_offset)
-        bytes_offset += len(data)
-    return table + b"".join(data for _, data in original.changes)
+    for file_offset, original_bytes in original.changes:
+        record += _EDIT.pack(file_offset, len(original_bytes), bytes_offset)
+        bytes_offset += len(original_bytes)
+    return record + b"".join(original_bytes for _, original_bytes in original.changes)
 
 
 def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
     """Whether a patched file still holds its original, so that no other tool has changed those bytes.
 
-    descriptor, size: of the patched file.
+    descriptor, size: of the patched file. Its first bytes are hashed as they were before patching, with the original
+    bytes in place of the overwritten ones.
     """
     return original.fits(size) and sha256_prefix(descriptor, original.size, original.changes) == original.digest
 
@@ -96,8 +100,11 @@ def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
 def crc_of_tables(data: memoryview, end: int, changes: Sequence[tuple[int, bytes]]) -> int:
     """Return the CRC-32 of what patching wrote outside the section: the changed ranges, and all after the section.
 
-    data: the patched file. end: offset of the section's end. The record of the original does not cover these bytes. If
-    another tool changed only them, restoring the original would silently undo that tool's work; the CRC shows it.
+    data: the patched file. end: file offset of the section's end. changes: as of ``Original``, for the ranges only; the
+    bytes are those that patching put there.
+
+    The record of the original does not cover these bytes. If another tool changed only them, restoring the original
+    would silently undo that tool's work; the CRC shows it.
     """
     crc = 0
     for offset, original_bytes in changes:

@@ -33,7 +33,7 @@ def read_patched(data: memoryview, name: str) -> Patched | None:
 
     data: the file's bytes. name: its name, for messages. Raises FormatError when its ``.neutrino`` section is damaged.
     """
-    if bytes(data[:4]) != MAGIC:
+    if bytes(data[: len(MAGIC)]) != MAGIC:
         return None
     elf = Elf(data, name)
 
@@ -56,4 +56,6 @@ def read_patched(data: memoryview, name: str) -> Patched | None:
         raise FormatError(name, place.offset, "report", f"unreadable ({error})", "JSON with totals") from error
     archs = tuple(dict.fromkeys(row.arch for row in section.rows))
     embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
-    return Patched(tuple(section.names.split()), archs, twins if isinstance(twins, int) else 0, section.maker, embedded)
+    # A report with something else than a number is for --check to find.
+    twins = twins if isinstance(twins, int) else 0
+    return Patched(tuple(section.names.split()), archs, twins, maker=section.maker, embedded=embedded)

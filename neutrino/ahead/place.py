@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neutrino.abi.sections import SECTION_MAGIC
-from neutrino.ahead.section import HEADER, HEADER_FIELDS, NAME
+from neutrino.ahead.section import HEADER, HEADER_FIELDS, NAME, header_offset
 from neutrino.elf.constants import PT_LOAD, SHT_NOBITS
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
@@ -30,6 +30,8 @@ def find_section(elf: Elf) -> SectionPlace | None:
 
     Raises FormatError when the size in the section's header does not fit into its segment, or into the file.
     """
+    # Where it may be: (file offset, bytes available there, virtual address). Strip may remove the section headers, but
+    # not the segment.
     candidates = [
         (section.offset, section.size, section.address)
         for section in elf.sections
@@ -48,7 +50,7 @@ def find_section(elf: Elf) -> SectionPlace | None:
             end = min(offset + available, len(elf.data))
             if not HEADER.size <= header["size"] <= end - offset:
                 expected = f"{HEADER.size} to {end - offset} bytes"
-                size_offset = offset + 16  # "size" in SECTION_HEADER
+                size_offset = offset + header_offset("size")
                 raise FormatError(elf.file, size_offset, "section size", f"{header['size']} bytes", expected)
             return SectionPlace(offset, header["size"], address)
     return None

@@ -23,6 +23,7 @@ EMBEDDED_DEVICE = "sm_90"
 """The architecture that the embedded device's driver names."""
 
 _CUDA_IMAGES = (ImageKind.PTX, ImageKind.CUBIN)
+"""Images with code that can be probed; other kinds are for AMD GPUs, or not compiled yet."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Target:
 
 @dataclass(frozen=True)
 class SkippedImage:
-    """An image whose kernels get no twins, and why. container, image: its indices."""
+    """An image whose kernels get no twins, and why. container, image: its indices. detail: a sentence for reports."""
 
     container: int
     image: int
@@ -98,17 +99,18 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
     wanted: architectures of devices, as ``sm_90``; if empty, every one that the file's images are for. kind: whether
     the twins are for GPUs or the emulator. emit: the form of twins for the driver.
     """
-    # Relocatable units are inputs of the device linker: their PTX is used, but the driver never loads them.
+    # Relocatable units are inputs of the device linker: their PTX is used, but the driver never loads them. loadable:
+    # indices of all other containers.
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
-    images = [
-        position for position, container in enumerate(containers)
+    loadable = [
+        index for index, container in enumerate(containers)
         if container.section != RELOCATABLE_SECTION and container.images
     ]  # fmt: skip
     notes: list[str] = []
-    archs = tuple(dict.fromkeys(wanted)) or _archs_of((containers[index] for index in images), notes)
+    archs = tuple(dict.fromkeys(wanted)) or _archs_of((containers[index] for index in loadable), notes)
     targets: list[Target] = []
     skipped: list[SkippedImage] = []
-    for index in images:
+    for index in loadable:
         container = containers[index]
         unsupported = _not_cuda(container)
         if unsupported:
@@ -116,6 +118,7 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
                 SkippedImage(index, image.index, Reason.UNSUPPORTED, unsupported) for image in container.images
             ]
             continue
+        # The embedded device runs PTX, so it never takes what the device linker made.
         linked = kind is DeviceKind.GPU and is_linked(container, units)
         # Linked twins are machine code only.
         form = Emit.SASS if linked else emit
@@ -127,17 +130,17 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
             skipped += _skip_without_device(index, container, archs)
 
     # Equal containers get the same twins, so only the first of them stays a target.
-    indices = dict.fromkeys(target.container for target in targets)
-    identities = {index: image_identity(containers[index]) for index in indices}
+    with_targets = dict.fromkeys(target.container for target in targets)
+    identities = {index: image_identity(containers[index]) for index in with_targets}
     copies = _find_copies(identities)
     repeated = {index for repetitions in copies.values() for index in repetitions}
     return Plan(
-        archs,
-        tuple(target for target in targets if target.container not in repeated),
-        tuple(skipped),
-        copies,
-        identities,
-        tuple(notes),
+        archs=archs,
+        targets=tuple(target for target in targets if target.container not in repeated),
+        skipped_images=tuple(skipped),
+        copies=copies,
+        identities=identities,
+        notes=tuple(notes),
     )
 
 
@@ -158,6 +161,7 @@ def _find_copies(identities: Mapping[int, tuple[bytes, int]]) -> dict[int, tuple
 def _not_cuda(container: Container) -> str:
     """Return why a container cannot be probed as CUDA code, "" if it can."""
     if any(image.kind in _CUDA_IMAGES for image in container.images):
+        # Images of other kinds beside them do not matter: this driver does not pick them.
         return ""
     if any(image.kind in (ImageKind.CODE_OBJECT, ImageKind.BITCODE) for image in container.images):
         return "code for AMD GPUs cannot be probed yet"
@@ -172,6 +176,7 @@ def _archs_of(containers: Iterable[Container], notes: list[str]) -> tuple[str, .
     numbers = set()
     for container in containers:
         for image in container.images:
+            # Other images, and names that are no architecture, are left out.
             device = Device.parse(image.arch) if image.kind in _CUDA_IMAGES else None
             if device is not None:
                 numbers.add(device.number)
@@ -191,11 +196,13 @@ def _device_groups(
     Nothing is yielded for an architecture for which the driver finds no image in the container.
     """
     if kind is DeviceKind.EMBEDDED:
+        # There is one embedded device, so its twins need not serve other architectures.
         for arch in archs:
             if picked_image(container, arch, kind) is not None:
                 yield arch, (arch,)
         return
     picked = {arch: picked_image(container, arch) for arch in dict.fromkeys((*archs, *DEVICES))}
+    # By the architecture that the group's twins are made for: those that can run them.
     groups: dict[str, list[str]] = {}
 
     # The architectures that were asked for. Those that run the same machine code share twins.
@@ -203,6 +210,7 @@ def _device_groups(
         image = picked[arch]
         if image is None:
             continue
+        # PTX is compiled for each architecture, which may give different code.
         if image.kind is ImageKind.CUBIN:
             same_code = next((group for group in groups if picked[group] is image), None)
             groups.setdefault(same_code or arch, []).append(arch)
@@ -253,6 +261,7 @@ def _nearest(candidates: Sequence[str], arch: str) -> str:
     """Return the highest candidate architecture that is not above arch; if all are above, the lowest."""
 
     def number(name: str) -> int:
+        """Return 90 for ``sm_90``."""
         device = Device.parse(name)
         return device.number if device else 0
 
@@ -274,7 +283,10 @@ def _skip_without_device(index: int, container: Container, archs: Sequence[str])
 
 
 def image_identity(container: Container) -> tuple[bytes, int]:
-    """Return the SHA-256 and the number of the bytes that a program hands to the driver."""
+    """Return the SHA-256 and the size of the bytes that a program hands to the driver for a container.
+
+    By these the hook finds the row of the ``.neutrino`` section for an image that is loaded.
+    """
     digest = hashlib.sha256()
     size = 0
     for part in driver_bytes(container):

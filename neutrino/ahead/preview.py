@@ -52,6 +52,7 @@ def default_architecture(containers: Sequence[Container]) -> str:
 
     Without any PTX it is the highest architecture of the machine code; without machine code the embedded device's.
     """
+    # Those of all images, since none is asked for.
     archs = make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
     if not archs:
         return EMBEDDED_DEVICE
@@ -65,7 +66,7 @@ def default_architecture(containers: Sequence[Container]) -> str:
 
 
 def _has_ptx(container: Container, units: Sequence[Container], arch: str) -> bool:
-    """Whether there is PTX for the image that the driver picks for arch.
+    """Whether there is PTX for the image that the driver picks for arch: that image itself, or PTX for the same arch.
 
     units: the file's relocatable containers, where the PTX of device-linked code is.
     """
@@ -95,6 +96,7 @@ def preview_plan(
 ) -> Iterator[Preview]:
     """Yield the selected kernels of the file's targets and skipped images in a plan, as ``preview`` does."""
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
+    # In the file's order.
     items: list[Target | SkippedImage] = sorted([*plan.targets, *plan.skipped_images], key=lambda item: item.container)
     for item in items:
         container = containers[item.container]
@@ -102,7 +104,9 @@ def preview_plan(
             image = container.images[item.image]
             for name in kernel_names(image):
                 if _selects(selection, name):
-                    yield Preview(name, item.container, item.image, image.arch, None, item.reason, item.detail)
+                    yield Preview(
+                        name, item.container, item.image, image.arch, None, reason=item.reason, detail=item.detail
+                    )
         elif item.linked:
             yield from _preview_linked(containers, units, item, probes, selection)
         else:
@@ -120,6 +124,7 @@ def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
     machine = kernel.source.machine
     release = machine.toolkit if machine else release_of_ptx(kernel.plan.version)
     assembler = find_assembler_for(release, kernel.source.arch)
+    # A pattern between slashes is a regular expression.
     only_this = Selection((f"/^{re.escape(kernel.name)}$/",))
     twins = make_twins(kernel.source, probes, selection=only_this, assembler=assembler)
     return next((entry for entry in twins.kernels if entry.name == kernel.name), None)
@@ -135,6 +140,7 @@ def _preview_module(container: Container, target: Target, probes: ProbeSet, sele
     backend = PtxTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
     image = source.image or 0
+    # If all kernels are refused, for example without PTX, there is nothing to parse.
     plan = PtxPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
     yield from _previews(plan, names, target.container, image, source.arch, source)
 
@@ -144,8 +150,9 @@ def _previews(
 ) -> Iterator[Preview]:
     """Yield a preview of each kernel of names that the plan knows, in that order.
 
-    plan: where the probes go, or why a kernel cannot be probed. container, image: indices in the file. arch: what the
-    code is for. source: what twins are made from, None for device-linked code.
+    plan: where the probes go, or why a kernel cannot be probed; a kernel that it does not know is left out. container,
+    image: indices in the file. arch: what the code is for. source: what twins are made from, None for device-linked
+    code.
     """
     planned = {kernel.name: kernel for kernel in plan.kernels}
     refused = plan.refused
@@ -153,7 +160,8 @@ def _previews(
         if name in planned:
             yield Preview(name, container, image, arch, planned[name], source=source)
         elif name in refused:
-            yield Preview(name, container, image, arch, None, *refused[name])
+            reason, detail = refused[name]
+            yield Preview(name, container, image, arch, None, reason=reason, detail=detail)
 
 
 def _preview_linked(
@@ -171,4 +179,5 @@ def _preview_linked(
     backend = LinkedTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
     plan = LinkedPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
-    yield from _previews(plan, names, target.container, image, source.arch, None)
+    # Without a source: these kernels cannot be assembled one by one.
+    yield from _previews(plan, names, target.container, image, source.arch, source=None)

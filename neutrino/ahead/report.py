@@ -12,7 +12,7 @@ from neutrino.abi.reasons import REASON_TEXT, Reason
 from neutrino.demangle import demangle
 
 _MOST_DETAILS = 8
-"""Groups that one reason may have, each with a detail of its own."""
+"""Groups that one reason may have; the last one is for the remaining details if there are more."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class KernelReport:
 
     def document(self) -> dict[str, Any]:
         """Return the kernel's object of the JSON document."""
-        registers = None if self.registers is None else {"original": self.registers[0], "twin": self.registers[1]}
+        registers = None if self.registers is None else dict(zip(("original", "twin"), self.registers, strict=True))
         return {
             "name": self.name,
             "demangled": demangle(self.name),
@@ -86,6 +86,7 @@ class Report:
     def skipped(self) -> list[tuple[Reason, int]]:
         """Reasons of kernels without a twin, each with the number of kernels, the most frequent first."""
         counts = Counter(kernel.reason for kernel in self.kernels if not kernel.probed)
+        # Equal numbers in the order of the reasons.
         return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
     def document(self) -> dict[str, Any]:
@@ -134,9 +135,11 @@ def _group_by_detail(reason: Reason, by_detail: Mapping[str, Sequence[KernelRepo
 
     by_detail: the reason's kernels by detail.
     """
+    # The most frequent first. With too many, the last group is needed for the remaining ones.
     ordered = sorted(by_detail.items(), key=lambda item: (-len(item[1]), item[0]))
     separate = ordered if len(ordered) <= _MOST_DETAILS else ordered[: _MOST_DETAILS - 1]
     for detail, kernels in separate:
+        # Some reasons need no detail.
         yield SkippedGroup(reason, detail or REASON_TEXT[reason], tuple(kernels))
     remaining = ordered[len(separate) :]
     if remaining:

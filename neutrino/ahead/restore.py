@@ -23,6 +23,7 @@ def restore(source: Path, target: Path) -> None:
         original = read_original(Elf(data, str(source)))
         if original is None:
             raise PatchError(str(source), f"has no {NAME} section: it is not patched")
+        # Raised in two cases below.
         changed = PatchError(
             str(source),
             "was changed by another tool (strip, patchelf …) after it was patched, so the original cannot be restored "
@@ -32,5 +33,6 @@ def restore(source: Path, target: Path) -> None:
             raise changed
         with replace_atomically(target, stat.S_IMODE(os.fstat(descriptor).st_mode)) as restored:
             copy_original(descriptor, restored, original)
+            # The exception also removes the new file.
             if sha256_prefix(restored, original.size) != original.digest:
                 raise changed

@@ -40,11 +40,13 @@ _LARGEST_ALIGNMENT = 64
 _MOST_STEPS = 16
 """Limit of the search in ``_movable_block``: the new row overlaps one or two sections, of what linkers write."""
 _MOVABLE_ROWS = (PT_NOTE, PT_GNU_PROPERTY, PT_INTERP)
+"""Program headers whose content readers find only by the header, so that it may lie anywhere."""
 _MOVABLE_SECTIONS = {
     SHT_STRTAB, SHT_HASH, SHT_NOTE, SHT_DYNSYM, SHT_GNU_HASH, SHT_GNU_VERDEF, SHT_GNU_VERNEED, SHT_GNU_VERSYM,
 }  # fmt: skip
 """Sections without addresses relative to themselves, which readers find by a program header or a dynamic entry."""
 _MOVABLE_ENTRIES = (DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
+"""Dynamic entries whose values are the addresses of such sections."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def make_room(tables: Tables) -> Room:
     The first of these that is possible: remove an unused row; the PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of
     a library, which only programs need. Let the table grow over what follows it, which moves. Remove a PT_NOTE without
     build ID; one with a build ID, if a section holds it, too. Move the table.
+
+    tables: of the file. A removed row is taken out of them; what has to move is only returned.
     """
     for find_dispensable in (_unused_row, _repeated_note, _library_phdr):
         row = find_dispensable(tables)
@@ -81,7 +85,7 @@ def make_room(tables: Tables) -> Room:
     if without_build_id or (notes and tables.sections):
         tables.programs.remove((without_build_id or notes)[0])
         return Room(remark="" if without_build_id else "the build ID is no longer in a PT_NOTE; its section stays")
-    # Without section headers nothing can be stripped.
+    # Without section headers nothing can be stripped, so that there is nothing to remark.
     remark = "the program header table moved to the end: GNU strip would damage the file" if tables.sections else ""
     return Room(table_moves=True, remark=remark)
 
@@ -89,13 +93,15 @@ def make_room(tables: Tables) -> Room:
 def move_block(tables: Tables, block: tuple[int, int], offset: int, address: int) -> None:
     """Update all tables for a block (begin, end) of the file that moves to another file offset and virtual address.
 
-    Raises FormatError when the block is not in a PT_LOAD, so that it has no address.
+    Only what may be in such a block is looked for: see ``_movable_block``. The bytes themselves are not moved. Raises
+    FormatError when the block is not in a PT_LOAD, so that it has no address.
     """
     begin, end = block
     old_address = tables.elf.address(begin)
     if old_address is None:
         raise FormatError(tables.elf.file, begin, "program header table", "outside every PT_LOAD", "inside one")
     offset_delta, address_delta = offset - begin, address - old_address
+    # What begins in the block is in it as a whole: _movable_block divides nothing.
     for row in tables.programs:
         if row.type in _MOVABLE_ROWS and begin <= row.offset < end:
             row.offset += offset_delta
@@ -140,6 +146,7 @@ def _movable_block(tables: Tables) -> tuple[int, int] | None:
     begin = tables.programs_offset + SEGMENT_LAYOUT.size * len(tables.programs)
     needed = begin + SEGMENT_LAYOUT.size
     size = needed - tables.programs_offset
+    # The larger table must be loaded as a whole, since PT_PHDR and the kernel refer to it in memory.
     load = next((row for row in tables.loads if row.covers(tables.programs_offset, size)), None)
     if load is None:
         return None
@@ -158,6 +165,7 @@ def _movable_block(tables: Tables) -> tuple[int, int] | None:
         program_ends = [row.offset + row.file_size for row in moved_programs]
         end = max([begin, *section_ends, *program_ends])
         if end <= reach:
+            # Nothing more overlaps. The block must have addresses, which move_block changes.
             return (begin, end) if load.covers(begin, end - begin) else None
         reach = end
     return None
@@ -166,6 +174,7 @@ def _movable_block(tables: Tables) -> tuple[int, int] | None:
 def _is_movable(tables: Tables, section: SectionHeader) -> bool:
     """Whether a section may lie elsewhere: of one of the movable types, or the interpreter's name (PT_INTERP)."""
     if section.alignment > _LARGEST_ALIGNMENT:
+        # It would be less aligned at its new place.
         return False
     if section.type in _MOVABLE_SECTIONS:
         return True
@@ -180,7 +189,9 @@ def _in_memory(section: SectionHeader) -> bool:
 def _has_build_id(tables: Tables, row: ProgramHeader) -> bool:
     """Whether the notes of a PT_NOTE hold a build ID. True for damaged notes, since they may hold one."""
     data = tables.elf.bytes_at(row.offset, row.file_size, "PT_NOTE")
-    notes = read_notes(Cursor(data, tables.elf.file, base=row.offset), 8 if row.alignment == 8 else 4)
+    # The parts of a note are padded to 4 bytes, or to 8 in a PT_NOTE that is aligned so.
+    padding = 8 if row.alignment == 8 else 4
+    notes = read_notes(Cursor(data, tables.elf.file, base=row.offset), padding)
     try:
         return any(note.type == NT_GNU_BUILD_ID and note.owner == b"GNU\0" for note in notes)
     except FormatError:

@@ -22,6 +22,7 @@ from neutrino.errors import NeutrinoError
 NAME = ".neutrino"
 _ROW_ALIGN = 8
 _ENTRY_ALIGN = 64
+"""Alignment of rows and entries in the section, which the hook reads in place as C structures."""
 _LONGEST_TEXT = 1 << 16
 """Bytes of the probes' names, or of a version, with the NUL."""
 _DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.EMBEDDED)
@@ -46,6 +47,12 @@ HEADER = packing(SECTION_HEADER)
 _ROW = packing(SECTION_TWINS)
 HEADER_FIELDS = [member.name for member in SECTION_HEADER.members]
 _ROW_FIELDS = [member.name for member in SECTION_TWINS.members]
+
+
+def header_offset(field: str) -> int:
+    """Return the offset of a field in SECTION_HEADER, for error messages."""
+    preceding = SECTION_HEADER.members[: HEADER_FIELDS.index(field)]
+    return packing(Struct("", preceding, "")).size
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,7 @@ def write_section(
 
     # The rows and the header, now that all offsets are known.
     for index, row in enumerate(rows):
+        # row.entry is an index; the hook gets the entry's place in the section.
         values = {
             "image_digest": row.image_digest, "image_size": row.image_size, "key": row.key,
             "arch": row.arch.encode("ascii"), "entry_offset": entry_offsets[row.entry],
@@ -147,13 +155,16 @@ def complete_header(section: Sequence[bytes | memoryview], size: int, restore_of
     section: its parts. size: of the whole section with the record. restore_offset: of the record. Raises FormatError
     when the parts do not begin with a header.
     """
+    # Mostly the first part has all of the header, but it may be divided anywhere.
     header_bytes = b""
     for part in section:
         header_bytes += part[: HEADER.size - len(header_bytes)]
     cursor = Cursor(memoryview(header_bytes), "section")
     fields = dict(zip(HEADER_FIELDS, cursor.unpack(HEADER, "section header"), strict=True))
     if fields["magic"] != SECTION_MAGIC:
-        raise cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
+        found, expected = repr(fields["magic"]), repr(SECTION_MAGIC)
+        raise cursor.error("section magic", found, expected, at=header_offset("magic"))
+    # The record is the last part of the section.
     fields |= {"size": size, "restore_offset": restore_offset, "restore_size": size - restore_offset}
     return HEADER.pack(*(fields[name] for name in HEADER_FIELDS))
 
@@ -194,14 +205,15 @@ class _Reader:
         self._cursor = Cursor(data, name, base=base)
         fields = self._unpack(HEADER, HEADER_FIELDS, "section header")
         if fields["magic"] != SECTION_MAGIC:
-            raise self._cursor.error("section magic", repr(fields["magic"]), repr(SECTION_MAGIC), at=0)
-        # at: offsets of the fields in SECTION_HEADER.
+            found, expected = repr(fields["magic"]), repr(SECTION_MAGIC)
+            raise self._cursor.error("section magic", found, expected, at=header_offset("magic"))
         if fields["version"] != SECTION_VERSION:
             expected = f"{SECTION_VERSION}: another version of Neutrino patched the file, patch it again"
-            raise self._cursor.error("section version", str(fields["version"]), expected, at=8)
+            found = str(fields["version"])
+            raise self._cursor.error("section version", found, expected, at=header_offset("version"))
         if not HEADER.size <= fields["size"] <= len(data):
             found, expected = f"{fields['size']} bytes", f"{HEADER.size} to {len(data)} bytes"
-            raise self._cursor.error("section size", found, expected, at=16)
+            raise self._cursor.error("section size", found, expected, at=header_offset("size"))
         # All offsets must lie within the section's size, not only within the file.
         self._cursor = Cursor(data, name, end=fields["size"], base=base)
         self._header = fields
@@ -211,6 +223,7 @@ class _Reader:
         header = self._header
         rows, entries = self._rows()
         restore = (header["restore_offset"], header["restore_size"])
+        # (0, 0) before the section is attached. Only the record's bounds are checked here.
         if any(restore):
             self._range(*restore, "restore")
         return Section(
@@ -229,10 +242,13 @@ class _Reader:
         """Return all rows and the entries that they refer to by index, each entry once."""
         self._cursor.seek(self._header["rows_offset"], "rows_offset")
         table = self._cursor.position
+        # Raises FormatError unless all rows are within the section.
         self._cursor.take(self._header["rows"] * _ROW.size, "rows")
         rows = []
+        # Index of each entry by its (offset, size).
         entry_indices: dict[tuple[int, int], int] = {}
         entries: list[memoryview] = []
+        # (image digest, architecture, device) of the rows so far.
         identities = set()
         for index in range(self._header["rows"]):
             row_offset = table + index * _ROW.size
@@ -248,7 +264,7 @@ class _Reader:
                 entry_indices[offset, size] = len(entries)
                 entries.append(self._range(offset, size, f"entry of row {index}"))
 
-            # What the entry is for; there must be only one for it.
+            # What the entry is for. A second row for the same would never be found by the hook, which takes the first.
             arch = self._arch(fields["arch"], row_offset)
             if fields["device"] >= len(_DEVICE_KINDS):
                 raise self._cursor.error(
@@ -261,14 +277,18 @@ class _Reader:
             identities.add(identity)
             rows.append(
                 TwinsRow(
-                    fields["image_digest"], fields["image_size"], fields["key"], arch, _DEVICE_KINDS[fields["device"]],
-                    entry_indices[offset, size],
+                    image_digest=fields["image_digest"],
+                    image_size=fields["image_size"],
+                    key=fields["key"],
+                    arch=arch,
+                    device=_DEVICE_KINDS[fields["device"]],
+                    entry=entry_indices[offset, size],
                 )
-            )  # fmt: skip
+            )
         return tuple(rows), tuple(entries)
 
     def _arch(self, field: bytes, at: int) -> str:
-        """Return the architecture in a NUL-padded field. at: the row's offset, for the error."""
+        """Return the architecture in a row's NUL-padded field. at: the row's offset, for the error."""
         arch, _, padding = field.partition(b"\0")
         # The C code reads it as a string, so at least one NUL must follow.
         if not arch.isascii() or not arch.startswith(b"sm_") or padding.strip(b"\0") or len(arch) == len(field):

@@ -31,15 +31,16 @@ from neutrino.toolchain.releases import release_of_ptx
 from neutrino.version import __version__
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
+"""The note of a patched file for the embedded device."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings for all targets of a file.
 
-    emit: the form of twins for the driver. retarget: also use PTX for another architecture than the machine code's, if
-    it is proven to be the program that runs. save_temps: a folder for the output of each stage. unproven: with
-    retarget, also if it is neither proven nor contradicted.
+    selection: of kernels. device: GPUs or the emulator. emit: the form of twins for the driver. retarget: also use PTX
+    for another architecture than the machine code's, if it is proven to be the program that runs. save_temps: a folder
+    for the output of each stage. unproven: with retarget, also if it is neither proven nor contradicted.
     """
 
     probes: ProbeSet
@@ -89,7 +90,11 @@ def _run_task(maker: _TwinMaker, task: Task) -> TaskResult:
 
 
 class _TwinMaker:
-    """Makes the twins of targets in one file. containers: all of the file's. slots: as of ``make_task_runner``."""
+    """Makes the twins of targets in one file.
+
+    containers: all of the file's. units: those of them with relocatable translation units, where device-linked code has
+    its PTX. slots: as of ``make_task_runner``.
+    """
 
     def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
         """containers: all of the file's, relocatable units included. slots: limit how many assemblers run at once."""
@@ -115,12 +120,14 @@ class _TwinMaker:
         """
         settings = self._settings
         container = self._containers[target.container]
+        # Without save_temps it writes nothing.
         dump = Dump(settings.save_temps / f"{target.container}.{target.arch}" if settings.save_temps else None)
         if settings.save_temps:
             dump.write("image.bin", b"".join(driver_bytes(container)))
         make_code = self._make_linked if target.linked else self._make_from_module
         twin_code = make_code(container, target, dump)
 
+        # The plan has only targets for which the driver picks an image.
         picked = picked_image(container, target.arch, settings.device)
         image = picked.index if picked else 0
         reports = tuple(
@@ -148,10 +155,12 @@ class _TwinMaker:
         source = find_source(container, target.arch, settings.device, retarget=settings.retarget)
 
         # Prefer the assembler of the toolkit release that made the original, as machine code or else PTX states it.
+        # A version of (0, 0) is unknown.
         release = source.machine.toolkit if source.machine else None
         texts = [image for image in container.images if image.index == source.image and image.version != (0, 0)]
         if release is None and source.machine is None and texts:
             release = release_of_ptx(texts[0].version)
+        # Without PTX there is nothing to assemble; make_twins then gives the kernels their reasons.
         assembler: Assembler | None = None
         notes = []
         if source.text is not None:
@@ -174,6 +183,7 @@ class _TwinMaker:
         """Make twins of device-linked code, from the PTX of its translation units. Raises NeutrinoError, OSError."""
         settings = self._settings
         source = find_linked_source(container, self._units, target.arch)
+        # The toolkit that made the original, None if it is not known.
         release = source.machine.toolkit if source.machine else None
         assembler, linker = find_linking_tools(release, source.arch)
         assembler = replace(assembler, slots=self._slots)
@@ -183,15 +193,16 @@ class _TwinMaker:
         notes = _driver_notes(assembler, release, settings)
         if settings.emit is not Emit.SASS:
             notes.append("device-linked code: its twins are machine code only, whatever --emit says")
-        return _TwinCode(twins, source.arch, True, assembler, tuple(notes), linker=linker)
+        return _TwinCode(twins, source.arch, has_text=True, assembler=assembler, notes=tuple(notes), linker=linker)
 
 
 @dataclass(frozen=True)
 class _TwinCode:
     """Twins of one image, and the tools that made them.
 
-    arch: what their code is for. has_text: whether the image holds PTX; the hook looks up only such images. retargeted:
-    as ``Source.retargeted``.
+    arch: what their code is for. has_text: whether the image holds PTX; the hook looks up only such images. assembler:
+    None if nothing was assembled. notes: remarks for the user. retargeted: as ``Source.retargeted``. linker: None if
+    the image is not device-linked.
     """
 
     twins: Twins
@@ -217,6 +228,7 @@ def _driver_notes(assembler: Assembler, release: tuple[int, int] | None, setting
     if settings.emit is Emit.PTX or settings.device is DeviceKind.EMBEDDED:
         return []
     if release is not None and assembler.version[:2] <= release:
+        # A driver that runs the originals is new enough.
         return []
     made_by = f"newer than CUDA {release[0]}.{release[1]}, which made the originals" if release else (
         "the oldest here, and what made the originals is not known"
@@ -235,12 +247,14 @@ def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, r
         retargeted={"target": retargeted} if retargeted else None,
     )  # fmt: skip
     if kernel.reason is not Reason.PROBED:
+        # Without a twin there is no manifest, which the rest is from.
         return report
     manifest = json.loads(kernel.files["manifest.json"])
+    # None if nothing was assembled.
     registers = manifest["registers"]
-    return KernelReport(
-        kernel.name, target.container, image, arch, target.devices, kernel.reason, kernel.detail,
+    return replace(
+        report,
         sites=len(manifest["sites"]),
         registers=(registers["original"], registers["twin"]) if registers else None,
         retargeted=manifest["retargeted"],
-    )  # fmt: skip
+    )

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SUFFIX = ".neutrino-part"
+"""A name is ``.TARGET.KERNEL-RANDOM.neutrino-part``; KERNEL is from ``_running_kernel``."""
+_LONGEST_TARGET = 200
+"""Characters of the target's name in it, at most: Linux limits names to 255 bytes."""
 _NAME = re.compile(r"\..+\.([0-9a-f]{8})-[^.]{8}\.neutrino-part", re.DOTALL)
 _NO_KERNEL = "0" * 8
 """In the name of a file for which a lock says nothing."""
@@ -44,11 +47,12 @@ def begin(target: Path) -> tuple[int, Path]:
     kernel = _running_kernel()
     while True:
         descriptor, name = tempfile.mkstemp(
-            prefix=f".{target.name[:200]}.{kernel}-", suffix=_SUFFIX, dir=target.parent
+            prefix=f".{target.name[:_LONGEST_TARGET]}.{kernel}-", suffix=_SUFFIX, dir=target.parent
         )
         try:
             if kernel != _NO_KERNEL:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # A file that was removed has no links.
             if os.fstat(descriptor).st_nlink:
                 return descriptor, Path(name)
             # Before it was locked, another process took it for an abandoned file and removed it: try again.
@@ -81,7 +85,9 @@ def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
         match = _NAME.fullmatch(name)
         if match is None:
             continue
-        of_this_kernel = match[1] == _running_kernel() != _NO_KERNEL
+        running, writer = _running_kernel(), match[1]
+        of_this_kernel = writer == running and running != _NO_KERNEL
+        # None if it is not abandoned.
         is_removed = _try_remove(folder / name, of_this_kernel=of_this_kernel, remove=remove)
         if is_removed is not None:
             (removed if is_removed else left).append(folder / name)
@@ -108,16 +114,20 @@ def _try_remove(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | Non
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # The process that writes it has it locked.
             return None
         except OSError:
+            # Without locks nobody knows whether it is abandoned.
             return False
         # It may have been finished, and so renamed, before it was locked here.
         if not os.path.samestat(path.stat(follow_symlinks=False), status):
             return None
+        # On another machine a process may be writing it whose lock is not visible here.
         if not remove or not of_this_kernel or status.st_uid != os.geteuid():
             return False
         path.unlink()
     except FileNotFoundError:
+        # Another process has finished or removed it meanwhile.
         return None
     except OSError:
         return False

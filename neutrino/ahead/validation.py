@@ -44,6 +44,7 @@ def complaints(path: Path) -> list[str]:
                 binary = lief.ELF.parse(str(path))
                 layout = "" if binary is None else lief.ELF.check_layout(binary)[1]
             finally:
+                # Closes the log, too.
                 lief.logging.reset()
         warnings = [line.strip() for line in (*log.read().splitlines(), *layout.splitlines()) if line.strip()]
     if binary is None:
@@ -71,4 +72,5 @@ def _hash_table_ends_segment(path: Path) -> bool:
         ends = {segment.offset + segment.file_size for segment in elf.segments if segment.type == PT_LOAD}
         return any(section.type == SHT_GNU_HASH and section.offset + section.size in ends for section in elf.sections)
     except FormatError:
+        # Then LIEF's complaint may well be right.
         return False

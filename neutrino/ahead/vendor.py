@@ -21,7 +21,8 @@ def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
     libraries. data: the file's bytes, for DT_SONAME; None, or bytes of no valid ELF file, leave that out.
     """
     names = [path.name, path.resolve().name]
-    if data is not None and bytes(data[:4]) == MAGIC:
+    if data is not None and bytes(data[: len(MAGIC)]) == MAGIC:
+        # A damaged file may still be recognized by its name.
         with contextlib.suppress(FormatError):
             names.append(_soname(data, str(path)))
     return next((name for name in names if name.startswith(VENDOR_LIBRARIES)), None)

@@ -32,17 +32,18 @@ _SIGNAL_INTERVAL_S = 0.5
 
 
 _ending = threading.Event()
-"""Set in a worker that has to end."""
+"""Set by ``_end`` in a worker that has to end; its threads that wait for one of the ``Slots`` then exit, too."""
 
 
 class Slots:
     """A semaphore shared by this process and its workers: a thread holds a slot while it is in ``with``.
 
-    count: at most 4096, which a pipe of any size holds.
+    reader, writer: a pipe, in which each byte is a free slot.
     """
 
     def __init__(self, count: int) -> None:
-        # Each byte in the pipe is a free slot. Both ends can be passed to a process, however it is started.
+        """count: number of slots, at most 4096, which a pipe of any size holds."""
+        # Both ends can be passed to a process, however it is started.
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
         os.write(self._writer.fileno(), bytes(count))
 
@@ -82,6 +83,7 @@ def share(
     have ended then, and also if the caller stops iterating.
     """
     if workers <= 1 or len(tasks) <= 1:
+        # Another process would not save any time.
         function = prepare(context)
         meanwhile()
         for index, task in enumerate(tasks):
@@ -103,11 +105,12 @@ def share(
 class _WorkerPool:
     """Worker processes, each with the pipe through which it gets tasks and returns results.
 
-    context: of multiprocessing. scratch: the folder for their temporary files. unneeded: as of ``share``.
+    context: of multiprocessing. scratch: the folder for their temporary files. unneeded: as of ``share``. workers: by
+    this process's end of the pipe.
     """
 
     def __init__(self, context: Any, scratch: str, unneeded: Sequence[int]) -> None:
-        """context: of multiprocessing. unneeded: descriptors that workers close."""
+        """context: of multiprocessing. scratch: the workers' folder for temporary files. unneeded: as of ``share``."""
         self._context = context
         self._scratch = scratch
         self._unneeded = unneeded
@@ -117,11 +120,13 @@ class _WorkerPool:
         """Start one worker process. It calls prepare(context), which returns the function that runs a task."""
         our_end, worker_end = self._context.Pipe()
         # A forked worker has copies of all pipes. It closes them, else no worker would see that this process has ended.
+        # A worker of the method forkserver inherits nothing from this process.
         is_fork = self._context.get_start_method() == "fork"
         inherited = ([*self._workers, our_end], self._unneeded) if is_fork else ([], ())
         arguments = (worker_end, inherited, self._scratch, prepare, context)
         process = self._context.Process(target=_run_worker, args=arguments, daemon=True)
         process.start()
+        # Only the worker may have its end open, so that its death ends the pipe.
         worker_end.close()
         # The worker does the same. Whichever is first, the process group exists before anything signals it.
         with contextlib.suppress(OSError):
@@ -135,12 +140,14 @@ class _WorkerPool:
         worker that died.
         """
         pending = iter(enumerate(tasks))
+        # The index of the task that the worker at a connection runs; idle workers are not in it.
         running: dict[Connection, int] = {}
         for connection in self._workers:
             self._send_next(connection, pending, running)
         meanwhile()
         while running:
             for ready in wait(list(running)):
+                # wait's results have a wider type than Connection.
                 connection = next(item for item in running if item is ready)
                 index = running.pop(connection)
                 try:
@@ -169,9 +176,11 @@ class _WorkerPool:
     def _raise_death(self, connection: Connection) -> NoReturn:
         """Raise the NeutrinoError for a worker whose end of the pipe is closed."""
         process = self._workers[connection]
+        # Its exit status is known shortly after the pipe is closed.
         process.join(_END_TIMEOUT_S)
         status = process.exitcode
         how = f"by signal {-status}" if status is not None and status < 0 else f"with exit status {status}"
+        # Linux ends a process by SIGKILL when memory runs out.
         memory = "; out of memory?" if status == -signal.SIGKILL else ""
         raise NeutrinoError(f"a worker process ended {how}{memory}")
 
@@ -186,20 +195,27 @@ class _WorkerPool:
                 process.join(_SIGNAL_INTERVAL_S)
                 # A tool that was started after the first signal has not received it.
                 _signal_group(process, signal.SIGTERM)
+            # Nothing is signalled if the worker has ended.
             _signal_group(process, signal.SIGKILL)
             process.join()
 
 
 def _signal_group(process: BaseProcess, number: int) -> None:
+    """Send a signal to a worker and its tools, if the worker is alive: else another process may have its number."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if process.pid is not None and process.is_alive():
             os.killpg(process.pid, number)
 
 
 def _end(*_: object) -> NoReturn:
-    """Handle SIGTERM in a worker: exit by an exception, so that its temporary files are removed."""
-    # Further SIGTERMs are meant for the tools only. Not SIG_IGN, since the tools would inherit that.
+    """Handle SIGTERM in a worker, as ``_WorkerPool.stop`` sends it to the worker's process group.
+
+    Exits by an exception, so that temporary files are removed.
+    """
+    # stop repeats the signal, for tools that were not running yet; the worker must not be interrupted by that while it
+    # cleans up. Not SIG_IGN, since the tools would inherit that.
     signal.signal(signal.SIGTERM, lambda *_: None)
+    # For the worker's other threads, which are in Slots.__enter__: they must not start further tools.
     _ending.set()
     sys.exit(0)
 
@@ -219,7 +235,9 @@ def _run_worker(
     """
     tempfile.tempdir = scratch
     signal.signal(signal.SIGTERM, _end)
+    # Else Python would print a traceback of KeyboardInterrupt for each worker.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # The worker and its tools become a process group; start_worker does the same from outside.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     connections, descriptors = inherited
@@ -232,6 +250,7 @@ def _run_worker(
         try:
             task = connection.recv()
         except EOFError:
+            # The process that started this one has ended.
             return
         try:
             # Here rather than above, so that an error of prepare reaches the caller as that of a task.
@@ -242,4 +261,5 @@ def _run_worker(
         try:
             connection.send(answer)
         except BrokenPipeError:
+            # It has ended during the task.
             return

@@ -112,6 +112,7 @@ def assemble(job: Job) -> Outcomes:
     """
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
+        # No groups if the attempt is not needed.
         groups = _groups(attempt, job, outcomes)
         for group_outcomes in run_parallel([partial(group, attempt, job) for group in groups], job.slots):
             outcomes |= {
@@ -144,6 +145,7 @@ def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
 
     # The other attempts repeat an earlier run for some of its twins.
     is_capped = attempt.way is Way.CAPPED
+    # Grouped by run, whose assembly is used again. By id, since a Run cannot be hashed; outcomes keeps it alive.
     by_run: dict[int, list[Outcome]] = {}
     for outcome in outcomes.values():
         is_selected = outcome.limit is not None if is_capped else _may_be_explicit(outcome, attempt)
@@ -171,6 +173,7 @@ def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
 
     previous: the twin's outcome before this attempt, None if this is the first.
     """
+    # previous is never None with options: attempts with options follow others.
     if outcome.options and previous is not None:
         return replace(outcome, first=previous.first)
     return replace(outcome, first=outcome.refusal)
@@ -193,6 +196,7 @@ def _assemble_as_written(
     try:
         return _assemble_and_verify(twins, assembly, job, attempt.options)
     except CutError:
+        # The next attempt, which they are selected for because they have no run, replaces these outcomes.
         return [Outcome(twin, None, Verdict(Reason.ASSEMBLER, "")) for twin in twins]
 
 
@@ -204,6 +208,7 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
     earlier outcomes stay.
     """
     run, twins = outcomes[0].run, [outcome.twin for outcome in outcomes]
+    # As _may_be_explicit has found already; repeated for the type checker.
     if run is None or not isinstance(run.assembly, OneModule):
         return []
     module = run.assembly
@@ -218,6 +223,7 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
             verified = _assemble_and_verify(explicit_twins, assembly, job, attempt.options, explicit)
     except (AssemblyError, CutError):
         return []
+    # Twins that cannot be written so stay refused; the obstacle is added to the difference in arithmetic.
     refused = []
     for outcome in outcomes:
         obstacle = explicit.refused.get(outcome.twin.name)
@@ -230,18 +236,25 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
 def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
     """Write twins' PTX so that it says which products are fused with sums, as they are in the original's machine code.
 
-    That leaves the assembler no choice. module: the twins' module. Raises as ``Assembler.assemble``, and CutError.
+    That leaves the assembler no choice. module: the twins' module. A twin that cannot be written so is in the result's
+    ``refused``, with the reason. Raises as ``Assembler.assemble``, and CutError.
     """
     names = [twin.name for twin in twins]
-    original = module.originals(names)
+    # The original text, assembled: what is fused there is found from it, so it must stand for the code that runs.
+    assembled = module.originals(names)
     try:
-        differing = unlike_originals(twins, module.machine, original, module.name)
+        differing = unlike_originals(twins, module.machine, assembled, module.name)
         explicit = write_explicit(
-            [twin for twin in twins if twin.name not in differing], module.originals_text(names), original,
-            module.assemble, module.rendered, module.arch,
-        )  # fmt: skip
+            [twin for twin in twins if twin.name not in differing],
+            text=module.originals_text(names),
+            original=assembled,
+            assemble=module.assemble,
+            render=module.rendered,
+            arch=module.arch,
+        )
     except (FormatError, PtxError) as error:
-        # A newer assembler may write line information, or a twin's text may have a form, that is not supported.
+        # A newer assembler may write line information, or a twin's text may have a form, that is not supported. That
+        # says nothing about single twins, so all of them are refused.
         return ExplicitTwins({}, dict.fromkeys(names, str(error)))
     return replace(explicit, refused={**explicit.refused, **differing})
 
@@ -253,14 +266,17 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
     those that are accepted and stay within their limits.
     """
     run = outcomes[0].run
+    # Outcome.limit is None without them; repeated for the type checker.
     if run is None or run.original is None:
         return []
     limits = {outcome.twin.name: outcome.limit for outcome in outcomes if outcome.limit is not None}
     try:
         built = build_twins(run.assembly, list(limits), "capped", limits)
+        # ptxas may refuse some texts with a cap.
         assembled = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
         refusals = run.verifier.verdicts([outcome.twin for outcome in assembled], run.original, built)
     except CutError:
+        # verdicts may assemble originals one by one. The uncapped twins stay.
         return []
     capped_run = replace(run, built=built)
     # Without those for which ptxas did not keep to the cap.

@@ -23,7 +23,7 @@ class TwinBuild:
     """Twins (instrumented copies of kernels) that were assembled together.
 
     image: what is loaded into the driver, in the form emit. kernels, resources: by the twin's name, its machine code,
-    and what ptxas reports of it. functions: the code of separate functions, by name. warnings: with their numbers.
+    and what ptxas reports of it. functions: the code of separate functions, by name. warnings: with their counts.
     failed: by the original kernel's name, why its twin was refused. caps: by the original kernel's name, the registers
     per thread that its twin was limited to.
     """
@@ -65,6 +65,7 @@ class OriginalBuild:
         None also if the text is not for another architecture, so that it need not be compared.
         """
         if self._comparison is None:
+            # The same text for the same architecture: assembled is None.
             return None
         return self._comparison.difference(twin.name, self_contained=twin.self_contained)
 
@@ -77,6 +78,7 @@ class OriginalsRefusedError(Exception):
     """The assembler refuses the text of all originals. reasons: by the kernel's name."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
+        # The message is that of the first kernel; all of them mostly have the same.
         super().__init__(next(iter(reasons.values())))
         self.reasons = reasons
 
@@ -94,6 +96,7 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
     except AssemblyError as error:
         if not is_variant or len(names) == 1:
             raise OriginalsRefusedError(dict.fromkeys(names, error.reason)) from error
+        # Try without the kernels that are refused alone; the others were refused only because of them.
         failed = _refused_alone(names, lambda name: assembly.originals([name]))
         remaining = [name for name in names if name not in failed]
         if not failed:
@@ -104,6 +107,7 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
     shipped = assembly.machine
     warnings = performance_warnings(assembled)
     if shipped is not None and not is_variant:
+        # The twins are compared with the shipped code only, so the assembled code is not parsed.
         return OriginalBuild(shipped, None, assembled.resources, warnings, assembled.cubin)
     cubin = read_cubin(assembled.cubin, "assembled original")
     return OriginalBuild(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin, failed)
@@ -120,6 +124,7 @@ def build_twins(
     try:
         return _assemble_twins(assembly, names, stage, registers)
     except AssemblyError as error:
+        # A single kernel is refused alone, which need not be tried again.
         failed = {names[0]: error.reason}
         if len(names) > 1:
             failed = _refused_alone(names, lambda name: assembly.twins([name], registers))
@@ -148,6 +153,7 @@ def _refused_alone(names: Sequence[str], assemble_one: Callable[[str], object]) 
             return error.reason
         return None
 
+    # Two at once: ptxas is a process of its own.
     with ThreadPoolExecutor(2) as pool:
         return {name: reason for name, reason in zip(names, pool.map(refusal, names), strict=True) if reason}
 

@@ -30,9 +30,11 @@ def driver_image(source: Source, module: Module, text: str, cubin: bytes | None,
     """
     if emit is Emit.SASS and cubin is not None:
         return cubin
+    # What was not assembled can only be loaded as text, whatever emit is.
     image = _ptx_image(module, text)
     if emit is Emit.PTX and not source.options:
         return image
+    # .target may list options after the architecture.
     entry = build_entry(
         ImageKind.PTX,
         image,

@@ -20,7 +20,7 @@ class LinkedUnits:
     """Assembles originals and twins of device-linked code by translation units; an ``Assembly``.
 
     source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins. linker:
-    puts the twins' units together.
+    puts the twins' units together. dump: for ``--save-temps``. name, arch, bounded_stack: as in ``Assembly``.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class LinkedUnits:
         """
         parts = []
         for number, twins in enumerate(self._twins.modules):
+            # The named kernels of this unit.
             module, unit_names = twins.module, {kernel.name for kernel in twins.kernels} & {*names}
             if not unit_names:
                 continue
@@ -52,6 +53,7 @@ class LinkedUnits:
             try:
                 part = self._assemble(number, text)
             except AssemblyError:
+                # only_kernels has left nothing out, so that the whole module is what was refused.
                 if text is module.text:
                     raise
                 # The text may refer to a kernel that was left out.
@@ -67,6 +69,7 @@ class LinkedUnits:
         registers: limits per thread, by the original kernel's name. stage: name of the files under ``--save-temps``; ""
         writes none. Raises as ``Assembler.assemble`` and ``Linker.link``.
         """
+        # By the number of the unit.
         texts = self._twins.render(names, registers)
         if stage:
             for number, text in texts.items():
@@ -80,6 +83,7 @@ class LinkedUnits:
         return AssembledTwins(linked.cubin, linked)
 
     def _assemble(self, number: int, text: str) -> Assembled:
+        # -c: relocatable code, which the linker takes.
         return self._assembler.assemble(text, self.arch, ("-c", *self._source.units[number].options))
 
 

@@ -22,10 +22,9 @@ class OneModule:
     """Assembles the originals and the twins (instrumented kernels) of one PTX module; an ``Assembly``.
 
     source: where the module comes from, with the machine code that runs. twins_of: the module with its twins. emit: the
-    form of twins for the driver. bounded_stack: as in ``Assembly``. mark: part of the file names under
-    ``--save-temps``. is_part: whether these are only some of the module's kernels; then ``originals`` raises CutError
-    if they are refused. known: results by the SHA-256 of text and options, since several attempts may assemble the same
-    text.
+    form of twins for the driver. bounded_stack: as in ``Assembly``. dump: for ``--save-temps``. mark: part of the file
+    names there. is_part: whether these are only some of the module's kernels; then ``originals`` raises CutError if
+    they are refused. known: results by the SHA-256 of text and options, since several attempts may assemble one text.
     """
 
     source: Source
@@ -61,7 +60,7 @@ class OneModule:
     def of(self, twins: Sequence[TwinKernel], mark: str, *, is_part: bool, options: Sequence[str]) -> OneModule:
         """Return the assembly of some of the twins. mark, is_part: as above. options: added to the assembler's."""
         source = replace(self.source, options=(*self.source.options, *options)) if options else self.source
-        # Results with other options must not be shared.
+        # The keys of known do not cover the source's options, so results with others must not be shared.
         known = {} if options else self.known
         twins_of = replace(self.twins_of, kernels=tuple(twins))
         return replace(self, source=source, twins_of=twins_of, mark=mark, is_part=is_part, known=known)
@@ -107,6 +106,7 @@ class OneModule:
         assembled = self.assemble(text)
         if stage:
             self._dump_output(f"{stage}{self.mark}", assembled)
+        # In the form in which the driver gets the twins, which may be the text.
         image = driver_image(self.source, self.module, text, assembled.cubin, self.emit)
         return AssembledTwins(image, assembled, self.emit)
 
@@ -123,6 +123,7 @@ class OneModule:
 
         A text that was assembled before, or refused, is not assembled again.
         """
+        # The module's own options need not be in the key: they are the same for all results in known.
         key = hashlib.sha256("\0".join((*options, text)).encode("latin-1", "replace")).digest()
         result = self.known.get(key)
         if result is None:
@@ -141,7 +142,8 @@ class OneModule:
 
 
 def only_kernels(module: Module, names: Collection[str]) -> str:
-    """Return the module's text without the kernels that are not named."""
+    """Return the module's text without the kernels that are not named; the same string if all of them are."""
+    # position: up to where the text is copied or left out.
     pieces, position, included = [], 0, {*names}
     for entry in module.entries:
         if entry.name not in included:

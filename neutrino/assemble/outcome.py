@@ -68,7 +68,8 @@ class Outcome:
     def limit(self) -> int | None:
         """The register cap per thread that keeps the twin within its original's share of the register file.
 
-        None if the twin does not exceed that share, or is not accepted.
+        So as many blocks of the twin fit on a multiprocessor as of the original. None if the twin does not exceed that
+        share, or is not accepted.
         """
         if self.result is None or self.run is None or self.run.original is None:
             return None
@@ -82,6 +83,7 @@ class Outcome:
         """
         original = self.run.original if self.run is not None else None
         if original is None:
+            # Then ``limit`` is None, so there is no capped code.
             return self
         capped_spills, original_spills = spills(capped.resources), spills(original.resources[self.twin.name])
         if all(capped_spills[kind] <= original_spills[kind] for kind in original_spills):

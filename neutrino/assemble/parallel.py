@@ -25,9 +25,12 @@ def run_parallel(jobs: Sequence[Callable[[], _Result]], slots: StoppableSlots) -
         try:
             futures = [pool.submit(job) for job in jobs]
             done = wait(futures, return_when=FIRST_EXCEPTION).done
-            # If one has failed, result() raises its error; the jobs that are not done are left out for that.
+            # All are done unless one has failed. Then its result() raises; those that are not done are left out, since
+            # waiting for their results would delay that.
             return [future.result() for future in futures if future in done]
         except BaseException:
+            # Jobs that wait for a slot fail, and those that have not begun are cancelled. So leaving the pool's block
+            # waits only for the assemblers that run now.
             slots.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -40,6 +43,7 @@ class StoppableSlots:
     """
 
     def __init__(self, slots: AbstractContextManager[object]) -> None:
+        """slots: a semaphore, or what behaves like one."""
         self._slots = slots
         self._is_stopped = False
 
@@ -50,6 +54,7 @@ class StoppableSlots:
     def __enter__(self) -> None:
         """Wait for a slot. Raises _StoppedError after ``stop``."""
         self._slots.__enter__()
+        # stop may have been called while this thread waited; the slot goes to the next one that waits.
         if self._is_stopped:
             self._slots.__exit__(None, None, None)
             raise _StoppedError

@@ -23,13 +23,14 @@ def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKerne
     kernels: the twins. A small module has one part. A twin longer than PART_SIZE may be alone in its part. No part is
     empty.
     """
-    # Debug sections refer to all kernels by their labels.
+    # Debug sections refer to all kernels by their labels, so no kernel can be left out.
     if any(statement.kind is Kind.SECTION for statement in module.statements):
         return [tuple(kernels)]
 
     # What is outside of kernels is in every part.
     common_size = len(module.text) - sum(entry.statement.end - entry.statement.start for entry in module.entries)
     total = sum(len(kernel.probed_text) for kernel in kernels)
+    # With a large common text, parts are larger, so that it is not most of what is assembled.
     count = total // max(PART_SIZE, _TIMES_COMMON * common_size)
     if count < 2:
         return [tuple(kernels)]
@@ -40,6 +41,7 @@ def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKerne
     for kernel in kernels:
         size = len(kernel.probed_text)
         middle = position + size // 2
+        # min: an empty text at the end would be beyond the last part.
         parts[min(middle * count // total, count - 1)].append(kernel)
         position += size
     return [tuple(part) for part in parts if part]

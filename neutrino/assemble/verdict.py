@@ -34,13 +34,13 @@ class Verifier:
     """Compares assembled twins (instrumented copies of kernels) with their originals.
 
     assembly: what assembled them. retargeting: set if their text is for another architecture than the originals'
-    machine code, else None. explicit: the twins with explicit FMA, if any.
+    machine code, else None. explicit: the twins' explicit FMA, if they are written with it, else None.
     """
 
     def __init__(
         self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
     ) -> None:
-        """retargeting: None if the PTX is for the architecture that runs. explicit: None without explicit FMA."""
+        """The parameters are described for the class."""
         self._assembly = assembly
         self._arithmetic = ArithmeticComparison(assembly.name, assembly.arch, explicit)
         self.retargeting = retargeting
@@ -52,6 +52,7 @@ class Verifier:
 
         Raises as ``Assembler.assemble``: if a warning does not name its kernel, each twin is assembled alone.
         """
+        # The others were refused by ptxas, so it does not warn of them.
         assembled = [twin for twin in twins if twin.twin_name in built.kernels]
         new_warnings = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
         return {twin.name: self._verdict(twin, original, built, new_warnings) for twin in twins}
@@ -106,6 +107,7 @@ class Verifier:
         says that it was compiled from it, if the user accepts it unproven, or if both codes are equal.
         """
         if original.assembled is None:
+            # There is no machine code that runs: the driver compiles this text itself.
             return None
         running = original.machine.kernels[twin.name]
         contradiction = variant.difference(running, original.assembled.kernels[twin.name], self._assembly.arch)
@@ -119,6 +121,7 @@ class Verifier:
     def _stack_growth(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why the twin might need more stack than a thread has; None if it does not."""
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
+        # With a known stack size the driver gives the twin the stack that its own cubin states.
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
             return f"its stack size is not known in advance, and {grown}"
@@ -136,6 +139,7 @@ def _parameter_difference(twin: TwinKernel, original: OriginalBuild, built: Twin
     Both must have those of the PTX, and the twin the probe block after them: the hook copies them by these offsets.
     """
     expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
+    # In cubins a parameter is (index, offset, size).
     shipped = [(offset, size) for _, offset, size in original.machine.kernels[twin.name].parameters]
     if shipped != expected:
         return f"parameters (offset, size) of the machine code {shipped}, of the PTX {expected}"
@@ -152,6 +156,7 @@ def _recursive_growth(copy: FunctionCopy, before: Resources, after: Resources) -
     reports of the original kernel and of the twin.
     """
     if not copy.is_recursive:
+        # Its stack is part of what the cubin states for the kernel.
         return None
     original_frame, copy_frame = before.functions.get(copy.name), after.functions.get(copy.copy_name)
     if original_frame is not None and copy_frame is not None and copy_frame <= original_frame:

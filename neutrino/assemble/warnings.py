@@ -38,9 +38,11 @@ def newly_warned(
     """
     warned: dict[str, str] = {}
     unnamed = False
+    # elements() of the difference: warnings that are given more often than for the originals.
     for text in (after - before).elements():
         match = _FUNCTION.search(text)
         if match:
+            # The kernel's name, as performance_warnings has removed the twin's suffix.
             warned[match[1]] = text
         else:
             unnamed = True

@@ -22,6 +22,7 @@ def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple
     outcomes: of the twins. refused: why no twin was written for other kernels. The images that twins are normally
     launched from come first; images of versions under a register cap follow.
     """
+    # A build has one image for all its twins.
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
     capped_results = [outcome.under_cap for outcome in outcomes.values() if outcome.under_cap is not None]
     images = _distinct(result.built for result in (*results, *capped_results))
@@ -61,6 +62,7 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> K
     twin, result = outcome.twin, outcome.result
     if outcome.refusal is not None:
         return KernelEntry(twin.name, outcome.refusal.reason, outcome.refusal.detail)
+    # An accepted twin has all of these.
     if result is None or outcome.run is None or outcome.run.original is None:
         raise LookupError(f"{twin.name}: neither refused nor there")
     assembly, original, under_cap = outcome.run.assembly, outcome.run.original, outcome.under_cap

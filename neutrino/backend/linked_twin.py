@@ -50,7 +50,9 @@ class LinkedPlan:
 class LinkedTwins:
     """The ``Backend`` for device-linked code.
 
-    version: the highest PTX ``.version`` that twins may have. tools: None if nothing is to be assembled.
+    source: the linked machine code, and the PTX of its translation units. version: the highest PTX ``.version`` that
+    twins may have. tools: None if nothing is to be assembled. dump: gets the texts and outputs of each stage. target:
+    as in ``Backend``.
     """
 
     source: LinkedSource
@@ -76,6 +78,7 @@ class LinkedTwins:
         Kernels whose PTX is missing, must not be used or cannot be parsed are in the plan with the reason. Raises
         ProbeError if a probe reads an operand that a matched instruction does not have.
         """
+        # units: the number of the translation unit that each kernel comes from.
         unit_of_kernel, refused = self.source.kernels or {}, self.source.refused or {}
         others = {name: refused[name] for name in kernels if name in refused}
         units = {name: unit_of_kernel[name] for name in kernels if name in unit_of_kernel}

@@ -54,6 +54,7 @@ def assembled_members(
     for another architecture than the machine code that runs.
     """
     before, after = original.machine.kernels[twin.name], result.code
+    # Without original.assembled the driver compiles the text itself, so that nothing was retargeted.
     return {
         "retargeted": {
             "target": retargeting.target,

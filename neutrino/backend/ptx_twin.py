@@ -72,7 +72,8 @@ class PtxTwins:
     source: the PTX, and the machine code that runs. version: the highest PTX ``.version`` that twins may have.
     assembler: None if nothing is assembled, so that twins stay PTX and are not verified. emit: the form of twins for
     the driver. bounded_stack: whether a thread has only as much stack as the program asked for. unproven: for PTX of
-    another architecture, whether to accept kernels that are not proven to be the ones that run.
+    another architecture, whether to accept kernels that are not proven to be the ones that run. dump: for
+    ``--save-temps``. target: as in ``Backend``.
     """
 
     source: Source
@@ -120,6 +121,7 @@ class PtxTwins:
             plan = plan_module(module, self.probes, names=names, version=self.version, demangle=demangle)
         except PtxError as error:
             return PtxPlan(None, {name: (Reason.UNSUPPORTED, str(error)) for name in kernels})
+        # The machine code may have kernels that its PTX lacks.
         missing = Reason.NO_PTX, f"the PTX in the {self.source.found} lacks this kernel"
         return PtxPlan(plan, {name: missing for name in kernels if name not in module_kernels})
 
@@ -130,8 +132,12 @@ class PtxTwins:
         twins = write_module(plan.module)
         # These are compared as a whole with the code that runs, also by later attempts, so they are not split.
         is_whole = self.source.retargeted or self.source.found == DEBUG_SECTION
-        parts = [twins.kernels] if is_whole else split(twins.module, twins.kernels)
-        parts = parts if twins.kernels else []
+        if not twins.kernels:
+            parts = []
+        elif is_whole:
+            parts = [twins.kernels]
+        else:
+            parts = split(twins.module, twins.kernels)
         self.dump.write("original.ptx", twins.module.text.encode("latin-1"))
         return PtxCode(twins, parts, plan)
 
@@ -144,16 +150,20 @@ class PtxTwins:
             self.dump.write("probed.ptx", code.module.render().encode("latin-1"))
             return {}
         if not code.parts:
+            # No twin was written.
             return {}
+        # Those of all assemblers of the run, which this module's jobs give up if one of them fails.
         slots = StoppableSlots(self.assembler.slots)
         assembler = replace(self.assembler, slots=slots)
         return assemble(
             Job(
                 code.parts,
-                OneModule(self.source, code.module, assembler, self.emit, self.bounded_stack, self.dump),
+                OneModule(
+                    self.source, code.module, assembler, self.emit, bounded_stack=self.bounded_stack, dump=self.dump
+                ),
                 slots,
-                Retargeting.of(self.source, unproven=self.unproven),
-                self._unfused_after(code.plan),
+                retargeting=Retargeting.of(self.source, unproven=self.unproven),
+                unfused_after=self._unfused_after(code.plan),
             )
         )
 
@@ -166,10 +176,12 @@ class PtxTwins:
             return entries_of(outcomes, self.probes, refusals(code.module.skipped))
 
         def image(part: Sequence[TwinKernel]) -> bytes:
+            """Return the image of one part: a module with its twins only."""
             text = code.module.render({twin.name for twin in part})
             return driver_image(self.source, code.module.module, text, None, self.emit)
 
         def manifest(twin: TwinKernel) -> dict[str, object]:
+            """Return the manifest of one twin."""
             return unassembled_manifest(twin, self.source.arch, self.probes, self.emit)
 
         return unassembled_entries(code.parts, manifest, image)
@@ -182,7 +194,9 @@ class PtxTwins:
         """
         if self.source.found != DEBUG_SECTION:
             return frozenset()
+        # With other fusing, counts of arithmetic differ; PTX for another architecture then looks like another program.
         reasons = {Reason.NUMERICS, Reason.VARIANT} if self.source.retargeted else {Reason.NUMERICS}
+        # A kernel that is refused for another reason already shows that not all twins have one of these.
         planned_refusals = {reason for reason, _ in plan.refused.values()}
         return frozenset(reasons) if planned_refusals <= reasons else frozenset()
 

@@ -60,6 +60,7 @@ def compiler() -> list[str]:
     """
     configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = shlex.split(configured)
+    # Python may have been built on another machine. A $CC that is missing is the user's error, and shows as such.
     is_missing = "CC" not in os.environ and subprocess.run(
         ["which", command[0]], capture_output=True, check=False
     ).returncode
@@ -101,6 +102,7 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
 
     with tempfile.TemporaryDirectory() as temporary:
         hook = objects(Path(temporary) / "hook", (*SOURCES, "empty.c"))
+        # The late hook's own objects replace those of the same names.
         late = hook | objects(Path(temporary) / "late", LATE_SOURCES, "-DNEUTRINO_LATE")
         empty = hook.pop("empty.c")
         del late["empty.c"]

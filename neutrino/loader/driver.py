@@ -25,9 +25,12 @@ _DRIVER_FOLDERS = (
     "/usr/local/nvidia/lib",
     "/run/opengl-driver/lib",
 )
+_LDCONFIG_TIMEOUT_S = 10
 _QUERY_TIMEOUT_S = 30
 """A driver that has to wake a GPU up takes seconds."""
 _ELF_CLASS_64 = b"\x7fELF\x02"
+"""The first bytes of a 64-bit ELF file."""
+_VERSION_ANSWER = struct.Struct("<i")
 
 
 def find_driver(environment: Mapping[str, str]) -> Path | None:
@@ -60,10 +63,13 @@ def _loader_cache_paths() -> list[Path]:
     """Return the paths of the driver in the dynamic loader's cache, by ``ldconfig -p``; empty without ldconfig."""
     for command in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
         try:
-            listing = subprocess.run([command, "-p"], capture_output=True, check=False, timeout=10).stdout
+            process = subprocess.run(
+                [command, "-p"], capture_output=True, check=False, timeout=_LDCONFIG_TIMEOUT_S
+            )
         except (OSError, subprocess.TimeoutExpired):
             continue
         # A line: libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
+        listing = process.stdout
         paths = re.findall(rb"^\s*libcuda\.so\.1 \([^)]*x86-64[^)]*\) => (\S+)$", listing, re.MULTILINE)
         paths += re.findall(rb"^\s*libcuda\.so\.1 \([^)]*AArch64[^)]*\) => (\S+)$", listing, re.MULTILINE)
         return [Path(os.fsdecode(path)) for path in paths]
@@ -76,12 +82,14 @@ def driver_version(driver: Path, cache: Path) -> int | None:
     The answer is stored in the folder cache, and valid as long as the library's path, size and time stay the same.
     Raises OSError if there is no such file.
     """
+    # A driver that was replaced differs in one of these.
     status = driver.stat()
     identity = f"{driver.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode()
     cache_file = cache / "driver-version"
     with contextlib.suppress(OSError):
         cached = read_private(cache_file)
         if cached is not None and cached.startswith(identity):
+            # Damaged contents are as good as none.
             cached_version = cached.removeprefix(identity)
             if cached_version.isdigit():
                 return int(cached_version)
@@ -104,17 +112,22 @@ def _query_version(driver: Path) -> int | None:
         try:
             library: Any = ffi.dlopen(str(driver))
             value = ffi.new("int *")
+            # 0 is CUDA_SUCCESS.
             if library.cuDriverGetVersion(value) == 0:
-                os.write(writing, struct.pack("<i", value[0]))
+                os.write(writing, _VERSION_ANSWER.pack(value[0]))
         finally:
             os._exit(0)
+    # Only the child has the writing end now, so that reading ends when the child does, also without an answer.
     os.close(writing)
     with os.fdopen(reading, "rb") as answers:
-        answer = answers.read(4)
+        answer = answers.read(_VERSION_ANSWER.size)
     # If SIGCHLD is ignored, the child is gone and there is nothing to wait for.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
-    return int(struct.unpack("<i", answer)[0]) if len(answer) == 4 else None
+    if len(answer) != _VERSION_ANSWER.size:
+        return None
+    (version,) = _VERSION_ANSWER.unpack(answer)
+    return int(version)
 
 
 _QUERY_ARCHS = """

@@ -16,9 +16,10 @@ VARIABLE = "NEUTRINO_EMBEDDED"
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LIBRARY = _PACKAGE / "emulator" / "lib" / NAME
-_MEMORY = (64 << 20, 64 << 30)
-"""The least and the greatest size of device memory, in bytes."""
+_LEAST_MEMORY, _MOST_MEMORY = 64 << 20, 64 << 30
+"""Sizes of device memory that are accepted, in bytes."""
 _SIZE_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
+"""The suffixes of sizes, as powers of two."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,11 @@ class EmbeddedDevice:
             if key not in option_names:
                 raise NeutrinoError(f"--device {text}: {key!r} is no option of it: {', '.join(option_names)}")
             match = re.fullmatch(r"(\d{1,15})([KMG]?)", value, re.ASCII)
+            # Only a size may have a suffix.
             if match is None or (match[2] and key != "memory"):
                 raise NeutrinoError(f"--device {text}: {key} needs a number, not {value!r}")
             values[key] = int(match[1]) << _SIZE_SHIFTS[match[2]]
-        if not _MEMORY[0] <= values.get("memory", _MEMORY[0]) <= _MEMORY[1]:
+        if "memory" in values and not _LEAST_MEMORY <= values["memory"] <= _MOST_MEMORY:
             raise NeutrinoError(f"--device {text}: memory is from 64M to 64G")
         return cls(**values)
 
@@ -61,6 +63,7 @@ class EmbeddedDevice:
 
         before: the environment so far, whose settings stay unless they are set here.
         """
+        # The user may have set the variable, for settings that --device does not have.
         pairs = [pair for pair in before.get(VARIABLE, "").split(";") if "=" in pair]
         settings = dict(pair.split("=", 1) for pair in pairs)
         # The stand-in driver runs the emulator by this Python, from this installation.

@@ -23,8 +23,11 @@ def install_hook(driver: Path, cache: Path) -> Path:
     """
     libraries = {name: _read_built(name) for name in LIBRARIES}
     libraries["libneutrino_driver.so"] = _set_driver(libraries["libneutrino_driver.so"], driver)
+    # Named by the contents, so that other versions, or other drivers, have folders of their own; 32 hexadecimal digits
+    # are enough to tell them apart.
     digest = hashlib.sha256(b"".join(libraries[name] for name in LIBRARIES)).hexdigest()
     folder = cache / "hook" / digest[:32]
+    # LD_PRELOAD separates paths by space or colon, and expands $ORIGIN.
     if any(character in str(folder) for character in " :$"):
         raise NeutrinoError(
             f"{folder}: LD_PRELOAD cannot name a path with a space, colon or dollar sign; set XDG_CACHE_HOME"
@@ -32,7 +35,8 @@ def install_hook(driver: Path, cache: Path) -> Path:
     for parent in (cache, cache / "hook", folder):
         private_folder(parent)
     for name, data in libraries.items():
-        # Compared byte for byte: code in a changed file would run in the user's programs.
+        # Compared byte for byte: code in a changed file would run in the user's programs. A file that cannot be read is
+        # written anew.
         with contextlib.suppress(OSError):
             if read_private(folder / name) == data:
                 continue
@@ -45,6 +49,7 @@ def preload(folder: Path, before: str) -> str:
 
     folder: where the hook is installed. before: the value so far, which stays, but for other installed hooks.
     """
+    # The folder of all installed hooks. Only one may be loaded: each would wrap the other's functions.
     hooks = folder.parent
     others = [path for path in re.split("[ :]+", before) if path and hooks not in Path(path).parents]
     return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *others])

@@ -28,6 +28,7 @@ def declarations(header: str) -> str:
     cffi's parser accepts neither preprocessor directives, except for constants, nor ``static_assert``.
     """
     text = re.sub(r"/\*.*?\*/", "", (_CSRC / header).read_text(), flags=re.DOTALL)
+    # Lines that a backslash continues.
     text = text.replace("\\\n", " ")
     constants = re.findall(r"^#define \w+ \d+$", text, re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", "static_assert"))]
@@ -46,9 +47,11 @@ def _rows(text: str) -> Iterator[tuple[str, str]]:
     for match in re.finditer(r"\bX\((\w+),\s*(?=\()", text):
         # Find the parenthesis that closes the parameters, which may contain others.
         depth, end = 0, match.end()
+        # Before the first character, which is an opening parenthesis, the depth is 0, too.
         while depth or end == match.end():
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
+        # As one line.
         yield match[1], " ".join(text[match.end() : end].split())
 
 
@@ -58,7 +61,9 @@ def generate(target: Path) -> None:
 
     ffi = FFI()
     ffi.cdef(declarations("cuda_abi.h") + driver_functions() + _PYTHON_ONLY)
+    # None: ABI mode, without C code to compile.
     ffi.set_source("neutrino.loader._interface", None)
+    # Renamed into place, since another process may import the module meanwhile.
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         written = Path(folder) / target.name
         ffi.emit_python_code(str(written))

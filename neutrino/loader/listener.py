@@ -33,12 +33,22 @@ from neutrino.probing.selection import Selection
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")
 """magic, kind, pid, key, arch, driver version, reserved, size of what follows; ``neutrino/abi/requests.py``."""
+_CREDENTIALS = struct.Struct("iii")
+"""Of a socket's peer: pid, user, group; ``struct ucred`` of unix(7)."""
 _REPLY = struct.Struct("<8sIIQ")
-"""magic, status (0: the entry follows, 1: a message does), reserved, size of what follows."""
+"""magic, status, reserved, size of what follows: an entry or a message."""
+_ENTRY_FOLLOWS, _MESSAGE_FOLLOWS = 0, 1
 _REQUEST_MAGIC = b"NTASK\0\0\0"
 _REPLY_MAGIC = b"NTREPLY\0"
 _BEGIN_TRACE, _MAKE = 1, 2
 _LARGEST_IMAGE = 1 << 33
+"""Bytes of an image that are accepted, at most."""
+_LONGEST_RUNTIME_PATH = 64
+"""Bytes of XDG_RUNTIME_DIR that leave room for the name of a socket, whose path has at most 107 bytes."""
+_BACKLOG = 64
+"""Connections that may wait to be accepted."""
+_PIECE = 1 << 20
+"""Bytes that are received at once, at most."""
 _WORKER_LIMIT_S = 600
 """Seconds after which a worker is ended by SIGALRM."""
 
@@ -79,7 +89,8 @@ def start_listener(settings: Settings) -> Path:
     path = folder / "s"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
-    listening.listen(64)
+    listening.listen(_BACKLOG)
+    # This process becomes COMMAND, so they are COMMAND's.
     pid = os.getpid()
     command_pidfd = os.pidfd_open(pid)
     # Forked twice, so that the listener is not a child of COMMAND.
@@ -92,6 +103,7 @@ def start_listener(settings: Settings) -> Path:
                 _listen(listening, command_pidfd, pid, settings)
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
+            # Also in the listener, after an error: it must never return into the code that starts COMMAND.
             os._exit(0)
     # If SIGCHLD is ignored, which COMMAND will inherit, the child is gone and there is nothing to wait for.
     with contextlib.suppress(ChildProcessError):
@@ -103,10 +115,11 @@ def start_listener(settings: Settings) -> Path:
 
 def _runtime_folder() -> str:
     """Return the folder for sockets: XDG_RUNTIME_DIR if it is usable, else /tmp."""
-    # A socket's path has at most 107 bytes, so TMPDIR, which may be long, is not used.
+    # Not TMPDIR, which may be long.
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    usable = runtime.startswith("/") and len(os.fsencode(runtime)) < 64 and os.access(runtime, os.W_OK)
-    return runtime if usable else "/tmp"
+    fits = len(os.fsencode(runtime)) < _LONGEST_RUNTIME_PATH
+    is_usable = runtime.startswith("/") and fits and os.access(runtime, os.W_OK)
+    return runtime if is_usable else "/tmp"
 
 
 def _detach(keep_open: set[int]) -> None:
@@ -115,6 +128,7 @@ def _detach(keep_open: set[int]) -> None:
     keep_open: descriptors that stay open. All others are closed, since the reader of a pipe waits until every copy of
     its writing end is closed.
     """
+    # Descriptors 0 to 2, standard input, output and errors, must be open: else a socket would get such a number.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
@@ -157,8 +171,10 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
             time.sleep(0.1)
             continue
         with connection:
-            pid, user, _ = struct.unpack("iii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, user, _ = _CREDENTIALS.unpack(credentials)
             if user != os.getuid():
+                # Only this user's processes are served.
                 continue
             caller = next((pidfd for pidfd, caller_pid in callers.items() if caller_pid == pid), None)
             if caller is None:
@@ -176,6 +192,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
                     signal.alarm(_WORKER_LIMIT_S)
                     serve(connection, settings, pid, caller)
                 finally:
+                    # Also after an error: the worker must not go on as a second listener.
                     os._exit(0)
             descriptor = _watch(poll, worker)
             workers[-worker if descriptor is None else descriptor] = worker
@@ -186,13 +203,19 @@ def _forget_ended(poll: select.poll, ready: set[int], callers: dict[int, int], w
 
     ready: descriptors that poll reported. callers: pidfd to pid. workers: pidfd to pid, or -pid to pid without a pidfd.
     """
-    ended = [key for key, pid in workers.items() if os.waitpid(pid, os.WNOHANG)[0]]
-    for key in ended:
-        del workers[key]
+    # All workers are asked, whatever poll reported; waitpid's first result is 0 for one that still runs.
+    ended = []
+    for key, worker_pid in list(workers.items()):
+        ended_pid, _ = os.waitpid(worker_pid, os.WNOHANG)
+        if ended_pid:
+            del workers[key]
+            ended.append(key)
+    # Callers are not this process's children, so they cannot be waited for.
     for pidfd in ready & callers.keys():
         del callers[pidfd]
         ended.append(pidfd)
     for key in ended:
+        # Those of workers without a pidfd are negative.
         if key >= 0:
             poll.unregister(key)
             os.close(key)
@@ -217,6 +240,7 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
     header = _receive(connection, _REQUEST.size)
     if header is None:
         return
+    # The pid in the request is of the caller's own namespace, so that the socket's is used.
     magic, kind, _pid, key, arch, driver_version, _reserved, size = _REQUEST.unpack(header)
     if magic == _REQUEST_MAGIC and kind == _BEGIN_TRACE and size <= LONGEST_PATH and settings.scripts:
         trace = Path(os.fsdecode(_receive(connection, size) or b""))
@@ -235,15 +259,18 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
     if image is None:
         return
     device = arch.rstrip(b"\0").decode("ascii", "replace")
+    # An entry is stored under the key, where other processes find it, so the key is not taken on trust.
     try:
         if image_key(settings.run_key, device, image) != key:
             raise NeutrinoError("the key does not fit the image")
         entry = make_entry(image, device, driver_version or None, key, settings)
     except (NeutrinoError, OSError, MemoryError) as error:
-        message = str(error).splitlines()[0].encode() if str(error) else type(error).__name__.encode()
-        connection.sendall(_REPLY.pack(_REPLY_MAGIC, 1, 0, len(message)) + message)
+        # MemoryError has no text. The hook shows one line.
+        first_line, *_ = str(error).splitlines() or [type(error).__name__]
+        message = first_line.encode()
+        connection.sendall(_REPLY.pack(_REPLY_MAGIC, _MESSAGE_FOLLOWS, 0, len(message)) + message)
         return
-    connection.sendall(_REPLY.pack(_REPLY_MAGIC, 0, 0, len(entry)) + entry)
+    connection.sendall(_REPLY.pack(_REPLY_MAGIC, _ENTRY_FOLLOWS, 0, len(entry)) + entry)
 
 
 def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:
@@ -259,6 +286,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
         except OSError:
             entry = None
         if entry is not None:
+            # Made meanwhile by another worker: the caller has not found it in the cache.
             return entry
         # Imported here, in a worker: neither the listener nor a run whose twins are all cached needs the patcher.
         from neutrino.patch.image import patch_image
@@ -295,6 +323,8 @@ def _key_lock(root: Path, key: bytes) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+        # A process that has the removed file open and one that creates it anew then do not wait for each other. That is
+        # right, since the entry is in the cache now.
         with contextlib.suppress(OSError):
             (folder / key.hex()).unlink()
     finally:
@@ -305,7 +335,7 @@ def _receive(connection: socket.socket, size: int) -> bytes | None:
     """Receive exactly size bytes; None if the connection ends earlier."""
     data = bytearray()
     while len(data) < size:
-        piece = connection.recv(min(size - len(data), 1 << 20))
+        piece = connection.recv(min(size - len(data), _PIECE))
         if not piece:
             return None
         data += piece

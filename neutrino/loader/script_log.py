@@ -18,6 +18,7 @@ from pathlib import Path
 LIMIT = 16 << 20
 """Bytes of output that a trace's log holds, at most; the line that counts dropped bytes is not included."""
 _CHUNK = 1 << 20
+"""Bytes that are moved at once, at most, and the size of the pipe."""
 _DROPPED_LINE = re.compile(rb"\nneutrino: ([0-9]{1,18}) more bytes were printed and dropped\n\Z")
 _LONGEST_LINE = 128
 """Bytes at the end of the log that the line above may take, or more."""
@@ -25,14 +26,15 @@ _POLL_INTERVAL_S = 0.2
 
 
 class ScriptLog:
-    """The log of a trace, open for the output of one script, which prints to the descriptor ``write``.
+    """The log of a trace, open for the output of one script.
 
-    The output goes through a pipe, so that it can be limited. The constructor raises OSError if the file cannot be
-    opened.
+    read, write: a pipe, so that the output can be limited; the script prints to write, which is -1 once it is closed
+    here. file: descriptor of the log. dropped: bytes that this and earlier scripts have printed beyond the limit.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the log for appending, and a pipe for the output. Raises OSError, also if path is no regular file."""
+        # O_NOFOLLOW, O_NONBLOCK: path may be a link, or a pipe without a reader, that a script has put there.
         self._file = os.open(
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
         )
@@ -41,6 +43,7 @@ class ScriptLog:
                 raise OSError(errno.EINVAL, "not a regular file")
             self._dropped = self._remove_dropped_line()
             self._read, self.write = os.pipe()
+            # Linux may refuse a pipe of this size; a smaller one is slower.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.write, fcntl.F_SETPIPE_SZ, _CHUNK)
         except BaseException:
@@ -53,7 +56,8 @@ class ScriptLog:
 
     def __exit__(self, *_: object) -> None:
         """Log what is left in the pipe, and close everything."""
-        # Output is left in the pipe if the script was ended.
+        # Output is left in the pipe if the script was ended. Only what is there now: a process that the script has left
+        # running could print forever.
         self._drain(self._bytes_in_pipe())
         self._append_dropped_line()
         self._close_write()
@@ -88,7 +92,8 @@ class ScriptLog:
             self.write = -1
 
     def _bytes_in_pipe(self) -> int:
-        return int(struct.unpack("i", fcntl.ioctl(self._read, termios.FIONREAD, bytes(4)))[0])
+        (count,) = struct.unpack("i", fcntl.ioctl(self._read, termios.FIONREAD, bytes(struct.calcsize("i"))))
+        return int(count)
 
     def _drain(self, size: int) -> None:
         """Move size bytes from the pipe to the log, or all if there are fewer."""
@@ -112,6 +117,7 @@ class ScriptLog:
 
     def _remove_dropped_line(self) -> int:
         """Cut off the line about dropped bytes that an earlier script has left; return how many bytes it counts."""
+        # Only the end of the file is searched; begin: where that starts.
         size = os.fstat(self._file).st_size
         begin = max(0, size - _LONGEST_LINE)
         match = _DROPPED_LINE.search(os.pread(self._file, _LONGEST_LINE, begin))

@@ -17,10 +17,12 @@ def why_not_trusted(script: str) -> str:
     path = Path(script)
     # stat() follows links, to the file that would be run.
     status = path.stat()
+    # Root (0) could change what runs as this user anyway.
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to {_user(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:
         return "anybody may write to it"
+    # The folder of a link, and that of the file that it leads to.
     for folder in dict.fromkeys((path.parent, path.resolve().parent)):
         # In a folder with the sticky bit, such as /tmp, only a file's owner can replace it.
         if folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:

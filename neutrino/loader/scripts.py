@@ -25,6 +25,7 @@ from neutrino.probing.ir.probe_set import ProbeSet
 LIMIT_S = 300.0
 """Seconds after which a script is ended."""
 _CALLBACK_INTERVAL_S = 1.0
+"""Seconds between two looks at the result files of a trace."""
 LONGEST_PATH = 4096
 """Bytes of a trace's path that are accepted, at most; Linux allows no longer paths."""
 
@@ -59,7 +60,9 @@ def attend(trace: Path, process: int | None, scripts: Scripts) -> None:
     while process is not None:
         ended = select.poll()
         ended.register(process, select.POLLIN)
-        if ended.poll(1000 * _CALLBACK_INTERVAL_S if scripts.callbacks else None):
+        # In milliseconds; None waits until the process has ended.
+        timeout_ms = 1000 * _CALLBACK_INTERVAL_S if scripts.callbacks else None
+        if ended.poll(timeout_ms):
             break
         callbacks.run()
     # For what was written since the last time.
@@ -79,16 +82,18 @@ def analyze(trace: Path, scripts: Scripts) -> list[str]:
 
 
 class _Callbacks:
-    """Runs the callbacks of one trace for each result file that has grown, one script after the other."""
+    """Runs the callbacks of one trace for each result file that has grown, one script after the other.
+
+    timed_out: scripts that were ended for taking too long, which are not run again. noted: failures that are in the
+    trace's events already. sizes: in bytes, of each result file when the callbacks were last run for it.
+    """
 
     def __init__(self, trace: Path, scripts: Scripts) -> None:
         """trace: the folder of the trace. scripts: those of the probe files; only the callbacks are run."""
         self._trace = trace
         self._scripts = scripts
-        # Scripts that were ended for taking too long, which are not run again.
         self._timed_out: set[str] = set()
         self._noted: set[str] = set()
-        # The size in bytes of each result file when the callbacks were last run for it.
         self._sizes: dict[Path, int] = {}
 
     def run(self) -> None:
@@ -96,6 +101,7 @@ class _Callbacks:
         if not self._scripts.callbacks:
             return
         for result in _result_files(self._trace):
+            # If the size cannot be found out, the callbacks are run.
             with contextlib.suppress(OSError):
                 size = result.stat().st_size
                 if self._sizes.get(result) == size:
@@ -121,6 +127,7 @@ class _Callbacks:
 
 def _result_files(trace: Path) -> list[Path]:
     """Return the result files of a trace, ``result/ID.bin``, in the order of their numbers."""
+    # By length first, so that 10.bin follows 9.bin.
     return sorted(trace.glob("result/*.bin"), key=lambda path: (len(path.name), path.name))
 
 
@@ -165,6 +172,7 @@ def _run_script(script: str, trace: Path, argument: Path, limit: float) -> str |
             raise
     if status == 0:
         return None
+    # subprocess gives the number of a signal as a negative status.
     how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return f"{script} failed ({how}); see analyze.log"
 
@@ -175,7 +183,11 @@ def _timeout_text(script: str, error: subprocess.TimeoutExpired) -> str:
 
 def _environment() -> dict[str, str]:
     """Return this process's environment without the variables that would load the hook into a script."""
-    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and name[:9] != "NEUTRINO_"}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name != "LD_PRELOAD" and not name.startswith("NEUTRINO_")
+    }
 
 
 def _note(trace: Path, text: str) -> None:
@@ -185,8 +197,9 @@ def _note(trace: Path, text: str) -> None:
         _append(trace / "event.log", f"{time.strftime('%H:%M:%S')} {text}\n")
         # Nothing may follow a line that a killed process has not finished: readers accept one only at the end.
         with (trace / "events.jsonl").open("rb") as events:
-            if events.seek(0, os.SEEK_END):
-                events.seek(-1, os.SEEK_END)
+            size = events.seek(0, os.SEEK_END)
+            if size:
+                events.seek(size - 1)
                 if events.read(1) != b"\n":
                     return
         _append(trace / "events.jsonl", json.dumps(event) + "\n")

@@ -43,11 +43,13 @@ _WITHOUT_ASSEMBLER = {
 class Request:
     """The user's settings of a run of COMMAND.
 
-    probes: None to use those of patched libraries. driver: path of the driver's library, None to find it. device: the
-    embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes of device memory for
-    maps, None for the default. timeout: seconds that the program waits for the twins of an image, None for the default.
-    save_temps: a folder for the output of each stage. retarget: whether twins may be made from PTX of another
-    architecture than the machine code's. scripts: False disables the probes' analyze hooks and callbacks.
+    command: the program and its arguments. probes: None to use those of patched libraries. probe_names: as the user
+    gave them, for the trace. tracedir: the folder in which traces are made. driver: path of the driver's library, None
+    to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes
+    of device memory for maps, None for the default. timeout: seconds that the program waits for the twins of an image,
+    None for the default. save_temps: a folder for the output of each stage. quiet: whether not to print where traces
+    are. retarget: whether twins may be made from PTX of another architecture than the machine code's. scripts: False
+    disables the probes' analyze hooks and callbacks.
     """
 
     command: list[str]
@@ -75,7 +77,10 @@ def prepare(request: Request) -> dict[str, str]:
 
     # The driver and the folders.
     kind = DeviceKind.EMBEDDED if request.device else DeviceKind.GPU
-    driver = stand_in() if request.device else request.driver or find_driver(environment)
+    if request.device:
+        driver: Path | None = stand_in()
+    else:
+        driver = request.driver or find_driver(environment)
     if driver is None:
         say("no CUDA driver (libcuda.so.1) on this machine: COMMAND runs without probes; --device embedded needs none")
         return environment
@@ -99,6 +104,7 @@ def prepare(request: Request) -> dict[str, str]:
     for name in _RUN_VARIABLES:
         environment.pop(name, None)
     if request.probes is None:
+        # The twins are in the patched libraries, so there is nothing for a listener to make.
         environment["NEUTRINO_AHEAD"] = "1"
     else:
         environment |= _start_probing(request, request.probes, driver, kind, cache)
@@ -108,10 +114,11 @@ def prepare(request: Request) -> dict[str, str]:
         "NEUTRINO_TRACEDIR": str(tracedir),
         "NEUTRINO_VERSION": __version__,
     }
+    # None leaves the variable as it is, or unset; the hook has defaults.
     for name, value in {
         "POOL": request.pool,
         "TIMEOUT": request.timeout,
-        "QUIET": int(request.quiet) or None,
+        "QUIET": 1 if request.quiet else None,
     }.items():
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)
@@ -122,6 +129,7 @@ _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER",
 )  # fmt: skip
+"""Variables by which the hook knows the probes of a run; not all runs set all of them."""
 
 
 def _start_probing(
@@ -135,6 +143,7 @@ def _start_probing(
     try:
         assembler = assembler_identity(version)
     except ToolError as error:
+        # Not an error of the run: twins may be in the cache.
         say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
         assembler = "none"
     # The key under which twins are cached. With --save-temps it is a new one, so that all stages run.
@@ -148,10 +157,17 @@ def _start_probing(
     assembled = request.device is None or assembler != "none"
     socket = start_listener(
         Settings(
-            probes, request.selection, key, Cache(cache), request.save_temps, kind, assembled, request.retarget,
-            Scripts.of(probes) if request.scripts else NO_SCRIPTS,
+            probes=probes,
+            selection=request.selection,
+            run_key=key,
+            cache=Cache(cache),
+            save_temps=request.save_temps,
+            device=kind,
+            assembled=assembled,
+            retarget=request.retarget,
+            scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
         )
-    )  # fmt: skip
+    )
     return {
         "NEUTRINO_KEY": key.hex(),
         "NEUTRINO_CACHE": str(cache),
@@ -168,7 +184,7 @@ def start(request: Request) -> NoReturn:
     Raises NeutrinoError, OSError as ``prepare``.
     """
     _occupy_standard_descriptors()
-    # Before the listener is started, which a command that cannot run does not need.
+    # Looked up before the listener is started, which a command that cannot run does not need.
     program = _find_program(request.command[0])
     environment = prepare(request)
     # Python ignores these two signals, and COMMAND would inherit that: it would not end when `| head` does.
@@ -178,6 +194,7 @@ def start(request: Request) -> NoReturn:
         try:
             os.execve(program, request.command, environment)
         except OSError as error:
+            # ENOEXEC: not a program of this machine's format.
             if error.errno != errno.ENOEXEC:
                 raise
             # A script without a #! line runs by sh, as with execvp(3).
@@ -200,6 +217,7 @@ def _occupy_standard_descriptors() -> None:
 
     They are closed again by exec, so that COMMAND finds them as they were.
     """
+    # open returns the lowest free number; the first one above 2 shows that 0 to 2 are taken.
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         pass
     os.close(descriptor)
@@ -225,6 +243,7 @@ def _find_program(name: str) -> str:
     Prints a message and raises SystemExit with status 126 if there is only a file that cannot be executed, 127 if there
     is none.
     """
+    # A path is used as it is.
     is_path = "/" in name
     # An empty entry in PATH is the current folder.
     search_path = os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -235,6 +254,7 @@ def _find_program(name: str) -> str:
             mode = path.stat().st_mode
         except OSError:
             continue
+        # A folder that is named by its path exists, but one in PATH with the command's name is passed over.
         exists = exists or stat.S_ISREG(mode) or is_path
         if stat.S_ISREG(mode) and os.access(path, os.X_OK):
             return str(path)

@@ -7,6 +7,7 @@ the linkers.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import shutil
@@ -24,10 +25,13 @@ from neutrino.ahead.appended import Attachment
 from neutrino.ahead.attach import attach
 from neutrino.ahead.place import find_section
 from neutrino.ahead.restore import restore
+from neutrino.elf.constants import DT_NULL, PT_DYNAMIC
 from neutrino.elf.reader import Elf
+from neutrino.elf.rows import DYNAMIC_LAYOUT
 from neutrino.errors import PatchError
 from tests.ahead.hosts import HEADERLESS, HOSTS, Workshop, is_program, must, need, run
 
+DT_DEBUG = 21
 NOWHERE = "/nowhere/libneutrino-stub.so"
 
 
@@ -262,6 +266,35 @@ def test_patched_twice_is_patched_once(name, workshop, tmp_path):
     attach(once, once, section(b"third"), NOWHERE)
     restore(once, once)
     assert once.read_bytes() == host.read_bytes()
+
+
+def without_spare_entries(path: Path, target: Path) -> Path:
+    """A copy whose dynamic section has one DT_NULL, as lld writes it: the others become DT_DEBUG."""
+    data = bytearray(path.read_bytes())
+    elf = Elf(memoryview(bytes(data)), str(path))
+    (dynamic,) = (segment for segment in elf.segments if segment.type == PT_DYNAMIC)
+    offsets = range(dynamic.offset, dynamic.offset + dynamic.file_size, DYNAMIC_LAYOUT.size)
+    nulls = [offset for offset in offsets if DYNAMIC_LAYOUT.unpack_from(data, offset)[0] == DT_NULL]
+    for offset in nulls[:-1]:
+        DYNAMIC_LAYOUT.pack_into(data, offset, DT_DEBUG, 0)
+    target.write_bytes(data)
+    return target
+
+
+@pytest.mark.parametrize("name", ["so", "so-full", "exe"])
+def test_closes_the_new_file_at_once(name, workshop, tmp_path):
+    """A program that is open for writing cannot be executed, so no reference cycle may keep it until a collection."""
+    host = workshop.host("so" if name == "so-full" else name)
+    if name == "so-full":
+        host = without_spare_entries(host, tmp_path / "host")
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        attach(host, tmp_path / "patched", section(), NOWHERE)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    finally:
+        gc.enable()
 
 
 def test_a_stub_that_moved_is_named_once(workshop, tmp_path):

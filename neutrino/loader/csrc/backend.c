@@ -16,12 +16,13 @@ const struct nt_backend nt_backends[NT_BACKENDS] = {
  */
 static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool *pool, struct nt_extent *extent)
 {
-	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
+	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED); /* 0: not known yet */
 	uint64_t most = nt_pool_most(pool);
 
 	if (wanted > NEUTRINO_DYNAMIC_MOST)
 		wanted = NEUTRINO_DYNAMIC_MOST;
 	wanted = (wanted + NEUTRINO_DYNAMIC_STEP - 1) / NEUTRINO_DYNAMIC_STEP * NEUTRINO_DYNAMIC_STEP;
+	/* Try with some to spare; only as many as needed, if that would take much of the pool. */
 	extent->dynamic_cap = wanted > NEUTRINO_DYNAMIC_FIRST ? wanted : NEUTRINO_DYNAMIC_FIRST;
 	uint64_t size = nt_regions_size(kernel->maps, kernel->map_count, extent);
 	if (wanted && wanted < extent->dynamic_cap && size > most / NT_SPARE_PART) {

@@ -30,9 +30,10 @@ static bool copy_back(struct nt_pool *pool, CUdeviceptr from, uint64_t size)
  */
 static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32_t from, uint32_t to)
 {
+	/* Offsets in the segment, and from begin on in pool->staging. */
 	uint64_t begin = segment->slots[from].offset * UNIT;
 	uint64_t end = begin;
-	bool handled[SLOTS] = {false};
+	bool handled[SLOTS] = {false}; /* by the index of the launch */
 
 	/* The range of the segment that the launches fill. */
 	for (uint32_t i = from; i < to; i++) {
@@ -60,6 +61,7 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 			used += sizeof(frame) + slot->size;
 		}
 		bool written = copied && nt_frames_append(kernel, used, &first);
+		/* Settle the same launches, now that the frames' offsets in the file are known. */
 		used = 0;
 		for (uint32_t j = i; j < to; j++) {
 			const struct nt_slot *slot = &segment->slots[j];
@@ -77,7 +79,7 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
 	uint64_t first = 0, done = 0;
-	bool written = true, framed = false;
+	bool written = true, framed = false; /* framed: the frame's header is in the file */
 	char name[48];
 
 	if (nt_slot_is_refused(slot))
@@ -116,8 +118,9 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
 	uint32_t until = segment->drained;
 
 	/*
-	 * The stream's watermark counts only if no stream with this handle was destroyed since the segment was taken. lives
-	 * is read after the watermark, which could else be that of a new stream at the same address.
+	 * Both marks are numbers of submissions. The stream's watermark counts only if no stream with this handle was
+	 * destroyed since the segment was taken. lives is read after the watermark, which could else be that of a new stream
+	 * at the same address.
 	 */
 	if (stream_mark > mark && __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE) == segment->life)
 		mark = stream_mark;
@@ -140,6 +143,7 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 	/* A segment that cannot be zeroed is never used again, and no longer visited by the drain thread. */
 	if (nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) != CUDA_SUCCESS ||
 	    nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS) {
+		/* DONE is cleared, so that it is not visited; FINISHING is set, so that no thread finishes it. */
 		__atomic_fetch_xor(&segment->hold, HOLD_DONE | HOLD_FINISHING, __ATOMIC_ACQ_REL);
 		return;
 	}
@@ -150,6 +154,7 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 	if (is_small) {
 		nt_segment_give(pool, segment);
 	} else {
+		/* Cleared before its chunks are free, since the next launch that takes them sets it. */
 		uint64_t chunks = segment->chunks;
 		segment->chunks = 0;
 		__atomic_fetch_and(&pool->chunks_busy, ~chunks, __ATOMIC_RELEASE);
@@ -163,6 +168,7 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool all_complete)
 {
 	if (!all_complete) {
+		/* Either is enough: the event has completed, or the watermarks cover all launches. */
 		CUresult status = segment->recorded ? nt_driver.cuEventQuery(segment->event) : CUDA_ERROR_NOT_READY;
 		if (status != CUDA_SUCCESS && complete_until(pool, segment, segment->count) < segment->count)
 			return false;
@@ -184,11 +190,12 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 {
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
-	uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff;
+	uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK;
 
 	if (!number)
-		return false;
+		return false; /* the stream has no current segment */
 	struct nt_segment *segment = &pool->segments[number - 1];
+	/* The index after the last complete launch. A launch without a sequence is not submitted yet. */
 	uint32_t until = segment->drained;
 	if (all_complete)
 		while (until < count && __atomic_load_n(&segment->slots[until].sequence, __ATOMIC_ACQUIRE))
@@ -217,6 +224,7 @@ static bool runs_short(const struct nt_pool *pool)
 {
 	uint64_t count = 0;
 
+	/* 64 segments a word, a bit for each. */
 	for (uint64_t i = 0; i < (pool->small_count + 63) / 64; i++)
 		count += (uint64_t)__builtin_popcountll(__atomic_load_n(&pool->small_free[i], __ATOMIC_RELAXED));
 	return count < pool->small_count / 4;
@@ -259,12 +267,13 @@ static void close_pool(struct nt_pool *pool)
 }
 
 /*
- * The main function of the drain thread: visit all pools again and again. The pause between two rounds is 1 ms as long as
- * there is something to drain, and grows to 8 ms otherwise.
+ * The main function of the drain thread: visit all pools again and again. The pause between two rounds is the shortest as
+ * long as there is something to drain, and grows to the longest otherwise.
  */
 static void *drain(void *unused)
 {
-	long pause = 1000; /* microseconds */
+	enum { SHORTEST_PAUSE = 1000, LONGEST_PAUSE = 8000, PAUSE_STEP = 500 }; /* microseconds */
+	long pause = SHORTEST_PAUSE;
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	(void)unused;
@@ -286,13 +295,17 @@ static void *drain(void *unused)
 					worked |= drain_pool(pool, false);
 				nt_driver.cuCtxPopCurrent_v2(&popped);
 			} else if (state == POOL_CLOSING && !__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE)) {
+				/* The context is gone already, and with it what the driver has allocated. */
 				nt_pool_unmake(pool, false);
 			}
 			if (state == POOL_CLOSING)
 				__atomic_store_n(&pool->state, POOL_CLOSED, __ATOMIC_RELEASE);
 		}
 		nt_trace_grow();
-		pause = worked ? 1000 : pause < 8000 ? pause + 500 : 8000;
+		if (worked)
+			pause = SHORTEST_PAUSE;
+		else if (pause < LONGEST_PAUSE)
+			pause += PAUSE_STEP;
 		nt_sleep_us(pause);
 	}
 	return NULL;

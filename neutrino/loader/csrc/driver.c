@@ -19,6 +19,7 @@ static bool loaded, failed;
 static void *driver_handle(void)
 {
 #ifdef NEUTRINO_LATE
+	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver. */
 	return dlopen(NT_DRIVER_SONAME, RTLD_LAZY | RTLD_NOLOAD);
 #else
 	const char *path = getenv("NEUTRINO_DRIVER");
@@ -50,6 +51,7 @@ static bool load(void)
 		__atomic_store_n(&loaded, true, __ATOMIC_RELEASE);
 	}
 #ifndef NEUTRINO_LATE
+	/* Looked for once; but the late hook tries again, since the program may load the driver later. */
 	if (!is_valid)
 		__atomic_store_n(&failed, true, __ATOMIC_RELEASE);
 #endif
@@ -71,8 +73,10 @@ bool nt_driver_load(void)
 
 void *nt_driver_wrapper_of(void *real)
 {
+	/* Must not equal a function that the driver does not have, which is NULL. */
 	if (!real)
 		return real;
+	/* One comparison per function. Of a one-element array of pointers, since ISO C cannot cast a function to void *. */
 #define NT_COMPARE(name, parameters, ...)                                                                                   \
 	if (real == *(void **)&nt_driver.name)                                                                         \
 		return *(void **)&(CUresult(*[]) parameters){name}[0];

@@ -5,6 +5,8 @@
 #include "regions.h"
 #include "sha256.h"
 
+#define MOST_PARAMETERS_SIZE 65536u /* bytes of a kernel's parameters, and of its probe block: each at most so many */
+
 /* Whether count rows of row_size bytes at an offset are within an entry, and are aligned. */
 static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t row_size)
 {
@@ -23,8 +25,9 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 	if (!kernel->name_offset || !string_fits(entry, kernel->name_offset) ||
 	    !string_fits(entry, kernel->twin_offset) || !string_fits(entry, kernel->detail_offset))
 		return false;
-	/* A kernel with reason 0 (probed) has a twin, all others have none. */
-	if (kernel->reason >= NEUTRINO_REASON_SLOTS || (kernel->reason == 0) != (kernel->twin_offset != 0))
+	/* A probed kernel has a twin, all others have none (offset 0). */
+	if (kernel->reason >= NEUTRINO_REASON_SLOTS ||
+	    (kernel->reason == NEUTRINO_REASON_PROBED) != (kernel->twin_offset != 0))
 		return false;
 	if (kernel->twin_offset && (kernel->image >= entry->header->images || kernel->capped >= entry->header->images))
 		return false;
@@ -37,7 +40,10 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 					  (uint64_t)NEUTRINO_BLOCK_PER_VARIABLE * kernel->variables)
 		return false;
 	/* A launch puts the parameters, the block, and a pointer for each on the stack of the program's thread. */
-	if (kernel->block_offset > 65536 || kernel->block_size > 65536 || kernel->parameters > kernel->block_offset)
+	if (kernel->block_offset > MOST_PARAMETERS_SIZE || kernel->block_size > MOST_PARAMETERS_SIZE)
+		return false;
+	/* The block follows the parameters, each of which has at least a byte. */
+	if (kernel->parameters > kernel->block_offset)
 		return false;
 
 	const struct neutrino_twin_parameter *parameters = (const void *)(entry->data + kernel->parameters_offset);

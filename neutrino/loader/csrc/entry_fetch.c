@@ -16,7 +16,15 @@
 #include "trace.h"
 
 #define DEFAULT_TIMEOUT_S 120
+#define LONGEST_TIMEOUT_S 86400 /* a day */
+#define SECOND_NS UINT64_C(1000000000)
 #define LARGEST_ENTRY (UINT64_C(1) << 32)
+#define KEY_SIZE 32
+
+/* neutrino_request.kind */
+enum { REQUEST_TRACE_BEGINS = 1, REQUEST_MAKE_TWINS = 2 };
+/* neutrino_reply.status; any other means that a message follows. */
+enum { REPLY_ENTRY = 0 };
 
 /* The value of a lower-case hexadecimal digit; -1 for any other character. */
 static int nibble(char digit)
@@ -31,12 +39,12 @@ static int nibble(char digit)
 bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
 	const char *text = getenv("NEUTRINO_KEY");
-	uint8_t run[32];
+	uint8_t run[KEY_SIZE]; /* the part of the key that all images of this run share */
 	struct nt_sha256 hash;
 
-	if (!text || strlen(text) != 64)
+	if (!text || strlen(text) != 2 * KEY_SIZE)
 		return false;
-	for (int i = 0; i < 32; i++) {
+	for (int i = 0; i < KEY_SIZE; i++) {
 		int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
 		if (high < 0 || low < 0)
 			return false;
@@ -70,12 +78,12 @@ static bool read_all(int fd, void *data, size_t size)
 bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 {
 	const char *cache = getenv("NEUTRINO_CACHE");
-	char path[PATH_MAX], hex[65];
+	char path[PATH_MAX], hex[2 * KEY_SIZE + 1];
 	struct stat status;
 	void *data = NULL;
 
-	for (int i = 0; i < 32; i++)
-		snprintf(hex + 2 * i, 3, "%02x", key[i]);
+	for (int i = 0; i < KEY_SIZE; i++)
+		snprintf(hex + 2 * i, 3, "%02x", key[i]); /* two digits and NUL */
 	if (!cache || snprintf(path, sizeof(path), "%s/twins/%.2s/%s.twins", cache, hex, hex) >= (int)sizeof(path))
 		return false;
 	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -127,6 +135,7 @@ static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t dea
 		if (now >= deadline)
 			return false;
 		struct pollfd ready = {.fd = fd, .events = sending ? POLLOUT : POLLIN};
+		/* In milliseconds, rounded up: 0 would not wait. */
 		int count = poll(&ready, 1, (int)((deadline - now) / 1000000 + 1));
 		if (count < 0 && errno != EINTR)
 			return false;
@@ -144,7 +153,7 @@ static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t dea
 	return true;
 }
 
-/* A request of that kind (1: a trace begins, 2: make twins), whose other members are 0. */
+/* A request of that kind, from this process; its other members are 0. */
 static struct neutrino_request request_of(uint32_t kind)
 {
 	struct neutrino_request request = {.kind = kind, .pid = (uint32_t)getpid()};
@@ -159,13 +168,13 @@ static uint64_t request_deadline(void)
 	const char *setting = getenv("NEUTRINO_TIMEOUT");
 	unsigned long seconds = setting ? strtoul(setting, NULL, 10) : 0;
 
-	return nt_now_ns() + (seconds && seconds < 86400 ? seconds : DEFAULT_TIMEOUT_S) * UINT64_C(1000000000);
+	return nt_now_ns() + (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }
 
 bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
 		      struct nt_entry *ret, char *error, size_t error_size)
 {
-	struct neutrino_request request = request_of(2);
+	struct neutrino_request request = request_of(REQUEST_MAKE_TWINS);
 	struct neutrino_reply reply;
 	uint64_t deadline = request_deadline();
 	uint8_t *data = NULL;
@@ -186,9 +195,9 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 	    !transfer(fd, &reply, sizeof(reply), false, deadline)) {
 		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
 	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
-		   !(data = malloc(reply.size + 1)) || !transfer(fd, data, reply.size, false, deadline)) {
+		   !(data = malloc(reply.size + 1)) /* with NUL after a message */ || !transfer(fd, data, reply.size, false, deadline)) {
 		snprintf(error, error_size, "the helper's answer is incomplete");
-	} else if (reply.status != 0) {
+	} else if (reply.status != REPLY_ENTRY) {
 		data[reply.size] = 0;
 		snprintf(error, error_size, "%s", (char *)data);
 	} else {
@@ -204,9 +213,9 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 
 void nt_listener_hello(const char *trace)
 {
-	struct neutrino_request request = request_of(1);
+	struct neutrino_request request = request_of(REQUEST_TRACE_BEGINS);
 	/* At most a second: the program waits for this. */
-	uint64_t deadline = nt_now_ns() + UINT64_C(1000000000);
+	uint64_t deadline = nt_now_ns() + SECOND_NS;
 	int fd = connect_listener(deadline);
 
 	if (fd < 0)

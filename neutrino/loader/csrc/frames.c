@@ -78,6 +78,7 @@ bool nt_frames_append(struct nt_kernel *kernel, uint64_t size, uint64_t *first)
 	if (!nt_trace_append(name, parts, 2, first))
 		return false;
 	kernel->result_started = true;
+	/* Of the first frame, after the file's header if that was written with it. */
 	*first += header_size;
 	return true;
 }

@@ -18,6 +18,7 @@ bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 			free_row = row;
 		if (*row)
 			continue;
+		/* An empty row: the handle is not in the table. */
 		if (!free_row) {
 			/* At most three quarters are filled, which keeps searches short. */
 			if (table->used >= NT_HANDLES_CAPACITY / 4 * 3)

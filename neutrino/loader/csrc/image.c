@@ -18,7 +18,10 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_image *images;
 static uint32_t image_count, kernel_count;
-static bool in_sections; /* set by nt_images_use_sections */
+static bool in_sections; /* set by nt_images_use_sections: twins come from patched files */
+
+#define IDENTITY_BYTES 65536u
+#define LOGGED_DEVICES 64
 
 void nt_images_use_sections(void)
 {
@@ -68,11 +71,11 @@ static bool device_arch(char ret[16], CUdevice *device)
 /* Write the event of a device, once. From any thread. */
 static void log_device(CUdevice device, const char *arch)
 {
-	static int logged[64];
+	static int logged[LOGGED_DEVICES];
 	char name[256] = "";
 	struct nt_event event;
 
-	if (device < 0 || device >= 64 || __atomic_exchange_n(&logged[device], 1, __ATOMIC_ACQ_REL))
+	if (device < 0 || device >= LOGGED_DEVICES || __atomic_exchange_n(&logged[device], 1, __ATOMIC_ACQ_REL))
 		return;
 	nt_driver.cuDeviceGetName(name, sizeof(name), device);
 	nt_event_begin(&event, "device");
@@ -83,8 +86,9 @@ static void log_device(CUdevice device, const char *arch)
 }
 
 /*
- * An identity for an image without an entry, by which it is found again: the hash of its size and its first 64 KiB, which
- * takes less time than hashing all of it.
+ * An identity for an image without an entry, by which it is found again: the hash of its size and its first
+ * IDENTITY_BYTES, which takes less time than hashing all of it. If two images had the same, the trace would show them as
+ * one, but no twin would be used for a wrong kernel.
  */
 static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
 {
@@ -93,7 +97,7 @@ static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
 
 	nt_sha256_init(&hash);
 	nt_sha256_add(&hash, &size, sizeof(size));
-	nt_sha256_add(&hash, bytes->data, bytes->size < 65536 ? bytes->size : 65536);
+	nt_sha256_add(&hash, bytes->data, bytes->size < IDENTITY_BYTES ? bytes->size : IDENTITY_BYTES);
 	nt_sha256_finish(&hash, ret);
 }
 
@@ -198,6 +202,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	else
 		assess_by_run(bytes, arch, &assessment);
 	bool has_entry = assessment.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
+	/* Images are listed by key: without an entry, by an identity in its place. */
 	if (!has_entry)
 		identity_of(bytes, assessment.key);
 	if (from_section)
@@ -221,6 +226,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	image->from_section = from_section;
 	memcpy(image->key, assessment.key, sizeof(assessment.key));
 	memcpy(image->arch, arch, sizeof(arch));
+	/* The entry itself, or the image from which the entry is to be made. */
 	if (from_section)
 		copy_bytes(image, twins.entry, twins.entry_size);
 	else if (has_entry)
@@ -267,7 +273,7 @@ static void log_image(const struct nt_image *image, bool cached, double ready_ms
 static void open_copied_entry(struct nt_image *image)
 {
 	if (image->copy && nt_entry_open(image->copy, image->copy_size, image->key, &image->entry)) {
-		image->copy = NULL;
+		image->copy = NULL; /* it belongs to the entry now */
 		return;
 	}
 	/* Another file may have the same twins undamaged: its image must not find this one by its key. */
@@ -315,6 +321,7 @@ void nt_image_resolve(struct nt_image *image)
 		open_copied_entry(image);
 	else if (image->reason == NEUTRINO_REASON_PROBED)
 		cached = fetch_entry(image);
+	/* The image's bytes, if these were copied, are not needed any more. */
 	free(image->copy);
 	image->copy = NULL;
 	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
@@ -382,7 +389,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	kernel = calloc(1, sizeof(*kernel));
 	if (!kernel)
 		return NULL;
-	kernel->name = strdup(name);
+	kernel->name = strdup(name); /* NULL without memory: then the kernel is not listed */
 	kernel->reason = image->reason;
 	if (image->reason == NEUTRINO_REASON_PROBED) {
 		kernel->twin = nt_entry_find(&image->entry, name);

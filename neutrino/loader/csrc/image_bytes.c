@@ -7,8 +7,21 @@
 #define FATBIN_MAGIC 0xba55ed50u
 #define FATBIN_KIND_PTX 1
 #define FATBIN_KIND_ELF 2
-#define FATBIN_FLAG_COMPRESSED (0x2000u | 0x8000u)
+#define FATBIN_FLAG_COMPRESSED (0x2000u | 0x8000u) /* by either of two methods */
 #define EM_CUDA 190
+
+/* Offsets of fields, and the least sizes of structures, which NVIDIA does not publish. */
+enum {
+	WRAPPER_CONTAINER = 8, /* u64: address of the container */
+	CONTAINER_HEADER_SIZE = 6, /* u16 */
+	CONTAINER_SIZE = 8, /* u64: bytes after the header */
+	CONTAINER_LEAST = 16,
+	ENTRY_KIND = 0, /* u16 */
+	ENTRY_HEADER_SIZE = 4, /* u32 */
+	ENTRY_PAYLOAD_SIZE = 8, /* u64 */
+	ENTRY_FLAGS = 0x28, /* u64 */
+	ENTRY_LEAST = 0x40,
+};
 
 static uint16_t load16(const uint8_t *data)
 {
@@ -38,7 +51,10 @@ static bool has_debug_ptx(const uint8_t *data, size_t size)
 	return memmem(data, size, name, sizeof(name)) != NULL;
 }
 
-/* Measure a cubin: its end is that of its last table or section. False if it is no cubin. */
+/*
+ * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as of nt_image_measure;
+ * SIZE_MAX if it is not known, so that additions may overflow.
+ */
 static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
 	Elf64_Ehdr header;
@@ -49,6 +65,7 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 	if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA)
 		return false;
 
+	/* table: the end of the section header table. */
 	uint64_t end = sizeof(header);
 	uint64_t table = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
 	if (header.e_phnum && header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr) > end)
@@ -77,26 +94,26 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 /* Measure a fatbin container by its header, and look for PTX in its entries. False if it is damaged. */
 static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
-	if (limit < 16)
+	if (limit < CONTAINER_LEAST)
 		return false;
-	uint64_t header_size = load16(data + 6), size = load64(data + 8);
-	if (header_size < 16 || size > limit - header_size)
+	uint64_t header_size = load16(data + CONTAINER_HEADER_SIZE), size = load64(data + CONTAINER_SIZE);
+	if (header_size < CONTAINER_LEAST || size > limit - header_size)
 		return false;
 
 	bool has_ptx = false;
 	size_t end = header_size + size;
-	/* An entry: kind (2 bytes), 2 bytes, size of its header (4), size of the payload (8); flags at 0x28. */
-	for (size_t offset = header_size; offset + 0x40 <= end;) {
+	for (size_t offset = header_size; offset + ENTRY_LEAST <= end;) {
 		const uint8_t *entry = data + offset;
-		uint64_t entry_header = load32(entry + 4), payload = load64(entry + 8);
-		if (entry_header < 0x40 || entry_header > end - offset || payload > end - offset - entry_header)
+		uint64_t entry_header = load32(entry + ENTRY_HEADER_SIZE), payload = load64(entry + ENTRY_PAYLOAD_SIZE);
+		/* A damaged entry: the driver has loaded the image all the same, so what was found before it counts. */
+		if (entry_header < ENTRY_LEAST || entry_header > end - offset || payload > end - offset - entry_header)
 			break;
-		unsigned kind = load16(entry);
+		unsigned kind = load16(entry + ENTRY_KIND);
 		if (kind == FATBIN_KIND_PTX)
 			has_ptx = true;
 		/* A compressed cubin may hold PTX: only the patcher can decompress it, so assume that it does. */
 		if (kind == FATBIN_KIND_ELF)
-			has_ptx |= (load64(entry + 0x28) & FATBIN_FLAG_COMPRESSED) != 0 ||
+			has_ptx |= (load64(entry + ENTRY_FLAGS) & FATBIN_FLAG_COMPRESSED) != 0 ||
 				   has_debug_ptx(entry + entry_header, payload);
 		offset += entry_header + payload;
 	}
@@ -109,7 +126,9 @@ static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes
 {
 	size_t size = limit == SIZE_MAX ? strlen((const char *)data) : strnlen((const char *)data, limit);
 
-	if (!size || !memmem(data, size, ".version", 8))
+	static const char directive[] = ".version"; /* which every PTX text has */
+
+	if (!size || !memmem(data, size, directive, strlen(directive)))
 		return false;
 	*ret = (struct nt_image_bytes){data, size, NT_IMAGE_PTX, true};
 	return true;
@@ -119,12 +138,13 @@ bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *re
 {
 	const uint8_t *data = image;
 
-	if (limit < 4)
+	if (limit < sizeof(uint32_t)) /* of a magic */
 		return false;
 	if (memcmp(data, ELFMAG, SELFMAG) == 0)
 		return measure_elf(data, limit, ret);
+	/* A wrapper holds an address, so it can only be in memory; what it points at has no known limit either. */
 	if (load32(data) == FATBIN_WRAPPER_MAGIC && limit == SIZE_MAX) {
-		const uint8_t *container = (const uint8_t *)(uintptr_t)load64(data + 8);
+		const uint8_t *container = (const uint8_t *)(uintptr_t)load64(data + WRAPPER_CONTAINER);
 		if (!container || load32(container) != FATBIN_MAGIC)
 			return false;
 		return measure_fatbin(container, limit, ret);

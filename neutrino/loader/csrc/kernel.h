@@ -10,7 +10,7 @@
 struct nt_backend;
 
 struct nt_kernel {
-	uint32_t id;
+	uint32_t id;	 /* in the trace, from 1 */
 	unsigned reason; /* NEUTRINO_REASON_PROBED: launches go to the backend; else why the original runs */
 	const struct nt_backend *backend;
 	char *name;
@@ -18,9 +18,9 @@ struct nt_kernel {
 	uint32_t map_count;
 	const struct neutrino_twin_parameter *parameters;
 	uint32_t parameter_count;
-	uint32_t block_offset;
+	uint32_t block_offset;	 /* of the probe block, in bytes, in the twin's parameters */
 	uint32_t block_size;
-	uint32_t variable_count;
+	uint32_t variable_count; /* module variables whose addresses are in the block */
 	uint32_t lanes;	      /* of a warp */
 	bool has_dynamic_cap; /* of some map */
 	uint32_t wanted;      /* most records that a slot of a map with a dynamic cap had to save; 0: not known yet */

@@ -77,7 +77,7 @@ static bool has_other_hook(void)
 	return ret;
 }
 
-/* At the program's normal end. */
+/* At the program's normal end; not in a child that fork has made. */
 static void at_end(void)
 {
 	if (getpid() == process)
@@ -97,8 +97,8 @@ __attribute__((constructor)) static void start(void)
 	came_after = nt_driver_load();
 	nt_trace_parent(folder);
 	process = getpid();
+	/* Set before nt_slots_start, since other threads may call the hook as soon as that redirects slots. */
 	is_active = 1;
-	/* Last: from here on other threads may call the hook. */
 	is_active = nt_slots_start();
 	if (is_active)
 		atexit(at_end);

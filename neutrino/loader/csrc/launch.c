@@ -20,6 +20,7 @@ void nt_launch_unknown(void)
 {
 	static int logged;
 
+	/* Kernel 0 stands for all of them. Its event is written once, after the trace has begun. */
 	nt_trace_count(0, NEUTRINO_REASON_LAUNCH_FORM);
 	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_trace_path()[0] ||
 	    __atomic_exchange_n(&logged, 1, __ATOMIC_ACQ_REL))
@@ -62,6 +63,7 @@ static CUcontext context_of(const struct nt_function *function, const struct nt_
 
 	if (!function->is_kernel)
 		return function->context;
+	/* The handles up to CU_STREAM_PER_THREAD are default streams, which each context has. */
 	if ((uintptr_t)launch->stream > (uintptr_t)CU_STREAM_PER_THREAD && nt_driver.cuStreamGetCtx &&
 	    nt_driver.cuStreamGetCtx(launch->stream, &context) == CUDA_SUCCESS)
 		return context;
@@ -103,6 +105,11 @@ static void start_preparation(CUcontext context)
 
 	if (!context)
 		return;
+	/* All rows first: one before the context's own may have become free. */
+	for (int i = 0; i < PREPARATIONS; i++)
+		if (__atomic_load_n(&preparations[i].context, __ATOMIC_ACQUIRE) == context)
+			return;
+	/* Take the first free row, unless another thread takes one for this context at the same time. */
 	for (int i = 0; i < PREPARATIONS && !preparation; i++) {
 		CUcontext row_context = NULL;
 		if (__atomic_compare_exchange_n(&preparations[i].context, &row_context, context, false, __ATOMIC_ACQ_REL,
@@ -112,7 +119,7 @@ static void start_preparation(CUcontext context)
 			return;
 	}
 	if (!preparation)
-		return;
+		return; /* more contexts than rows: kernels of this one run unprobed */
 	__atomic_store_n(&preparation->is_running, 1, __ATOMIC_RELEASE);
 	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
 	sigfillset(&all);
@@ -233,11 +240,13 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		return run_original(function, launch, reason);
 	struct neutrino_launch *record = add_record(&attempt, &index);
 	if (!record) {
+		/* The room must be given back, as that of a launch that was not submitted. */
 		nt_pool_submitted(&attempt.room, kernel, 0, attempt.size, false);
 		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
 	}
 
 	CUresult result = backend->submit(&attempt);
+	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
 	if (result != CUDA_SUCCESS)
 		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
 	nt_pool_submitted(&attempt.room, kernel, index, attempt.size, result == CUDA_SUCCESS);

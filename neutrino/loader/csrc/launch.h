@@ -11,11 +11,11 @@
 struct nt_launch {
 	unsigned int grid[3];
 	unsigned int block[3];
-	unsigned int shared;
-	CUstream stream; /* as the program gave it */
+	unsigned int shared; /* bytes of dynamic shared memory */
+	CUstream stream;     /* as the program gave it */
 	bool per_thread; /* by a _ptsz call: stream 0 is the thread's own */
-	void **parameters;
-	void **extra;
+	void **parameters; /* of the kernel: pointers to values, or NULL */
+	void **extra;	   /* else these in one buffer: CU_LAUNCH_PARAM_... */
 	/* Makes the program's call with that function and these parameters. */
 	CUresult (*submit)(const struct nt_launch *launch, CUfunction function, void **parameters, void **extra);
 	const void *argument; /* for submit */

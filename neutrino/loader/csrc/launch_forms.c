@@ -45,6 +45,7 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 {
 	struct nt_function *function = config ? recorded(handle) : NULL;
 
+	/* Also without a configuration, which the driver refuses. */
 	if (!function)
 		return (per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(config, handle,
 												   parameters, extra);
@@ -78,7 +79,8 @@ void nt_launch_of_other_form(CUfunction handle)
 
 /* Nodes of graphs are counted once when they are added: the hook does not see when the driver runs them. */
 
-/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction. If that is NULL, version 2 has a CUkernel at offset 56. */
+#define NODE_KERNEL_OFFSET 56
+/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction. If that is NULL, version 2 has a CUkernel at NODE_KERNEL_OFFSET. */
 void nt_launch_in_graph(const void *kernel_parameters, bool is_v2)
 {
 	CUfunction function;
@@ -87,11 +89,12 @@ void nt_launch_in_graph(const void *kernel_parameters, bool is_v2)
 		return;
 	memcpy(&function, kernel_parameters, sizeof(function));
 	if (!function && is_v2)
-		memcpy(&function, (const char *)kernel_parameters + 56, sizeof(function));
+		memcpy(&function, (const char *)kernel_parameters + NODE_KERNEL_OFFSET, sizeof(function));
 	count_original(function, NEUTRINO_REASON_GRAPH);
 }
 
-/* CUgraphNodeParams begins with the type (0: a kernel) and three reserved ints; the type's parameters follow. */
+enum { NODE_TYPE_KERNEL = 0 };
+/* CUgraphNodeParams begins with the type and three reserved ints; the type's parameters follow. */
 void nt_launch_in_any_node(const void *parameters)
 {
 	int type;
@@ -99,6 +102,6 @@ void nt_launch_in_any_node(const void *parameters)
 	if (!parameters)
 		return;
 	memcpy(&type, parameters, sizeof(type));
-	if (type == 0)
-		nt_launch_in_graph((const char *)parameters + 16, true);
+	if (type == NODE_TYPE_KERNEL)
+		nt_launch_in_graph((const char *)parameters + 4 * sizeof(int), true);
 }

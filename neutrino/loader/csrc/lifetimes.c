@@ -10,7 +10,7 @@ void nt_stream_ends(CUstream stream)
 	CUcontext context = NULL;
 
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
-		return;
+		return; /* a default stream, which cannot be destroyed */
 	if ((nt_driver.cuStreamGetCtx && nt_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS) ||
 	    nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
 		nt_pool_forget_stream(context, stream);

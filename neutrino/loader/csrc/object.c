@@ -56,7 +56,7 @@ const char *nt_object_string(const struct nt_dynamic *dynamic, uint64_t offset)
 
 bool nt_object_read(const struct nt_object *object, struct nt_dynamic *ret)
 {
-	enum { TAGS = DT_JMPREL + 1 };
+	enum { TAGS = DT_JMPREL + 1 }; /* the tags below this are all that is needed, but for DT_RELACOUNT */
 	uint64_t values[TAGS] = {0}, relative = 0; /* values: by tag; relative: that of DT_RELACOUNT */
 	size_t count;
 	const ElfW(Dyn) *rows = dynamic_of(object, &count);
@@ -76,6 +76,7 @@ bool nt_object_read(const struct nt_object *object, struct nt_dynamic *ret)
 	ret->symbols = pointer_of(object, values[DT_SYMTAB], sizeof(ElfW(Sym)));
 	if (values[DT_SONAME])
 		ret->soname = nt_object_string(ret, values[DT_SONAME]);
+	/* Table 0: jump slots; table 1: all other relocations. Only with addends (RELA), as this processor has them. */
 	if (values[DT_PLTRELSZ] && values[DT_PLTREL] == DT_RELA) {
 		ret->tables[0] = pointer_of(object, values[DT_JMPREL], values[DT_PLTRELSZ]);
 		ret->rows[0] = ret->tables[0] ? values[DT_PLTRELSZ] / sizeof(ElfW(Rela)) : 0;

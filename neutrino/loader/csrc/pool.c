@@ -14,7 +14,7 @@ struct nt_pool *nt_pool_find(CUcontext context)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		CUcontext found = __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE);
-		if (found == context)
+		if (found == context) /* in no other row */
 			return __atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY ? &nt_pools[i] : NULL;
 	}
 	return NULL;
@@ -39,6 +39,7 @@ static uint64_t pool_size(CUdevice device)
 
 	if (nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
 		return POOL_LEAST;
+	/* A setting that is no number, or too small, is ignored. */
 	if (setting && *setting) {
 		unsigned long long bytes = strtoull(setting, &end, 10);
 		if (!*end && bytes >= POOL_LEAST)
@@ -105,6 +106,7 @@ static bool make_pool(struct nt_pool *pool)
 	uint64_t small_size = pool->small_count * SEGMENT_SIZE;
 	pool->chunk_size = (size - small_size) / CHUNKS / UNIT * UNIT;
 
+	/* Host memory: the segments, and as many slots as these can have launches. A large segment has one. */
 	uint64_t segments = pool->small_count + CHUNKS;
 	void *staging = NULL;
 	pool->segments = nt_map_zeroed(segments * sizeof(struct nt_segment));
@@ -129,6 +131,7 @@ static bool make_pool(struct nt_pool *pool)
 	}
 	if (nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS)
 		return false;
+	/* All small segments are free, by a bit for each. */
 	for (uint64_t i = 0; i < pool->small_count; i++)
 		pool->small_free[i / 64] |= UINT64_C(1) << i % 64;
 	return true;
@@ -225,6 +228,7 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 
 	if (!pool)
 		return;
+	/* The drain thread closes the pool; nothing happens to one that failed. */
 	wait_out(pool, POOL_PREPARING, milliseconds);
 	__atomic_compare_exchange_n(&pool->state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	bool closed = wait_out(pool, POOL_CLOSING, milliseconds);
@@ -243,6 +247,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		int ready = POOL_READY;
+		/* First: the drain thread reads it once the pool is closing. */
 		__atomic_store_n(&nt_pools[i].ending, true, __ATOMIC_RELEASE);
 		__atomic_compare_exchange_n(&nt_pools[i].state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL,
 					    __ATOMIC_ACQUIRE);

@@ -60,6 +60,7 @@ static void at_exit(void)
 #ifdef NEUTRINO_LATE
 	nt_process_missed();
 #endif
+	/* Without a trace there is nothing to end. */
 	if (__atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL) != NT_TRACING)
 		return;
 	struct nt_event event;
@@ -100,7 +101,7 @@ static bool is_ahead_enabled(void)
 /* Decide whether this process is recorded, and prepare its end. Runs once. */
 static void start(void)
 {
-	/* The probes of a run replace those of patched files. */
+	/* NEUTRINO_KEY: this is a run with probes of its own, which replace those of patched files. */
 	bool has_run = is_set("NEUTRINO_KEY");
 
 	if (!has_run && !is_ahead_enabled())
@@ -145,6 +146,7 @@ static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 /* Copy the file that an environment variable names into the trace. Nothing happens if it cannot be read. */
 static void copy_into_trace(const char *variable, const char *name)
 {
+	enum { LARGEST_COPY = 1 << 20 }; /* bytes; both files are far smaller */
 	const char *path = getenv(variable);
 	struct stat status;
 	char *data;
@@ -154,7 +156,7 @@ static void copy_into_trace(const char *variable, const char *name)
 	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0)
 		return;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < (1 << 20) && (data = malloc((size_t)status.st_size + 1))) {
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < LARGEST_COPY && (data = malloc((size_t)status.st_size + 1))) {
 		ssize_t count = read(fd, data, (size_t)status.st_size);
 		if (count == status.st_size)
 			nt_trace_file(name, data, (size_t)count);
@@ -166,7 +168,9 @@ static void copy_into_trace(const char *variable, const char *name)
 /* Write the event that describes this process. Called once, under the mutex of nt_process_trace. */
 static void log_process(void)
 {
+	/* Variables by which launchers of several processes number them; those that are set are recorded. */
 	static const char *const ranks[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+	/* Static because they are large for the stack of a thread of the program. */
 	static struct nt_event event;
 	static char text[8192], section_names[4096], section_maker[256];
 	const char *names = getenv("NEUTRINO_PROBES"), *maker = getenv("NEUTRINO_VERSION");
@@ -217,6 +221,7 @@ bool nt_process_trace(void)
 	nt_process_start();
 	if (nt_process_mode() != NT_READY)
 		return false;
+	/* One thread starts the trace, the others wait for it. */
 	pthread_mutex_lock(&mutex);
 	if (nt_process_mode() == NT_READY) {
 		bool started = nt_trace_start();
@@ -238,6 +243,7 @@ bool nt_process_trace(void)
 }
 
 #ifdef NEUTRINO_LATE
+/* For nt_section_unused, of which only the number is needed. */
 static void count_unused(const char *library)
 {
 	(void)library;

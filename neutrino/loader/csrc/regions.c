@@ -18,6 +18,8 @@ static const struct map_type map_types[] = {NEUTRINO_MAP_TYPES};
 /* No region can be that large, so sums of two stay far from overflow. */
 #define REGION_LIMIT (UINT64_C(1) << 60)
 
+#define MOST_THREADS 65535u /* of a block: more than any device accepts */
+
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
 	return (value + alignment - 1) & ~(alignment - 1);
@@ -28,7 +30,7 @@ enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[
 {
 	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
 
-	if (threads == 0 || threads > 65535)
+	if (threads == 0 || threads > MOST_THREADS)
 		return NT_EXTENT_INVALID;
 	*ret = (struct nt_extent){.threads = (uint32_t)threads, .lanes = lanes,
 				  .warps_per_block = (uint32_t)((threads + lanes - 1) / lanes)};
@@ -108,8 +110,9 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 		    __builtin_mul_overflow(records, (uint64_t)map->record_size, &records_size) ||
 		    records_size > REGION_LIMIT)
 			return UINT64_MAX;
+		/* With room for one record there is no count. */
 		if (map->cap != 1)
-			counts_size = slots * 4;
+			counts_size = slots * sizeof(uint32_t);
 	}
 	ret->records = offset;
 	ret->records_size = records_size;
@@ -133,6 +136,7 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 			     uint64_t base, uint8_t *block)
 {
 	uint64_t offset = 0;
+	/* Last a mask, by which a warp's number gives the copy that it adds to: copies_in is a power of 2. */
 	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {
 		extent->warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap,
 		copies_in(extent->warps) - 1,

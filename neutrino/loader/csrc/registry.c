@@ -61,12 +61,14 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 	function->owner = owner;
 	function->kernel = kernel;
 	function->is_kernel = is_kernel;
+	/* Of a CUfunction: its module's context. One from a library's kernel was obtained for the current context. */
 	if (!is_kernel && owner->context)
 		function->context = owner->context;
 	else if (!is_kernel)
 		nt_driver.cuCtxGetCurrent(&function->context);
 	prepare(function);
 	pthread_mutex_lock(&mutex);
+	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
 	struct nt_function *other = nt_handles_find(&function_table, handle);
 	if (!other || other->owner != owner) {
 		if (nt_handles_put(&function_table, &function->handle)) {
@@ -131,7 +133,8 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 		return;
 	struct nt_function *function = nt_handles_find(&function_table, handle);
 	if (function && nt_owner_library(function->owner) == nt_owner_library(owner))
-		return;
+		return; /* it is registered already */
+	/* Functions that look up a name are not in every driver; without a name its kernels run unprobed. */
 	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
 				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
 		return;
@@ -146,6 +149,7 @@ void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 	struct nt_function *origin = nt_registry_find(kernel);
 	struct nt_function *known = nt_registry_find(handle);
 
+	/* The CUkernel is not registered, or the CUfunction is already. */
 	if (!origin || !origin->is_kernel || (known && known->kernel == origin->kernel))
 		return;
 	add_function(origin->owner, handle, origin->kernel, false);
@@ -196,7 +200,7 @@ void nt_registry_forget_context(CUcontext context)
 		/* The driver unloads the modules of a context with it, our twins included. */
 		if (!owner->is_library && owner->context == context) {
 			take_owner(owner);
-			owner = owners;
+			owner = owners; /* the list has changed: begin again */
 			continue;
 		}
 		for (struct nt_function *function = owner->functions; function; function = function->next) {
@@ -230,7 +234,7 @@ void nt_registry_prepare_context(CUcontext context)
 				size_t larger = capacity ? 2 * capacity : 64;
 				struct nt_function **moved = realloc(list, larger * sizeof(*list));
 				if (!moved)
-					break;
+					break; /* the others run unprobed in this context */
 				list = moved;
 				capacity = larger;
 			}

@@ -20,20 +20,24 @@ static uint32_t thread_number(void)
 	return number;
 }
 
+#define KEY_MARK_BITS 3
+#define KEY_MARK_MASK 7u
+#define PER_THREAD 2u
+
 /*
- * The key of a stream in the table: its handle, or for a per-thread default stream the thread's number, marked by 2 in the
- * low three bits, which are 0 in handles because these are pointers.
+ * The key of a stream in the table: its handle, or for a per-thread default stream the thread's number, marked by
+ * PER_THREAD in the low bits. These are 0 in handles, which are pointers, and 1 in CU_STREAM_LEGACY.
  */
 static uint64_t stream_key(CUstream handle)
 {
 	if (handle == CU_STREAM_PER_THREAD)
-		return (uint64_t)thread_number() << 3 | 2;
+		return (uint64_t)thread_number() << KEY_MARK_BITS | PER_THREAD;
 	return (uint64_t)(uintptr_t)handle;
 }
 
 bool nt_stream_is_per_thread(const struct nt_stream *stream)
 {
-	return (stream->key & 7) == 2;
+	return (stream->key & KEY_MARK_MASK) == PER_THREAD;
 }
 
 static CUstream stream_handle(const struct nt_stream *stream)
@@ -48,6 +52,7 @@ static CUstream stream_handle(const struct nt_stream *stream)
 static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool add)
 {
 	uint64_t key = stream_key(handle);
+	/* Fibonacci hashing, by 2^64 divided by the golden ratio: the upper bits depend on all bits of the key. */
 	uint64_t start = key * UINT64_C(0x9e3779b97f4a7c15) >> 40;
 
 	for (uint64_t i = 0; i < STREAMS; i++) {
@@ -58,6 +63,7 @@ static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool
 		if (found == 0 && __atomic_compare_exchange_n(&stream->key, &found, key, false, __ATOMIC_ACQ_REL,
 							      __ATOMIC_ACQUIRE))
 			return stream;
+		/* found: also what another thread has just put there. */
 		if (found == key)
 			return stream;
 	}
@@ -107,12 +113,13 @@ void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct n
 
 uint64_t nt_stream_without_segment(uint64_t state)
 {
-	return (((state >> STATE_GENERATION_SHIFT) + 1) & 0xffff) << STATE_GENERATION_SHIFT;
+	return (((state >> STATE_GENERATION_SHIFT) + 1) & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT;
 }
 
 /* Take a free small segment of the pool; NULL if there is none. */
 static struct nt_segment *take_small(struct nt_pool *pool)
 {
+	/* A bit for each segment, 1 for a free one. The search begins where one was found last. */
 	uint32_t words = (uint32_t)((pool->small_count + 63) / 64);
 	uint32_t hint = __atomic_load_n(&pool->small_hint, __ATOMIC_RELAXED);
 
@@ -147,8 +154,8 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 	struct nt_stream *stream = find_stream(pool, handle, true);
 	if (!stream)
 		return NT_ROOM_FULL;
-	/* A bit per chunk; search the first run of zeros that is long enough, and set it. */
-	uint64_t run = chunks == 64 ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
+	/* A bit per chunk; search the first run of zeros that is long enough, and set it. C has no shift by all 64 bits. */
+	uint64_t run = chunks == CHUNKS ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
 	uint64_t busy = __atomic_load_n(&pool->chunks_busy, __ATOMIC_ACQUIRE);
 	for (unsigned first = 0; first + chunks <= CHUNKS;) {
 		if (busy & run << first) {
@@ -157,6 +164,7 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 		}
 		if (!__atomic_compare_exchange_n(&pool->chunks_busy, &busy, busy | run << first, false,
 						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			/* Other chunks were taken or freed: search again, in the new value of busy. */
 			first = 0;
 			continue;
 		}
@@ -166,6 +174,7 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 		segment->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
 		segment->count = 1;
 		segment->slots[0] = (struct nt_slot){.size = size};
+		/* Full with this launch, which is the one holder. */
 		__atomic_store_n(&segment->hold, HOLD_FULL | 1, __ATOMIC_RELEASE);
 		*ret = (struct nt_room){segment, stream, 0, segment->address};
 		return NT_ROOM;
@@ -185,13 +194,14 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 	for (;;) {
 		uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
-		uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff;
-		uint64_t used = state & ((1u << STATE_UNITS_BITS) - 1);
+		uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK;
+		uint64_t used = state & STATE_UNITS_MASK;
 		struct nt_segment *current = number ? &pool->segments[number - 1] : NULL;
 		/* There is space in the stream's current segment. */
 		if (current && count < SLOTS && used + units <= SEGMENT_SIZE / UNIT) {
 			/* Held before the exchange: the segment could be recycled, and taken by another stream, in between. */
 			__atomic_fetch_add(&current->hold, 1, __ATOMIC_ACQ_REL);
+			/* One launch more in the segment, and its units. */
 			if (__atomic_compare_exchange_n(&stream->state, &state,
 							state + (UINT64_C(1) << STATE_COUNT_SHIFT) + units, false,
 							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -217,7 +227,7 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 		__atomic_fetch_add(&next->hold, 1, __ATOMIC_ACQ_REL);
 		uint64_t generation = (state >> STATE_GENERATION_SHIFT) + 1;
 		uint64_t replaced = (uint64_t)(next - pool->segments + 1) << STATE_SEGMENT_SHIFT |
-				    (generation & 0xffff) << STATE_GENERATION_SHIFT |
+				    (generation & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT |
 				    UINT64_C(1) << STATE_COUNT_SHIFT | units;
 		if (__atomic_compare_exchange_n(&stream->state, &state, replaced, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE)) {
@@ -241,6 +251,7 @@ void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, uin
 	slot->kernel = launched ? kernel : NULL;
 	slot->launch = launch;
 	slot->size = size;
+	/* Last: a slot with a sequence is read by the drain thread. */
 	__atomic_store_n(&slot->sequence, __atomic_add_fetch(&nt_submissions, 1, __ATOMIC_ACQ_REL), __ATOMIC_RELEASE);
 	release_segment(room->segment, room->stream);
 }
@@ -278,6 +289,7 @@ void nt_pool_forget_stream(CUcontext context, CUstream handle)
 	while (!__atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
 					    __ATOMIC_ACQUIRE))
 		;
+	/* A stream with the same handle may come later, whose watermark says nothing about launches until now. */
 	__atomic_add_fetch(&stream->lives, 1, __ATOMIC_RELEASE);
 	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
 	if (!number)
@@ -285,6 +297,6 @@ void nt_pool_forget_stream(CUcontext context, CUstream handle)
 	/* In a capture the event would become a part of the program's graph. */
 	bool recordable = nt_driver.cuStreamIsCapturing(handle, &capturing) == CUDA_SUCCESS &&
 			  capturing == CU_STREAM_CAPTURE_STATUS_NONE;
-	nt_segment_close(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & 0xfff,
+	nt_segment_close(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK,
 		      recordable ? stream : NULL);
 }

@@ -10,7 +10,7 @@
 #include "sha256.h"
 #include "trace.h"
 
-#define MOST_UNUSED 32
+#define MOST_UNUSED 32 /* libraries that nt_section_unused reports */
 
 /* The path of an object; the program itself has no name in the dynamic loader's list. */
 static void name_of(const struct dl_phdr_info *object, char *ret, size_t size)
@@ -35,7 +35,7 @@ static bool holds(const struct dl_phdr_info *object, const void *address)
 	return false;
 }
 
-/* Whether a range of bytes at an offset is within a section of that size. */
+/* Whether a range of bytes at an offset is within a section of that size. The comparisons cannot overflow. */
 static bool range_fits(size_t size, uint64_t offset, uint64_t bytes)
 {
 	return offset <= size && bytes <= size - offset;
@@ -140,6 +140,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 		}
 		if (memcmp(row->image_digest, digest, sizeof(digest)) != 0)
 			continue;
+		/* Rows are checked only here, when one is used; the entry's digest, when it is opened. */
 		if (!range_fits(section->size, row->entry_offset, row->entry_size) || !row->entry_size)
 			return NT_SECTION_UNSOUND;
 		const struct neutrino_twins_header *entry = (const void *)(data + row->entry_offset);
@@ -177,7 +178,7 @@ static unsigned files;
  */
 static bool add_used(struct used_library *added, bool *is_first)
 {
-	unsigned file = 0;
+	unsigned file = 0; /* of an earlier library with the same probes */
 
 	pthread_mutex_lock(&mutex);
 	for (struct used_library *record = used_libraries; record; record = record->next) {
@@ -321,6 +322,7 @@ static int collect_unused(struct dl_phdr_info *object, size_t object_size, void 
 		return 0;
 	char *path = unused->paths[unused->count];
 	name_of(object, path, sizeof(unused->paths[0]));
+	/* The path stays only if it counts; else the next one replaces it. */
 	unused->count += !is_used(path);
 	return 0;
 }

@@ -22,13 +22,18 @@
 /* Flags beside the count of holders in nt_segment.hold. */
 #define HOLD_FULL 0x80000000u /* no more launches come */
 #define HOLD_DONE 0x40000000u /* full, and every launch has been submitted: the drain thread's now */
-#define HOLD_FINISHING 0x20000000u
-#define HOLD_COUNT 0x1fffffffu
+#define HOLD_FINISHING 0x20000000u /* a thread is making it done: it records the event */
+#define HOLD_COUNT 0x1fffffffu	   /* threads that add a launch to the segment, or are about to */
 
-/* nt_stream.state: segment + 1, a generation against ABA, launches in the segment, units used. */
-#define STATE_UNITS_BITS 20
+/*
+ * nt_stream.state: index of its current segment + 1 (0: none); a generation, which changes with the segment, so that a
+ * thread notices if it was replaced meanwhile and is back; launches in the segment; units that these use.
+ */
+#define STATE_UNITS_MASK 0xfffffu
 #define STATE_COUNT_SHIFT 20
+#define STATE_COUNT_MASK 0xfffu
 #define STATE_GENERATION_SHIFT 32
+#define STATE_GENERATION_MASK 0xffffu
 #define STATE_SEGMENT_SHIFT 48
 
 /* A launch in a segment. */
@@ -51,11 +56,11 @@ struct nt_stream {
 /* Device memory for the maps of launches in one stream. */
 struct nt_segment {
 	CUdeviceptr address;
-	CUevent event;
-	struct nt_slot *slots;
-	struct nt_stream *stream;
-	uint64_t chunks; /* bits of nt_pool.chunks_busy, 0 for a small segment */
-	uint32_t hold;
+	CUevent event;		  /* made once, recorded whenever the segment is full */
+	struct nt_slot *slots;	  /* its launches, in the order in which they took room */
+	struct nt_stream *stream; /* that it was last handed to */
+	uint64_t chunks;	  /* bits of nt_pool.chunks_busy, 0 for a small segment */
+	uint32_t hold;		  /* HOLD_... */
 	uint32_t life;	  /* of the stream, when it took the segment */
 	uint32_t count;	  /* launches, valid once full */
 	uint32_t drained; /* the drain thread's own: launches copied back */
@@ -63,27 +68,28 @@ struct nt_segment {
 };
 
 enum pool_state {
-	POOL_NONE,
-	POOL_PREPARING,
+	POOL_NONE,	/* of no context */
+	POOL_PREPARING, /* one thread allocates it */
 	POOL_READY,
-	POOL_FAILED,
-	POOL_CLOSING,
+	POOL_FAILED,  /* it could not be made, and is not tried again */
+	POOL_CLOSING, /* the drain thread has to drain and free it */
 	POOL_CLOSED,
 };
 
+/* The pool of a context. */
 struct nt_pool {
 	CUcontext context;
 	CUdevice device;
-	int state;
-	CUdeviceptr base;
-	CUstream stream; /* ours, non-blocking */
-	uint8_t *staging;
+	int state;	  /* enum pool_state */
+	CUdeviceptr base; /* all of its device memory */
+	CUstream stream;  /* ours, non-blocking */
+	uint8_t *staging; /* the drain thread's host memory for copies */
 	uint64_t small_count;
-	uint64_t chunk_size;
-	uint64_t small_free[SMALL_MOST / 64];
-	uint64_t chunks_busy;
-	uint64_t watermark; /* a synchronisation of the whole context */
-	uint32_t small_hint;
+	uint64_t chunk_size;		      /* bytes of a chunk */
+	uint64_t small_free[SMALL_MOST / 64]; /* a bit for each small segment: 1 if it is free */
+	uint64_t chunks_busy;		      /* a bit for each chunk: 1 if a launch has it */
+	uint64_t watermark;		      /* submissions up to this number are complete in the whole context */
+	uint32_t small_hint;		      /* where to search small_free first */
 	bool ending; /* the process ends: keep what the driver will free */
 	struct nt_segment *segments; /* small ones, then one for each chunk */
 	struct nt_slot *slots;

@@ -27,6 +27,7 @@ static uint32_t rotate_right(uint32_t value, int count)
 static void add_blocks_portable(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
 	for (; blocks; blocks--, data += 64) {
+		/* Names as in the standard: w is the message schedule, s the words a to h. */
 		uint32_t w[64];
 		for (int i = 0; i < 16; i++)
 			w[i] = (uint32_t)data[4 * i] << 24 | (uint32_t)data[4 * i + 1] << 16 |
@@ -61,7 +62,9 @@ static void add_blocks_portable(uint32_t state[8], const uint8_t *data, size_t b
 __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t state[8], const uint8_t *data,
 								       size_t blocks)
 {
+	/* Reverses the bytes of each word, which are big-endian in the message. */
 	const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
+	/* From the order in memory to that of the instructions. */
 	__m128i abcd = _mm_loadu_si128((const __m128i *)state);
 	__m128i efgh = _mm_loadu_si128((const __m128i *)(state + 4));
 	__m128i badc = _mm_shuffle_epi32(abcd, 0xb1);
@@ -78,6 +81,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t 
 			__m128i wk = _mm_add_epi32(w[i & 3], k);
 			cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
 			abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(wk, 0x0e));
+			/* The message words of a later round, for all but the last four: 16 rounds of 4 words. */
 			if (i < 12) {
 				__m128i next = _mm_sha256msg1_epu32(w[i & 3], w[(i + 1) & 3]);
 				next = _mm_add_epi32(next, _mm_alignr_epi8(w[(i + 3) & 3], w[(i + 2) & 3], 4));
@@ -88,6 +92,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t 
 		cdgh = _mm_add_epi32(cdgh, cdgh_before);
 	}
 
+	/* And back. */
 	__m128i feba = _mm_shuffle_epi32(abef, 0x1b);
 	__m128i dchg = _mm_shuffle_epi32(cdgh, 0xb1);
 	_mm_storeu_si128((__m128i *)state, _mm_blend_epi16(feba, dchg, 0xf0));
@@ -105,7 +110,7 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 		uint32_t eax, ebx, ecx, edx;
 		/* cpuid itself: __builtin_cpu_supports depends on a constructor of libgcc. */
 		known = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_SSE4_1) &&
-			__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx >> 29 & 1);
+			__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx & bit_SHA);
 		__atomic_store_n(&has_sha, known, __ATOMIC_RELAXED);
 	}
 	if (known) {
@@ -147,7 +152,10 @@ void nt_sha256_add(struct nt_sha256 *hash, const void *data, size_t size)
 
 void nt_sha256_finish(struct nt_sha256 *hash, uint8_t ret[32])
 {
-	/* A 1 bit, zeros up to 8 bytes before the end of a block, then the length in bits, big-endian. */
+	/*
+	 * A 1 bit, zeros up to 8 bytes before the end of a block (56 bytes into it, or into the next one), then the length
+	 * in bits, big-endian.
+	 */
 	uint64_t bits = hash->length * 8;
 	uint8_t tail[72] = {0x80};
 	size_t padding = (hash->length % 64 < 56 ? 56 : 120) - hash->length % 64;

@@ -92,10 +92,11 @@ bool nt_slot_write(const struct nt_object *object, void **slot, void *value)
 
 	if (!segment || !(segment->p_flags & PF_W))
 		return false;
+	/* Outside of it a writable segment is writable, which need not be looked up. */
 	if (is_in_relro(object, (uintptr_t)slot, page_size)) {
 		before = protection_of(page);
 		if (before < 0)
-			before = PROT_READ;
+			before = PROT_READ; /* as the dynamic loader leaves it */
 	}
 	if (!(before & PROT_WRITE) && mprotect((void *)page, page_size, before | PROT_WRITE) != 0)
 		return false;

@@ -115,6 +115,7 @@ static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 	(void)size;
 	if (!nt_object_holds(&object, nt_slots_dlsym) || !nt_object_read(&object, &dynamic))
 		return 0;
+	/* Table 0 has the jump slots. */
 	for (size_t i = 0; i < dynamic.rows[0]; i++) {
 		const ElfW(Rela) *row = &dynamic.tables[0][i];
 		const char *name = nt_object_string(&dynamic, dynamic.symbols[ELF64_R_SYM(row->r_info)].st_name);
@@ -135,6 +136,7 @@ static void *replacement(const char *name, void **real)
 {
 	if (nt_driver_may_have(name))
 		return nt_driver_wrapper_named(name, real);
+	/* All of them begin so; most names do not, which saves the comparisons. */
 	if (name[0] != 'd' || name[1] != 'l')
 		return NULL;
 	for (int i = 0; i < LOADERS; i++)
@@ -190,11 +192,13 @@ static void redirect(const struct nt_object *object, const struct nt_dynamic *dy
 	void *real = NULL;
 
 	/* Only relocations that store the plain address of a symbol. */
-
 	if ((type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT && type != R_X86_64_64) ||
 	    (type == R_X86_64_64 && row->r_addend))
 		return;
-	/* The name begins as a replaced function's does: most do not, and looking at the prefix is cheap. */
+	/*
+	 * The name begins as a replaced function's does: most do not, and looking at the prefix is cheap. Nothing in the
+	 * object is trusted: symbol and name must be within it.
+	 */
 	const ElfW(Sym) *symbol = &dynamic->symbols[ELF64_R_SYM(row->r_info)];
 	if (!nt_object_segment(object, (uintptr_t)symbol, sizeof(*symbol)) || symbol->st_name + sizeof(NT_DRIVER_PREFIX) > dynamic->strings_size)
 		return;
@@ -207,6 +211,7 @@ static void redirect(const struct nt_object *object, const struct nt_dynamic *dy
 	if (!ours || !real || (uintptr_t)slot % sizeof(*slot) || !nt_object_segment(object, (uintptr_t)slot, sizeof(*slot)))
 		return;
 	void *value = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+	/* It was redirected already. */
 	if (value == ours && !mark->slot)
 		*mark = (struct mark){slot, ours};
 	/* A slot that points into its own object, to the linkage table, is bound at its first use. */
@@ -264,6 +269,7 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *argument)
 	/* A program's own dl_iterate_phdr may have a shorter structure, without the counters. */
 	if (size < offsetof(struct dl_phdr_info, dlpi_subs) + sizeof(info->dlpi_subs))
 		return 1;
+	/* Bit 0 is left for loader_state. */
 	*state = ((uint64_t)info->dlpi_adds + (uint64_t)info->dlpi_subs) << 1;
 	return 1;
 }
@@ -321,6 +327,7 @@ static struct processed process_object(const struct nt_object *object, uint64_t 
 
 	if (!nt_object_read(object, &dynamic) || is_excluded(object, &dynamic))
 		return ret;
+	/* In table 1 the relocations without a symbol come first. */
 	for (int table = 0; table < 2; table++)
 		for (size_t i = table ? dynamic.relative : 0; i < dynamic.rows[table]; i++)
 			redirect(object, &dynamic, &dynamic.tables[table][i], &ret.mark);
@@ -376,6 +383,7 @@ static void pass(void)
 		const struct processed *earlier = find_processed(object, name_hash, with_driver, &hint);
 		records[i] = earlier ? *earlier : process_object(object, name_hash, with_driver);
 	}
+	/* Without memory the old records stay, and the new objects are not redirected. */
 	if (records && objects.rows) {
 		free(processed);
 		processed = records;
@@ -410,6 +418,7 @@ void nt_slots_update(void)
 {
 	int error = errno;
 
+	/* The look-up is what calls pass; its result is not needed. self is NULL until nt_slots_start. */
 	if (self && __atomic_load_n(&last_state, __ATOMIC_ACQUIRE) != loader_state())
 		dlsym(self, "neutrino_slots_pass");
 	errno = error;
@@ -421,6 +430,7 @@ bool nt_slots_start(void)
 	int found = 0;
 
 	dl_iterate_phdr(find_loaders, &found);
+	/* Without all of the real functions none may be replaced. */
 	if (found != LOADERS || !dladdr(nt_slots_dlsym, &info) || !info.dli_fname ||
 	    pthread_atfork(NULL, NULL, in_child) != 0)
 		return false;
@@ -514,6 +524,7 @@ void *nt_slots_dlopen_try(const char *file, int mode, const void *unused, const 
 
 	(void)unused;
 	nt_slots_update();
+	/* '$': $ORIGIN is the folder of the object that calls. */
 	if (!file || !strchr(file, '/') || strchr(file, '$'))
 		return NULL;
 	dl_iterate_phdr(search_rpath, &search);

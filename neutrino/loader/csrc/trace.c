@@ -90,7 +90,7 @@ static void unblock_signals(const struct blocked_signals *signals)
 {
 	const struct timespec no_wait = {0};
 
-	/* Take the pending ones, which must not be delivered. */
+	/* Take those that were raised meanwhile, which must not be delivered, until there is none (EAGAIN). */
 	while (sigtimedwait(&signals->blocked, NULL, &no_wait) > 0 || errno == EINTR)
 		;
 	pthread_sigmask(SIG_SETMASK, &signals->mask, NULL);
@@ -219,6 +219,7 @@ void nt_trace_log(const char *format, ...)
 	va_end(arguments);
 	if (length < 0)
 		return;
+	/* length is that of the whole text, of which vsnprintf has stored what fits; one byte is left for the newline. */
 	used += (size_t)length < sizeof(line) - used - 1 ? (size_t)length : sizeof(line) - used - 2;
 	line[used++] = '\n';
 	int fd = open_above_stdio(path, O_WRONLY | O_CREAT | O_APPEND);
@@ -475,7 +476,7 @@ void nt_trace_parent(const char *folder)
 /* Create a folder for the trace, named by date, time and pid; path gets its path. False if that fails: errno is set. */
 static bool create_trace_folder(char *path)
 {
-	char parent[PATH_MAX - 64], stamp[64];
+	char parent[PATH_MAX - 64], stamp[64]; /* parent leaves room for the folder's own name */
 	const char *folder = *parent_folder ? parent_folder : getenv("NEUTRINO_TRACEDIR");
 	time_t now = time(NULL);
 	struct tm local;
@@ -489,7 +490,7 @@ static bool create_trace_folder(char *path)
 		 local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec);
 	strcpy(parent, folder);
 	create_folders(parent);
-	/* The name may be taken. */
+	/* The name may be taken: processes of two containers may have the same pid. */
 	for (int attempt = 0; attempt < 100; attempt++) {
 		int length = attempt ? snprintf(path, PATH_MAX, "%s/%s_%d.%d", parent, stamp, (int)getpid(), attempt)
 				     : snprintf(path, PATH_MAX, "%s/%s_%d", parent, stamp, (int)getpid());

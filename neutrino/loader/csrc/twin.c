@@ -17,7 +17,7 @@ struct nt_part {
 
 /* --- loading --- */
 
-#define USERS_LIMIT_NS UINT64_C(1000000000)
+#define USERS_LIMIT_NS UINT64_C(1000000000) /* a second */
 
 /*
  * The parts of a module or library, one per image of its entry, which are allocated by the first call and not loaded yet.
@@ -92,7 +92,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 		replaced = __atomic_load_n(&function->addresses[slot], __ATOMIC_ACQUIRE);
 		CUcontext slot_context = replaced ? __atomic_load_n(&replaced->context, __ATOMIC_ACQUIRE) : NULL;
 		if (slot_context == context)
-			return true;
+			return true; /* they are stored already */
 		if (!slot_context)
 			break;
 	}
@@ -123,6 +123,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 	/* The replaced addresses are not freed, since a launch may still be reading them. */
 	if (!__atomic_compare_exchange_n(&function->addresses[slot], &replaced, addresses, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
+		/* Another thread has taken the slot: look for a free one again. */
 		free(addresses);
 		return add_addresses(function, owner, context);
 	}
@@ -150,6 +151,7 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 	void *twin = function->twin, *capped = function->capped;
 	bool is_loaded = twin;
 
+	/* A function may be prepared for several contexts, but its twin is looked up once. */
 	if (!is_loaded) {
 		const struct neutrino_twin_kernel *row = function->kernel->twin;
 		const char *name = nt_entry_string(&owner->image->entry, row->twin_offset);
@@ -216,7 +218,7 @@ static const struct nt_addresses *addresses_in(struct nt_function *function, CUc
 	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
 		const struct nt_addresses *addresses = __atomic_load_n(&function->addresses[i], __ATOMIC_ACQUIRE);
 		if (!addresses)
-			return NULL;
+			return NULL; /* slots are filled in order */
 		if (__atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
 			return addresses;
 	}
@@ -229,8 +231,11 @@ static const struct nt_addresses *addresses_in(struct nt_function *function, CUc
  * each: threads in bits 0-15, bytes of shared memory in 16-47, the choice in 48-51. Rows are only added; when all are
  * taken, the driver is asked at each launch.
  */
+#define SHAPE_THREADS_MASK UINT64_C(0xffff)
+#define SHAPE_SHARED_SHIFT 16
+#define SHAPE_CHOICE_SHIFT 48
 enum shape_choice {
-	SHAPE_TWIN = 1,
+	SHAPE_TWIN = 1, /* so that no word with a choice is 0, which is a free row */
 	SHAPE_CAPPED,
 	SHAPE_ORIGINAL,
 };
@@ -258,18 +263,18 @@ static enum shape_choice choose_for_shape(const struct nt_function *function, in
 /* The choice for a shape, from the table or from the driver. Lock-free, on the launch path. */
 static enum shape_choice shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
 {
-	uint64_t shape = (threads & 0xffff) | (uint64_t)shared << 16;
+	uint64_t shape = (threads & SHAPE_THREADS_MASK) | (uint64_t)shared << SHAPE_SHARED_SHIFT;
 
 	for (int i = 0; i < NT_FUNCTION_SHAPES; i++) {
 		uint64_t row = __atomic_load_n(&function->shapes[i], __ATOMIC_ACQUIRE);
-		if (row && (row & ((UINT64_C(1) << 48) - 1)) == shape)
-			return (enum shape_choice)(row >> 48);
+		if (row && (row & ((UINT64_C(1) << SHAPE_CHOICE_SHIFT) - 1)) == shape)
+			return (enum shape_choice)(row >> SHAPE_CHOICE_SHIFT);
 		if (row)
 			continue;
 		enum shape_choice choice = choose_for_shape(function, (int)threads, shared);
 		/* If another thread has taken the row, this choice is not stored. */
 		uint64_t empty = 0;
-		__atomic_compare_exchange_n(&function->shapes[i], &empty, shape | (uint64_t)choice << 48, false,
+		__atomic_compare_exchange_n(&function->shapes[i], &empty, shape | (uint64_t)choice << SHAPE_CHOICE_SHIFT, false,
 					    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		return choice;
 	}
@@ -335,6 +340,7 @@ static CUresult submit_with_block(const struct nt_launch *launch, const struct n
 			else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
 				size = *(size_t *)key[1];
 		}
+		/* Both forms at once, no buffer, or one of another size than that of the parameters. */
 		if (launch->parameters || (!buffer && size) || size != parameters_size(kernel))
 			return CUDA_ERROR_INVALID_VALUE;
 		uint8_t *packed = alloca(twin_size);
