@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from neutrino.cli.streams import Painter, has_colours, visible, width_of
+from neutrino.cli.streams import Painter, escaped, has_colours, width_of
 
 if TYPE_CHECKING:
     from neutrino.errors import Diagnostic
@@ -82,8 +82,8 @@ def _format(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[st
     place = f"{diagnostic.file}:{diagnostic.line}:{diagnostic.column}:" if diagnostic.line else f"{diagnostic.file}:"
     severity = painter.paint(f"{diagnostic.severity}:", "red" if diagnostic.severity == "error" else "magenta")
     code = f" [{diagnostic.code}]" if diagnostic.code else ""
-    place = painter.paint(visible(place), "bold")
-    yield f"{place} {severity} {visible(diagnostic.message)}{code}"
+    place = painter.paint(escaped(place), "bold")
+    yield f"{place} {severity} {escaped(diagnostic.message)}{code}"
     if diagnostic.line and diagnostic.source.strip():
         gutter = f"{diagnostic.line:5d} | "
         text, marks = _marked(diagnostic.source, diagnostic.column - 1, max(width - len(gutter), 2 * _CONTEXT))
@@ -91,7 +91,7 @@ def _format(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[st
         indent = " " * (len(gutter) - 2)
         yield f"{indent}| {' ' * (len(marks) - len(marks.lstrip()))}{painter.paint(marks.lstrip(), 'green')}"
     if diagnostic.hint:
-        yield f"  hint: {visible(diagnostic.hint)}"
+        yield f"  hint: {escaped(diagnostic.hint)}"
 
 
 def _marked(source: str, position: int, width: int) -> tuple[str, str]:
@@ -127,7 +127,7 @@ def _marked(source: str, position: int, width: int) -> tuple[str, str]:
 
 
 def _printed(character: str) -> str:
-    return _TAB if character == "\t" else visible(character)
+    return _TAB if character == "\t" else escaped(character)
 
 
 def _columns(text: str) -> int:

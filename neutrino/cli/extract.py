@@ -13,8 +13,8 @@ from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
 from neutrino.cli.progress import Progress
-from neutrino.cli.streams import print_anything, visible
-from neutrino.cli.table import count
+from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.table import counted
 from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.fatbin.inputs import Input, find_inputs
@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bad(message: str) -> int:
-    print(f"{_NAME}: {visible(message)}", file=sys.stderr)
+    print(f"{_NAME}: {escaped(message)}", file=sys.stderr)
     return BAD
 
 
@@ -230,8 +230,8 @@ class _Extraction:
             # A named file without device code is reported when it is read.
             self._say(f"{', '.join(options.input)}: no device code found")
         if self._files > 1 and not options.json and not options.sass:
-            images = count(self._images, "image")
-            print(f"\n{count(self._files, 'file')}: {count(self._containers, 'container')}, {images}")
+            images = counted(self._images, "image")
+            print(f"\n{counted(self._files, 'file')}: {counted(self._containers, 'container')}, {images}")
 
     def _show(self, input_: Input, *, single: bool) -> None:
         """Read one file, and print or write what the options ask for. Its errors are reported, not raised.
@@ -404,7 +404,7 @@ class _Extraction:
             extension = "sass"
         if options.output is None:
             self.progress.clear()
-            print(f"// {visible(input_.name)}: image {row.place}, {row.image.arch}")
+            print(f"// {escaped(input_.name)}: image {row.place}, {row.image.arch}")
             print(data.decode())
             self._printed += 1
             return
@@ -435,7 +435,7 @@ class _Extraction:
 
     def _say(self, message: str) -> None:
         self.progress.clear()
-        print(f"{_NAME}: {visible(message)}", file=sys.stderr)
+        print(f"{_NAME}: {escaped(message)}", file=sys.stderr)
 
 
 def _patched(shown: Shown, data: memoryview) -> Patched | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.diagnostics import document, print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
-from neutrino.cli.streams import visible
-from neutrino.cli.table import count
+from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted
 from neutrino.errors import Diagnostic, NeutrinoError
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
     sizes = snippet_sizes(probes)
     # Probes in Python have typed statements, which become instructions when they are lowered to a target.
     unit = "statement" if isinstance(probes, DraftProbes) else "instruction"
-    parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
-    warnings = f", with {count(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
-    yield f"{visible(checked.file)}: valid{warnings}: {', '.join(parts)}"
+    parts = [counted(len(probes.probes), "probe"), counted(len(probes.maps), "map")]
+    warnings = f", with {counted(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
+    yield f"{escaped(checked.file)}: valid{warnings}: {', '.join(parts)}"
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
         yield f"  map {entry.name}: {entry.kind.words(entry)}: {fields}"
@@ -108,11 +108,11 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
             side for side, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None
         )
         yield (
-            f"  probe {visible(probe.name)}: {sides} {visible(probe.tracepoint.text)}, level {probe.level.value}, "
-            + (count(sizes[probe.name], unit) if sizes[probe.name] else "SAVE alone")
+            f"  probe {escaped(probe.name)}: {sides} {escaped(probe.tracepoint.text)}, level {probe.level.value}, "
+            + (counted(sizes[probe.name], unit) if sizes[probe.name] else "SAVE alone")
         )
     if len(probes.probes) > _MAX_LISTED:
-        yield f"  … {count(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
+        yield f"  … {counted(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
     if probes.platform != "cuda":
         yield "  its assembly is for AMD's GPUs: not verified, and not yet inserted into kernels"
 

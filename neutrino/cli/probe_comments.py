@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from neutrino.cli.difference import Line, runs
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Assembly, registers_of
 from neutrino.ptx.instrument.twin import Site
@@ -50,7 +50,7 @@ def with_comments(
             elif not words and _THREAD_END.match(pieces.line_after(index)):
                 words = ["counts of the maps, where a thread ends" if is_kernel else "registers return to the kernel"]
             if words:
-                commented.append(Line("+", f"    // {visible('; '.join(words))}", line.original))
+                commented.append(Line("+", f"    // {escaped('; '.join(words))}", line.original))
         commented.append(line)
     return commented
 

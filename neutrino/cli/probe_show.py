@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
-from neutrino.cli.streams import Painter, has_colours, visible
-from neutrino.cli.table import count
+from neutrino.cli.streams import Painter, escaped, has_colours
+from neutrino.cli.table import counted
 from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
@@ -188,11 +188,11 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
 
     file, kernel, twin = shown.file, shown.kernel, shown.twin
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
-    added = f"{count(_instructions_added(shown), 'instruction')} inserted"
-    yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}, {added}"
-    yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
+    added = f"{counted(_instructions_added(shown), 'instruction')} inserted"
+    yield f"// {escaped(demangle(kernel.name))}: {counted(instructions, 'site')}, {added}"
+    yield f"// {escaped(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if assembly:
-        yield f"// {visible(assembly)}"
+        yield f"// {escaped(assembly)}"
 
     # The text: the kernel, and the functions that have copies.
     if diff:
@@ -246,7 +246,7 @@ def _instructions_added(shown: _Shown) -> int:
 
 def _split(text: str) -> list[str]:
     """Split a text into lines that are safe to print: tabs expanded, control characters escaped."""
-    return [visible(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
+    return [escaped(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
 
 
 def _print(lines: Iterator[str]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import Commands
-from neutrino.cli.streams import visible, width_of
-from neutrino.cli.table import count, table
+from neutrino.cli.streams import escaped, width_of
+from neutrino.cli.table import counted, table
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
@@ -154,8 +154,8 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
 
     total = sum(len(kernel.sites) for kernel in found.probed)
     kernels = len(found.probed) + len(found.skipped)
-    yield visible(f"{found.file.name}, {found.file.arch}:")
-    yield f"  {count(total, 'site')} in {len(found.probed):,} of {count(kernels, 'kernel')}"
+    yield escaped(f"{found.file.name}, {found.file.arch}:")
+    yield f"  {counted(total, 'site')} in {len(found.probed):,} of {counted(kernels, 'kernel')}"
 
     if everything or total <= _MAX_SITES:
         short = _short([kernel.name for kernel in found.probed])
@@ -165,7 +165,7 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
             is_ambiguous = uses[short[kernel.name]] > 1
             yield ""
             name = demangle(kernel.name) if everything or is_ambiguous else short[kernel.name]
-            yield f"{visible(name)}: {count(len(kernel.sites), 'site')}"
+            yield f"{escaped(name)}: {counted(len(kernel.sites), 'site')}"
             if kernel.sites:
                 yield from _site_table(kernel.sites, width=None if everything else width)
     else:
@@ -243,7 +243,7 @@ def _count_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
     unlisted = most_sites_first[_MAX_KERNELS:]
     if unlisted:
         number = sum(len(groups[name]) for name in unlisted)
-        yield f"  … {count(number, 'more kernel')} with {count(sum(sites[name] for name in unlisted), 'site')}"
+        yield f"  … {counted(number, 'more kernel')} with {counted(sum(sites[name] for name in unlisted), 'site')}"
     yield "  --all shows every site, -k NAME those of a kernel"
 
 
@@ -281,7 +281,7 @@ def _table(
 
     right: the heads of the columns that are aligned right.
     """
-    cells = [[visible(cell) for cell in row] for row in rows]
+    cells = [[escaped(cell) for cell in row] for row in rows]
     if width is not None:
         # Every column has two blanks before it.
         used = sum(2 + max(len(row[column]) for row in (head, *cells)) for column in range(len(head) - 1))

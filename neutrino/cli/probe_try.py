@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _print_printed(console: Console, result: Attempt, rows: int) -> None:
     console.print("What the kernel printed", style="bold")
     lines = plain.splitlines()
     for line in lines[:rows]:
-        console.print(f"    {visible(line.expandtabs())}", soft_wrap=True)
+        console.print(f"    {escaped(line.expandtabs())}", soft_wrap=True)
     if len(lines) > rows:
         console.print(f"    … {len(lines) - rows:,} more (--rows)")
 
@@ -272,9 +272,9 @@ def _print_printed(console: Console, result: Attempt, rows: int) -> None:
         # Compared without their order: the order of threads is not defined.
         without_probe, with_probe = Counter(lines), Counter(probed.splitlines())
         for line in list((with_probe - without_probe).elements())[:rows]:
-            console.print(f"  + {visible(line.expandtabs())}", soft_wrap=True)
+            console.print(f"  + {escaped(line.expandtabs())}", soft_wrap=True)
         for line in list((without_probe - with_probe).elements())[:rows]:
-            console.print(f"  - {visible(line.expandtabs())}", soft_wrap=True)
+            console.print(f"  - {escaped(line.expandtabs())}", soft_wrap=True)
     console.print()
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 
 _FIRST_AFTER_S = 0.7
 _INTERVAL_S = 0.1
@@ -27,7 +27,7 @@ class Progress:
         if not self._is_terminal or time.monotonic() < self._next:
             return
         width = _width() - 1
-        line = f"{self._name}: {visible(text)}"
+        line = f"{self._name}: {escaped(text)}"
         # To the beginning of the line, and erase it (ECMA-48: EL).
         sys.stderr.write(f"\r\x1b[K{line if len(line) <= width else line[: width - 1] + '…'}")
         sys.stderr.flush()

@@ -17,7 +17,7 @@ def print_anything() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def visible(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text with control characters escaped, so that none of them reaches the terminal."""
     if text.isprintable():
         return text

@@ -22,6 +22,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[
         yield (_GAP + _GAP.join(parts)).rstrip()
 
 
-def count(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
     """``1 image``, ``2 images``."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
