@@ -159,7 +159,7 @@ def _bad(message: str) -> int:
 
 
 def _error_text(error: Exception) -> str:
-    """Return an error's message; of an OSError the file and the reason, without its number."""
+    """Return an error's message; of an OSError the file and the reason, without the number that its own text has."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror or error}" if error.filename else str(error.strerror or error)
     return str(error)
@@ -168,7 +168,9 @@ def _error_text(error: Exception) -> str:
 class _Extraction:
     """One run of the command: reads the inputs one by one and prints or writes what the options ask for.
 
-    status: the exit status so far. progress: the line on stderr that shows the current file.
+    status: the exit status so far. progress: the line on stderr that shows the current file. _selection: of -k and
+    --filter, None without them. _probes: those of --coverage, None without it. _namer: names the files that -o writes,
+    None without -o.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -204,6 +206,7 @@ class _Extraction:
 
             options.probe = options.probe or [USUAL_PROBE]
             self._probes = load(options.probe)
+            # Still empty on a machine without a GPU: then each file's own architectures are used.
             options.arch = [_device_arch(name) for name in options.arch] or _archs_of_machine()
         if options.output is not None:
             from neutrino.fatbin.extraction import Namer
@@ -215,7 +218,9 @@ class _Extraction:
         """Show and write everything. Raises OSError for output that cannot be written, ToolError of nvdisasm."""
         options = self._options
         # In JSON, a single file named on the command line is one object; several files, or a folder's, are a list.
-        is_one_file = len(options.input) == 1 and not Path(options.input[0]).is_dir()
+        first_input, *other_inputs = options.input
+        is_one_file = not other_inputs and not Path(first_input).is_dir()
+        # Files that were read and are arguments themselves, not in a folder or wheel.
         named = 0
         for input_ in find_inputs(options.input, self._report_error, self.progress.show):
             named += input_.is_named
@@ -223,12 +228,14 @@ class _Extraction:
 
         if self._written > _MAX_LISTED_FILES:
             self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
+        # A wheel's files are a list too, although it is one argument.
         if options.json and not (is_one_file and named):
             # The end of the list, which the first file has begun if there was any.
             print("\n]}" if self._printed else '{"files": []}')
         elif not options.json and not self._printed and not named and self.status == DONE:
-            # A named file without device code is reported when it is read.
+            # A named file without device code is reported when it is read, and so is what cannot be read.
             self._say(f"{', '.join(options.input)}: no device code found")
+        # The line of totals, for people only.
         if self._files > 1 and not options.json and not options.sass:
             images = counted(self._images, "image")
             print(f"\n{counted(self._files, 'file')}: {counted(self._containers, 'container')}, {images}")
@@ -273,8 +280,10 @@ class _Extraction:
         self.progress.clear()
         if isinstance(listing, JsonListing):
             listing.finish()
+            # In a list, the next object's separator or the end of the list has the newline.
             print(end="\n" if single else "")
         elif not is_empty and not self._options.sass:
+            # An empty line separates the listings of two files.
             if self._printed:
                 print()
             for line in listing.lines(shown):
@@ -285,6 +294,7 @@ class _Extraction:
             self._files += 1
             self._containers += len({row.container.index for row in shown.rows})
             self._images += len(shown.rows)
+        # JSON has an object for an empty file too.
         self._printed += not is_empty or self._options.json
 
     def _json_listing(self, shown: Shown, single: bool) -> JsonListing:
@@ -306,7 +316,7 @@ class _Extraction:
         return Tables(kernels=self._options.kernels, resources=self._options.resources)
 
     def _rows(self, containers: Sequence[Container]) -> list[Row]:
-        """Return a row for each image for the architectures of --arch; without it, for each image."""
+        """Return a row for each image that is for an architecture of --arch; without --arch, for each image."""
         # With --coverage, --arch is the device's architecture: it may run images for several.
         archs = () if self._options.coverage else self._options.arch
         return [
@@ -334,6 +344,7 @@ class _Extraction:
         bytes_read = 0
         for number, row in enumerate(rows):
             self.progress.show(f"{input_.name}: image {number + 1} of {len(rows)}")
+            # Pages of the mapped file that were read stay in memory until they are released.
             bytes_read += row.image.stored_size
             if bytes_read >= _RELEASE_BYTES:
                 release(row.image.payload)
@@ -346,6 +357,7 @@ class _Extraction:
                 yield row
                 continue
             row.fill(contents, self._selects)
+            # With -k or --filter, images without a selected kernel are left out.
             if row.kernels or not self._selection:
                 self._write(input_, row, contents.data, stem)
                 # Freed before the next image is decoded: the images of a large file together would fill the memory.
@@ -368,10 +380,12 @@ class _Extraction:
         from neutrino.ahead.coverage import Known, architectures, find_coverage
         from neutrino.probing.selection import Selection
 
+        # Nothing without --coverage, or without device code.
         if self._probes is None or not shown.containers:
             return []
         selection = self._selection or Selection()
         coverages = []
+        # Shared by all architectures, which may run the same machine code.
         known: Known = {}
         try:
             for arch in self._options.arch or architectures(shown.containers):
@@ -394,11 +408,13 @@ class _Extraction:
             return
         from neutrino.fatbin.extraction import file_name, write_aside
 
+        # None: the usual one of the image's kind.
         extension = None
         if options.sass:
             from neutrino.toolchain.nvdisasm import disassemble
 
             if row.image.kind.value != "cubin":
+                # nvdisasm reads nothing else.
                 return
             data = disassemble(data, row.kernels if self._selection else None).encode()
             extension = "sass"
@@ -418,6 +434,7 @@ class _Extraction:
     def _say_empty(self, shown: Shown) -> None:
         """Report that a file has no device code, or none that is selected."""
         if any(container.images for container in shown.containers):
+            # With --sass, a vendor-licensed library has no rows either, and that has been reported.
             if not self._options.sass:
                 self._say(f"{shown.input.name}: no image or kernel matches")
         else:
@@ -449,7 +466,10 @@ def _patched(shown: Shown, data: memoryview) -> Patched | None:
 
 
 def _vendor(input_: Input, data: memoryview) -> str | None:
-    """Return the name of the vendor-licensed library that a file is, None for other files."""
+    """Return the name of the vendor-licensed library that a file is, None for other files.
+
+    A file in a wheel is known by its own name, not by the wheel's. data: the whole file.
+    """
     from neutrino.ahead.vendor import vendor_library
 
     return vendor_library(Path(input_.member.name) if input_.member else input_.path, data)

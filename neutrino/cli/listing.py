@@ -31,8 +31,9 @@ class Row:
     """An image (PTX, cubin, code object …) as one row of the listing.
 
     decoded: its size in bytes when decoded, None if it was not decoded. kernels: mangled names of the selected kernels.
-    functions, code_objects: their resource usage, of CUDA's and of AMD's images. fault: what is wrong with the image.
-    output: the file it was written to, "" if none. kernel_count, has_resources: what ``release`` leaves of the others.
+    functions, code_objects: their resource usage, of CUDA's and of AMD's images. fault: what is wrong with the image,
+    None if nothing is. output: the name of the file that it was written to, "" if none. kernel_count, has_resources:
+    the number of kernels, and whether there is resource usage; ``release`` leaves these.
     """
 
     container: Container
@@ -106,6 +107,7 @@ class Tables:
         """Of that container, kernel → kind of image → architectures."""
         self._banks: set[int] = set()
         """Constant banks that a CUDA kernel uses; each has a column."""
+        # Rows of the tables of kernels, of CUDA's and of AMD's resources; None as long as there is no row.
         self._kernels: SpooledRows | None = None
         self._cuda: SpooledRows | None = None
         self._amd: SpooledRows | None = None
@@ -136,6 +138,7 @@ class Tables:
         rows = shown.rows
         containers = len({row.container.index for row in rows})
         counts = [counted(containers, "container"), counted(len(rows), "image")]
+        # Without decoding, kernels are not known.
         if any(row.decoded is not None for row in rows):
             counts.append(counted(self._kernel_count, "kernel"))
         yield f"{escaped(shown.input.name)}: {', '.join(counts)}"
@@ -147,6 +150,7 @@ class Tables:
             yield ""
             yield f"  with {escaped(', '.join(shown.probes))}; nothing was assembled, so ptxas and the check of the"
             yield "  arithmetic may still refuse some (neutrino-patch --dry-run)"
+            # --coverage is shown instead of the other tables.
             return
         yield ""
         yield from _image_table(rows)
@@ -183,10 +187,12 @@ class Tables:
 
         def with_bank_columns(row: list[Any]) -> list[str]:
             """Replace a row's sizes by constant bank, a dict, by a cell for each bank of the file."""
+            # The row is as _cuda_cells returns it.
             *first, sizes_by_bank, textures, surfaces, samplers, name = row
             return [*first, *(sizes_by_bank.get(bank, "-") for bank in banks), textures, surfaces, samplers, name]
 
         yield ""
+        # All but image, arch and the name are numbers.
         yield from table(head, MappedRows(self._cuda, with_bank_columns), right=head[2:-1])
 
     def _amd_table(self) -> Iterator[str]:
@@ -195,6 +201,7 @@ class Tables:
             return
         head = ["image", "arch", "VGPR", "SGPR", "AGPR", "LDS", "scratch", "kernarg", "wave", "kernel"]
         yield ""
+        # All but image, arch and the name are numbers.
         yield from table(head, self._amd, right=head[2:-1])
 
 
@@ -215,7 +222,11 @@ def _cuda_cells(row: Row, usage: FunctionUsage) -> list[Any]:
 
 
 def _amd_cells(row: Row, kernel: CodeObjectKernel) -> list[Any]:
-    """Return one kernel's row for the table of AMD's resources. ``+`` marks a stack of no fixed size."""
+    """Return one kernel's row for the table of AMD's resources, sizes in bytes.
+
+    ``+`` marks a stack of no fixed size, ``-`` that no accumulation registers (AGPRs) are stated, as where the
+    architecture has none.
+    """
     return [
         row.place, escaped(row.image.arch or "-"), str(kernel.vgprs), str(kernel.sgprs),
         "-" if kernel.agprs is None else str(kernel.agprs), str(kernel.group_segment),
@@ -241,6 +252,7 @@ def _image_table(rows: Sequence[Row]) -> Iterator[str]:
     with_member = any(row.container.member for row in rows)
     with_kernels = any(row.decoded is not None for row in rows)
     head = ["image", "section", "kind", "arch", "compression", "bytes", "stored"]
+    # The second column, after the image.
     if with_member:
         head.insert(1, "member")
     if with_kernels:
@@ -255,6 +267,7 @@ def _image_table(rows: Sequence[Row]) -> Iterator[str]:
         if with_member:
             line.insert(1, escaped(row.container.member or "-"))
         if with_kernels:
+            # A damaged image could not be decoded, so its kernels are not known.
             line.append("damaged" if row.fault else str(row.kernel_count))
         cells.append(line)
     yield from table(head, cells, right=("bytes", "stored", "kernels"))
@@ -292,6 +305,7 @@ def _coverage_lines(coverage: Coverage) -> Iterator[str]:
             [f"{kernel.container}.{kernel.image}", reason.word, escaped(demangle(kernel.name))]
             for kernel in kernels[:_MAX_KERNELS_PER_REASON]
         ]
+    # Which kernels, below how many of each reason.
     if listed:
         yield ""
         yield from table(["image", "reason", "kernel"], listed)

@@ -97,7 +97,7 @@ class MapType:
         """Return what a manifest has of the type besides the map's fields; it is passed to ``read``."""
         return self.options()
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map of the type in words: ``a sum of 8 bytes per launch``."""
         raise NotImplementedError
 

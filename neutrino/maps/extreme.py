@@ -37,7 +37,7 @@ class _Extreme(MapType):
         names += [f"{field.name} is 0" for field in fields if _is_wide_integer(field.type)]
         return tuple(Field(name, ScalarType.U64, 8 * number) for number, name in enumerate(names))
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``the greatest of 2 fields per launch``."""
         fields = f"{len(entry.fields)} {'field' if len(entry.fields) == 1 else 'fields'}"
         return f"the {'greatest' if self._greatest else 'least'} of {fields} per launch"

@@ -129,7 +129,7 @@ class Histogram(MapType):
         buckets = self.buckets(fields[0].type)
         return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(len(buckets)))
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``a histogram of 33 buckets per launch``."""
         return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per launch"
 

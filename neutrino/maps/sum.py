@@ -26,7 +26,7 @@ class Sum(MapType):
     whole = "a sum over all threads"
     report = Report.TOTALS
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``a sum of 8 bytes per launch``."""
         return f"a sum of {entry.size} bytes per launch"
 
