@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         # None: the run records with the twins that patched libraries carry.
         probes = _with_callbacks(load(options.probe), options.callback) if options.probe else None
-        # COMMAND may change its working directory.
+        # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
@@ -214,7 +214,7 @@ def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
     for script in scripts:
         if not script.is_file():
             raise NeutrinoError(f"--callback {script}: no such file")
-    # Absolute, since COMMAND may change its working directory.
+    # Absolute, since scripts are run in the folder of the trace.
     return probes.with_callbacks(tuple(str(script.absolute()) for script in scripts))
 
 
