@@ -248,6 +248,7 @@ class _Extraction:
         # The file's containers, and the images in them that --arch selects.
         try:
             data = input_.data()
+            # For the plain listing, the whole file would have to be searched for images that nothing points to.
             containers = input_.read(data, search_data=self._decodes)
             rows = self._rows(containers)
         except (FormatError, OSError) as error:

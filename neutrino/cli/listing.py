@@ -297,7 +297,8 @@ def _coverage_lines(coverage: Coverage) -> Iterator[str]:
         yield from table(["kernels", "reason", "why not"], cells, right=("kernels",))
     listed: list[list[str]] = []
     unlisted = 0
-    # All kernels of a vendor's library have that reason, so listing them says nothing.
+    # A reason may have several rows above, for different texts. All kernels of a vendor's library have that reason, so
+    # listing them says nothing.
     for reason in dict.fromkeys(reason for reason, _, _ in coverage.reasons if reason.word != "vendor"):
         kernels = [kernel for kernel in coverage.kernels if kernel.reason is reason]
         unlisted += max(0, len(kernels) - _MAX_KERNELS_PER_REASON)

@@ -125,11 +125,10 @@ def _c_struct(struct: Struct) -> list[str]:
         lines.append(f"    {_C_TYPES[member.type]} {member.name}{suffix};{note}")
     lines.append("};")
     lines.append(f'static_assert(sizeof({name}) == {struct.size}, "{struct.name}");')
-    # Name → (NumPy's type of the member, its offset). Only types that are no structures have none.
+    # Name → (NumPy's type of the member, its offset); None only for types that are no structures.
     fields = struct.dtype.fields
-    assert fields is not None
     for member in struct.members:
-        _, offset, *_ = fields[member.name]
+        _, offset, *_ = fields[member.name] if fields else (None, 0)
         lines.append(f'static_assert(offsetof({name}, {member.name}) == {offset}, "{member.name}");')
     lines.append("")
     return lines
