@@ -121,6 +121,7 @@ def _read_min(copies, row):
             value = (key ^ key.dtype.type(top)).view(f"<i{size}") if kind[0] == "s" else key
         rows[name] = value.reshape(rows.shape)
         any_found |= found
+    # Without the launches that saved nothing.
     return rows[any_found]
 
 
@@ -345,6 +346,7 @@ def _frames(path, data, offset):
     offset = _align(offset, FRAME_ALIGN)
     while offset + FRAME.itemsize <= data.size:
         frame = np.frombuffer(data, FRAME, 1, offset)[0]
+        # NumPy's strings have no zeros at their ends.
         if frame["magic"] != FRAME_MAGIC.rstrip(b"\0"):
             raise ValueError(f"{path}: at {offset:#x}: no frame")
         end = offset + FRAME.itemsize + int(frame["size"])

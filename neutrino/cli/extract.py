@@ -283,6 +283,7 @@ class _Extraction:
             listing.finish()
             # In a list, the next object's separator or the end of the list has the newline.
             print(end="\n" if single else "")
+        # With --sass, the images themselves were printed or written as they were read.
         elif not is_empty and not self._options.sass:
             # An empty line separates the listings of two files.
             if self._printed:
@@ -406,6 +407,7 @@ class _Extraction:
         """
         options = self._options
         if options.output is None and not options.sass:
+            # Only the listing is asked for.
             return
         from neutrino.fatbin.extraction import file_name, write_aside
 

@@ -45,6 +45,7 @@ class JsonListing:
         self._begin_file()
         self._end_container()
         self._write_empty_containers(None)
+        # The list of containers ends here, the file's object below.
         self._json.end()
         # What --coverage asks for; it is known after the last image only.
         if self._shown.coverage:

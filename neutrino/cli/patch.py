@@ -379,7 +379,10 @@ def _stub(path: str) -> str:
     """
     if not path:
         raise PatchError("--stub", "needs the path of a library")
-    return path if "/" not in path or path.startswith(("$ORIGIN/", "${ORIGIN}/")) else str(Path(path).absolute())
+    is_plain_name = "/" not in path
+    if is_plain_name or path.startswith(("$ORIGIN/", "${ORIGIN}/")):
+        return path
+    return str(Path(path).absolute())
 
 
 @contextlib.contextmanager
@@ -482,16 +485,19 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     table.add_column("arch")
     table.add_column("sites", justify="right")
     table.add_column("registers", justify="right")
-    retargeted = any(kernel.retargeted for kernel in kernels)
-    if retargeted:
+    with_retargeted = any(kernel.retargeted for kernel in kernels)
+    if with_retargeted:
         table.add_column("PTX retargeted", overflow="fold")
-    # The other columns take about 44 characters, with the last one about 80.
-    names = _table_names(kernels[:_MAX_LISTED], max(20, console.width - (80 if retargeted else 44)))
+    # About as many characters as the other columns take; a name gets some even on the narrowest terminal.
+    other_columns = 80 if with_retargeted else 44
+    names = _table_names(kernels[:_MAX_LISTED], max(20, console.width - other_columns))
     for kernel in kernels[:_MAX_LISTED]:
         registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"
         image = f"{kernel.container}.{kernel.image}"
         row = [escaped(names[kernel.name]), image, kernel.arch, f"{kernel.sites:,}", registers]
-        table.add_row(*row, *([_retargeted(kernel)] if retargeted else []))
+        if with_retargeted:
+            row.append(_retargeted(kernel))
+        table.add_row(*row)
     console.print(table)
 
     unlisted = kernels[_MAX_LISTED:]

@@ -159,6 +159,7 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
     yield escaped(f"{found.file.name}, {found.file.arch}:")
     yield f"  {counted(total, 'site')} in {len(found.probed):,} of {counted(kernels, 'kernel')}"
 
+    # Each kernel's sites, or only how many each kernel has.
     if everything or total <= _MAX_SITES:
         short = _short([kernel.name for kernel in found.probed])
         uses = Counter(short.values())

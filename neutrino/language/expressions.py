@@ -58,7 +58,7 @@ _CONSTANT_OPERATIONS: Mapping[Operator, Callable[[Any, Any], Any]] = {
     Operator.SHL: operator.lshift, Operator.SHR: operator.rshift,
 }  # fmt: skip
 """How two literal numbers are combined while the file is read."""
-_MAX_LITERAL_SHIFT, _MAX_LITERAL_BITS = 63, 128
+_LITERAL_SHIFT_LIMIT, _MAX_LITERAL_BITS = 64, 128
 """Limits that keep a chain of shifts and products of literals in a probe file from growing without bound."""
 _BF16_DIGITS = 8
 """Significant bits of a bf16."""
@@ -211,14 +211,14 @@ class ExpressionReader:
 
         Raises LanguageError for a division by zero, an operation that the numbers do not have, and large results.
         """
-        if operation in _SHIFTS and not 0 <= right <= _MAX_LITERAL_SHIFT:
+        if operation in _SHIFTS and not 0 <= right < _LITERAL_SHIFT_LIMIT:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' shifts by {right}")
         try:
             result: _Number = _CONSTANT_OPERATIONS[operation](left, right)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}': {error}") from None
         if isinstance(result, int) and result.bit_length() > _MAX_LITERAL_BITS:
-            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' is beyond 128 bits")
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' is beyond {_MAX_LITERAL_BITS} bits")
         return result
 
     def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> _Result:
@@ -374,7 +374,8 @@ class ExpressionReader:
             try:
                 value = float(number) if type_ is not Type.BF16 else _nearest_bf16(float(number))
                 (bits,) = struct.unpack(bits_format, struct.pack(float_format, value))
-                bits >>= 16 if type_ is Type.BF16 else 0
+                if type_ is Type.BF16:
+                    bits >>= 16
             except OverflowError:
                 raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}") from None
             return Constant(type_, bits)
@@ -445,8 +446,8 @@ def _nearest_bf16(number: float) -> float:
     if not math.isfinite(number):
         return number
     # number is fraction * 2^exponent with a fraction from 1/2 to below 1. unit: what the last significant bit of the
-    # result counts. It is a power of two, so the division is exact; round() rounds ties to even, and copysign keeps the
-    # sign of a zero.
+    # result counts; subnormal numbers have fewer bits. It is a power of two, so the division is exact; round() rounds
+    # ties to even, and copysign keeps the sign of a zero.
     _, exponent = math.frexp(number)
     unit = math.ldexp(1.0, max(exponent - _BF16_DIGITS, _BF16_LEAST_EXPONENT))
     return math.copysign(round(number / unit) * unit, number)

@@ -199,6 +199,7 @@ class _Reader:
         """
         if not isinstance(node.target, ast.Name):
             raise self._faults.refuse(node, "python-statement", "a register is a name")
+        # For types and constants alone, so without variables.
         expressions = ExpressionReader(self._faults, self._alias, {})
         register_type = expressions.type_of(node.annotation)
         initial = 0
@@ -231,6 +232,7 @@ class _Reader:
         known = (*(key for key in MAP_KEYS if key != "data"), *TYPE_KEYS)
         # Without the places of the arguments: faults of the layout are reported at the class.
         table = {key: value for key, (value, _) in self._arguments(node.decorator_list[0], known).items()}
+        # For types alone, so without variables.
         expressions = ExpressionReader(self._faults, self._alias, {})
         fields = {}
         for member in node.body:

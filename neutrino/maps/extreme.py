@@ -142,6 +142,7 @@ class _Extreme(MapType):
                 value = (key ^ key.dtype.type(top)).view(f"<i{size}") if kind[0] == "s" else key
             rows[name] = value.reshape(rows.shape)
             any_found |= found
+        # Without the launches that saved nothing.
         return rows[any_found]
 
 

@@ -76,9 +76,9 @@ class Histogram(MapType):
     def _declared_edges(cls, table: MapTable, edges: Any, scalar: ScalarType) -> Histogram | None:
         """Return the histogram with a table's edges; None if they are invalid for the type, which is reported."""
         least, greatest = _range_of(scalar)
-        # An edge at the least value would have no value below it.
         if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(_is_integer, edges)):
             table.fault("edges", "edges is no list of integers", f"write 2 to {MAX_EDGES} of them")
+        # Ascending, each once. An edge at the least value would have no value below it.
         elif sorted(set(edges)) != edges or not least < edges[0] or edges[-1] > greatest:
             hint = f"write them ascending, from {least + 1} to {greatest}"
             table.fault("edges", f"the edges do not divide what a {scalar.value} can be", hint)
@@ -197,8 +197,9 @@ class Histogram(MapType):
             return writer.select(32, writer.compare("lt", value_type, value, 0), 0, bucket)
         if self.scale == "edges":
             # The index is the number of edges that are not above the value.
-            bucket = writer.select(32, writer.compare("ge", value_type, value, self.edges[0]), 1, 0)
-            for edge in self.edges[1:]:
+            first_edge, *others = self.edges
+            bucket = writer.select(32, writer.compare("ge", value_type, value, first_edge), 1, 0)
+            for edge in others:
                 is_reached = writer.select(32, writer.compare("ge", value_type, value, edge), 1, 0)
                 bucket = writer.binary("add", "u32", bucket, is_reached)
             return bucket

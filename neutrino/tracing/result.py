@@ -178,7 +178,10 @@ class Run:
 
 
 def _geometry(launch: Array) -> Geometry:
-    """Return the geometry of a launch from its record."""
+    """Return the geometry of a launch from its record.
+
+    Earlier traces do not say how many lanes a warp has (0): they are of NVIDIA's GPUs.
+    """
     # Multiplied as Python's integers: the product of three u32 may need more than 64 bits.
     blocks = 1
     threads = 1

@@ -105,6 +105,7 @@ class TraceKernel:
         written = records["state"] == LaunchState.WRITTEN
         result = self.result
         if result is None:
+            # The kernel has no twin.
             return
         for run in result.runs(records[written], self.indices[written]):
             yield result.view_run(run)
