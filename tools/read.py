@@ -298,8 +298,8 @@ def valid(header, section, records):
     saved = np.ones(records.shape, bool)
     if by_thread:
         # The last warp of a block may have lanes without a thread.
-        warps, threads = records.shape[1], math.prod(header["block"])
-        lanes = header["lanes"]
+        _, warps, *_ = records.shape
+        threads, lanes = math.prod(header["block"]), header["lanes"]
         saved &= (np.arange(warps * lanes) < threads).reshape(warps, 1, lanes)
     if section["counts"] is not None:
         # The axis k, of records within a slot, is the last one, or the one before the lanes.

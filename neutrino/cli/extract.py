@@ -262,7 +262,7 @@ class _Extraction:
             self._report_error(input_.name, error)
 
         # One image after the other; only what the listing needs of an image is kept.
-        listing = self._json_listing(shown, single) if self._options.json else self._tables()
+        listing = self._json_listing(shown, single=single) if self._options.json else self._tables()
         for row in self._decoded(input_, rows, data) if self._decodes else rows:
             shown.rows.append(row)
             listing.add(row)
@@ -299,7 +299,7 @@ class _Extraction:
         # JSON has an object for an empty file too.
         self._printed += not is_empty or self._options.json
 
-    def _json_listing(self, shown: Shown, single: bool) -> JsonListing:
+    def _json_listing(self, shown: Shown, *, single: bool) -> JsonListing:
         """Return the writer of a file's JSON object. single: whether the object is the whole document."""
         is_first_piece = True
 
@@ -337,6 +337,7 @@ class _Extraction:
         from neutrino.fatbin.contents import read_contents
 
         options = self._options
+        # Only a file with images to write takes a name.
         stem = self._namer.stem(input_.stem) if self._namer and rows else ""
         vendor = _vendor(input_, data) if options.sass and rows else None
         if vendor:

@@ -320,8 +320,8 @@ def _notes(report: Report, stub: str) -> Iterator[str]:
     from neutrino.ahead.check import stub_note
 
     for arch in report.archs:
-        # kernel.arch is that of the image, kernel.devices are those that its twin also runs on. A file without kernels
-        # gets a message of its own.
+        # A kernel's code for one architecture may run on others too: kernel.devices has those of the twin. A file
+        # without kernels gets a message of its own.
         if report.kernels and not any(arch == kernel.arch or arch in kernel.devices for kernel in report.kernels):
             yield f"nothing in the file runs on {arch}, so there are no twins for it"
     # The other notes are about the copy, which does not exist in a dry run or if nothing was probed.

@@ -101,7 +101,8 @@ class _Shown:
 def _probed_text(twin: TwinKernel, entry: KernelEntry | None) -> str:
     """Return the PTX of a twin and its copies of functions.
 
-    entry: the result of assembling it, whose text may differ, as by a register cap. None if it was not assembled.
+    entry: the result of assembling it, whose text may differ, as by a register cap; a refused twin has none there. None
+    if it was not assembled.
     """
     if entry is None or "probed.ptx" not in entry.files:
         return twin.whole_text()

@@ -200,7 +200,8 @@ def _site_table(sites: Sequence[_Instruction], *, width: int | None) -> Iterator
         row = ["-" if site.number is None else str(site.number), str(site.line)]
         if with_source:
             # "a.cu:42, inlined at main.cu:7": the first line is enough where the width is limited.
-            row.append((site.source.partition(", ")[0] if width else site.source) or "-")
+            first_line, _, _ = site.source.partition(", ")
+            row.append((site.source if width is None else first_line) or "-")
         if with_function:
             row.append(functions.get(site.function, "-"))
         rows.append([*row, ", ".join(site.probes), site.instruction])

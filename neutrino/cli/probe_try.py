@@ -40,6 +40,7 @@ def _extents(text: str) -> tuple[int, int, int]:
     # Numbers of up to 18 digits fit in 64 bits.
     if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,17}", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z with numbers from 1")
+    # Filled up with ones to three.
     x, y, z = (int(part) for part in (*parts, "1", "1")[:3])
     return x, y, z
 

@@ -340,8 +340,10 @@ class _Report:
         """
         filled = [index for index, bucket in enumerate(entry.buckets) if bucket.count]
         if not filled:
+            # No thread has saved a value.
             return
-        candidates = entry.buckets[filled[0] : filled[-1] + 1]
+        first, last = filled[0], filled[-1]
+        candidates = entry.buckets[first : last + 1]
         if len(candidates) > _MAX_BUCKETS and not self.show_all:
             candidates = tuple(bucket for bucket in candidates if bucket.count)
         shown = candidates if self.show_all else candidates[:_MAX_BUCKETS]

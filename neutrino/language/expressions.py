@@ -218,7 +218,8 @@ class ExpressionReader:
         except (ArithmeticError, TypeError, ValueError) as error:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}': {error}") from None
         if isinstance(result, int) and result.bit_length() > _MAX_LITERAL_BITS:
-            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' is beyond {_MAX_LITERAL_BITS} bits")
+            message = f"'{self._faults.quote(node)}' is beyond {_MAX_LITERAL_BITS} bits"
+            raise self._faults.refuse(node, "python-expression", message)
         return result
 
     def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> _Result:

@@ -65,11 +65,12 @@ def python_layout() -> str:
 
 def replace_layout(text: str) -> str:
     """Return the text of ``read.py`` with the generated part renewed. Raises NeutrinoError if its marks are missing."""
-    # What is before the generated part, with its first mark, and what is after it, with the last one.
+    # Two groups: what is before the generated part, with its first mark, and what is after it, with the last one.
     parts = re.fullmatch(f"(.*?{re.escape(BEGIN)}).*?({re.escape(END)}.*)", text, re.DOTALL)
     if not parts:
         raise NeutrinoError(f"the text lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
-    return parts.group(1) + python_layout() + parts.group(2)
+    before, after = parts.groups()
+    return before + python_layout() + after
 
 
 def _read_function(kind: type[MapType]) -> list[str]:
