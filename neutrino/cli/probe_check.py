@@ -80,7 +80,7 @@ def _check(name: str) -> _Checked:
         # Such as of a file that does not exist; what is wrong in a file is a diagnostic.
         return _Checked(name, None, [_unreadable(name, str(error))])
     diagnostics = list(checked.diagnostics)
-    # A file with syntax errors may have been read in part; that part is not used.
+    # One file was named. With syntax errors it may have been read in part; that part is not used.
     probes = checked.written[0] if checked.is_read and checked.written else None
     # The path of a shipped probe is only known from what was read of it, or from its faults.
     file = probes.file if probes else diagnostics[0].file

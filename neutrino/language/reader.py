@@ -227,11 +227,12 @@ class _Reader:
         if len(node.decorator_list) != 1 or not self._is_named(node.decorator_list[0], "Map") or node.bases:
             hint = 'write @Map(level="warp", size=16) above it'
             raise self._faults.refuse(node, "python-decorator", f"class {node.name} is no map", hint)
+        (decorator,) = node.decorator_list
         self._declare(node.name, node)
         # In TOML the key "data" has the fields, which the members of the class have here.
         known = (*(key for key in MAP_KEYS if key != "data"), *TYPE_KEYS)
         # Without the places of the arguments: faults of the layout are reported at the class.
-        table = {key: value for key, (value, _) in self._arguments(node.decorator_list[0], known).items()}
+        table = {key: value for key, (value, _) in self._arguments(decorator, known).items()}
         # For types alone, so without variables.
         expressions = ExpressionReader(self._faults, self._alias, {})
         fields = {}

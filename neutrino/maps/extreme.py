@@ -82,6 +82,7 @@ class _Extreme(MapType):
 
         Returns the key's register, and a predicate that is false for NaN; None for integers, which are all valid.
         """
+        # A type is called by a letter and its bits: f32.
         bits, letter = _key_bits(scalar), scalar.value[0]
         bits_type, sign_bit = f"b{bits}", 1 << (bits - 1)
         is_valid = None
@@ -178,4 +179,4 @@ def _needs_flag(field: Field) -> bool:
 
     Not for floating-point types, of which only NaNs would have that key.
     """
-    return field.type.value[0] != "f"
+    return not field.type.value.startswith("f")

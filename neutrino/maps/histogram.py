@@ -63,7 +63,8 @@ class Histogram(MapType):
         if scale not in ("log2", "linear", "edges") or (edges is not None) != (scale == "edges"):
             table.fault("scale", f"scale is {scale!r:.40}", _SCALES)
         elif misplaced:
-            table.fault(misplaced[0], f"{misplaced[0]} is of a linear scale", _SCALES)
+            key, *_ = misplaced
+            table.fault(key, f"{key} is of a linear scale", _SCALES)
         elif scale == "edges":
             return cls._declared_edges(table, edges, value_type)
         elif scale == "linear":
@@ -150,7 +151,7 @@ class Histogram(MapType):
         # The constant as the field's type holds it.
         bits = scalar.size * 8
         value %= 1 << bits
-        if scalar.value[0] == "s" and value >> (bits - 1):
+        if _is_signed(scalar) and value >> (bits - 1):
             value -= 1 << bits
         # The last bucket that begins at or below the value.
         writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], value) - 1)
@@ -186,7 +187,7 @@ class Histogram(MapType):
         """Emit code that computes the index of a value's bucket. value: a register. Returns a u32 register."""
         # Narrow types are extended to 32 bits.
         bits = max(32, scalar.size * 8)
-        is_signed = scalar.value[0] == "s"
+        is_signed = _is_signed(scalar)
         value_type = f"{'s' if is_signed else 'u'}{bits}"
         if self.scale == "log2":
             # Of 0 the highest bit is -1, and 0 has the first bucket. Of signed types it has the second, since all
@@ -262,4 +263,9 @@ def _is_integer(value: object) -> bool:
 def _range_of(scalar: ScalarType) -> tuple[int, int]:
     """Return the least and the greatest value of an integer type."""
     bits = scalar.size * 8
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if scalar.value[0] == "s" else (0, (1 << bits) - 1)
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if _is_signed(scalar) else (0, (1 << bits) - 1)
+
+
+def _is_signed(scalar: ScalarType) -> bool:
+    # An integer type is called u64 or s64.
+    return scalar.value.startswith("s")
