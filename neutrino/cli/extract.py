@@ -228,7 +228,7 @@ class _Extraction:
 
         if self._written > _MAX_LISTED_FILES:
             self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
-        # A wheel's files are a list too, although it is one argument.
+        # A wheel is one argument, but its files are a list too. One file that cannot be read has no JSON.
         if options.json and not (is_one_file and named):
             # The end of the list, which the first file has begun if there was any.
             print("\n]}" if self._printed else '{"files": []}')

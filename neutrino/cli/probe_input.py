@@ -98,7 +98,7 @@ class Kernels:
             # What is wrong was reported when it was read.
             return BAD_INPUT
         if not self._files:
-            # No error: a folder without device code is no damaged one.
+            # No error: a file or folder without device code is not damaged.
             say(f"{self._name}: no device code found")
             return DONE
         # The kernels of vendor-licensed libraries, which are reported themselves, are not looked at.

@@ -49,8 +49,10 @@ _NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's e
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was
-    probed."""
+    """Run the command.
+
+    Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was probed.
+    """
     try:
         return _run(_parser().parse_args(arguments))
     except KeyboardInterrupt:

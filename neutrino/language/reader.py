@@ -166,8 +166,10 @@ class _Reader:
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} at the top of the file", hint)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Check an import, and remember the name that ``neutrino.language`` gets. Raises LanguageError for any other
-        import than those of probe, Map, neutrino.language and from __future__."""
+        """Check an import, and remember the name that ``neutrino.language`` gets.
+
+        Raises LanguageError for any other import than those of probe, Map, neutrino.language and from __future__.
+        """
         if isinstance(node, ast.Import):
             for name in node.names:
                 if name.name != "neutrino.language" or name.asname is None:
