@@ -33,14 +33,20 @@ def spread(rows):
 def describe(rows):
     """Yield the lines about one launch. rows: a record for each of its warps, as for ``spread``."""
     multiprocessors = spread(rows)
-    spans = sorted(span for _, _, span in multiprocessors)
-    longest, _, _ = max(multiprocessors, key=lambda multiprocessor: multiprocessor[2])
-    median = spans[(len(spans) - 1) // 2]
+    span_by_number = {number: span for number, _, span in multiprocessors}
+    longest = max(span_by_number, key=span_by_number.get)
+    spans = sorted(span_by_number.values())
     counts = [warps for _, warps, _ in multiprocessors]
     times = np.sort(rows["elapsed"])
     yield f"{len(rows)} warps on {len(multiprocessors)} multiprocessors, {min(counts)} to {max(counts)} each"
-    yield f"a warp ran {times[0]} to {times[-1]} cycles, median {times[(len(times) - 1) // 2]}"
-    yield f"a multiprocessor was busy for {spans[0]} to {spans[-1]} cycles, median {median}; the longest: {longest}"
+    yield f"a warp ran {times[0]} to {times[-1]} cycles, median {median(times)}"
+    busy = f"{spans[0]} to {spans[-1]} cycles, median {median(spans)}"
+    yield f"a multiprocessor was busy for {busy}; the longest: {longest}"
+
+
+def median(values):
+    """Return the middle one of sorted values; of an even number the lower of the two middle ones."""
+    return values[(len(values) - 1) // 2]
 
 
 def main(trace):
@@ -64,6 +70,7 @@ def main(trace):
             found = True
             print(f"{header['name'] or 'kernel ' + path.stem}: {name}")
             for launch in header["launches"]:
+                # Sections are per launch too, as they have the counts of its slots.
                 header, sections, records = parse(path, launch)
                 section = next(section for section in sections if section["name"] == name)
                 rows = valid(header, section, records[name])

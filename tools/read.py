@@ -64,6 +64,7 @@ def _read_sum(copies, row):
     """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
     sums = np.zeros(copies.shape[:-1], copies.dtype)
     for name in copies.dtype.names or ():
+        # In the field's own type, so that sums wrap around as on the device; NumPy would widen narrow ones.
         sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
     return sums
 
@@ -75,6 +76,7 @@ def _read_histogram(copies, row):
     """
     counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
     buckets = row["buckets"]
+    # Of unsigned types the least value is 0. edge: the type of low and high.
     edge = "<i8" if buckets[0][0] < 0 else "<u8"
     rows = np.zeros((*copies.shape[:-1], len(counts)), [("low", edge), ("high", edge), ("count", "<u8")])
     for number, name in enumerate(("low", "high")):
@@ -95,7 +97,7 @@ def _read_min(copies, row):
     rows = np.zeros(copies.shape[:-1], formats)
     any_found = np.zeros(rows.shape, bool)
     for name, kind in types.items():
-        # Keys have at least 32 bits. top: their highest bit.
+        # A type is a letter and its bits, as u64. Keys have at least 32 bits. size: in bytes. top: the highest bit.
         size = max(int(kind[1:]) // 8, 4)
         top = 1 << (8 * size - 1)
         key = copies[name].max(axis=-1)
@@ -104,18 +106,22 @@ def _read_min(copies, row):
         if kind[0] != "f" and size == 8:
             found = found | (copies[f"{name} is 0"].max(axis=-1) != 0)
         elif kind[0] != "f":
+            # found counts as 1, so that 0 (no value) stays 0.
             key = key - found
+        # An array even for a single launch, so that it can be viewed as another type.
         key = np.atleast_1d(key.astype(f"<u{size}"))
-        # The inverse of the steps from a value to its key.
+        # The inverse of the steps from a value to its key, in unsigned numbers of the key's width.
         if row["kind"] == "min":
             key = ~key
         if kind[0] == "f":
+            # Keys of numbers that are not negative have the highest bit.
             key = np.where(key >= top, key ^ key.dtype.type(top), ~key)
             value = np.where(found, key.view(f"<f{size}"), np.nan)
         else:
             value = (key ^ key.dtype.type(top)).view(f"<i{size}") if kind[0] == "s" else key
         rows[name] = value.reshape(rows.shape)
         any_found |= found
+    # Without the launches that saved nothing.
     return rows[any_found]
 
 
@@ -134,6 +140,8 @@ MAX_THREADS = 65535
 """Threads of a block in the launches that Neutrino probes."""
 FRAME_ALIGN = 64
 """Frames begin at multiples of this."""
+COUNT = np.dtype("<u4")
+"""A slot's count of its saves."""
 
 
 def parse(path, launch=None):
@@ -186,11 +194,16 @@ def parse(path, launch=None):
 class _FrameData:
     """The data of one launch's maps, taken one map after the other from the launch's frame in a result file.
 
-    start: offset in the file where the data begin. blocks: of the grid. threads: of a block. lanes: of a warp.
+    start, end: offsets in the file where the data begin and end. offset: where the next map begins. dynamic_cap: how
+    many records a slot of a map with a dynamic cap can hold in this launch. blocks: of the grid. warps: of a block.
+    lanes: of a warp.
     """
 
     def __init__(self, path, data, frame, start, blocks, threads, lanes):
-        """path: of the result file, for errors. data: the file, uint8. frame: the frame's header."""
+        """path: of the result file, for errors. data: the file, uint8. frame: the frame's header. threads: of a block.
+
+        The others are described at the class.
+        """
         self.path = path
         self.data = data
         self.start = start
@@ -198,6 +211,7 @@ class _FrameData:
         self.offset = start
         self.dynamic_cap = int(frame["dynamic_cap"])
         self.blocks = blocks
+        # Rounded up: the last warp may be partial.
         self.warps = -(-threads // lanes)
         self.lanes = lanes
 
@@ -206,20 +220,22 @@ class _FrameData:
 
         descriptor: the map's, from the file. fields, dtype, entry: as ``_record_layout`` returns them.
         """
+        # read combines the copies of a record; None for types in slots. A cap of 0 means a dynamic one.
         kind, report, copies_bytes, read = MAP_TYPES[descriptor["kind"]]
         level, is_dynamic = LEVELS[descriptor["level"]], int(descriptor["cap"]) == 0
         cap = self.dynamic_cap if is_dynamic else int(descriptor["cap"])
         counts = None
         if read is not None:
-            copies = self._take_copies(dtype, copies_bytes)
+            records = self._take_copies(dtype, copies_bytes)
             # Without a manifest the map's fields are not known, so the copies cannot be combined.
-            records = read(copies, entry) if "name" in entry else copies
+            if "name" in entry:
+                records = self._combined(read, records, entry)
         else:
             slots = (self.blocks,) if level == "block" else (self.blocks, self.warps)
             lanes = (self.lanes,) if level == "thread" else ()
             records = self._take((*slots, cap, *lanes), dtype)
             if is_dynamic or cap > 1:
-                counts = self._take((*slots, *lanes), np.dtype("<u4"))
+                counts = self._take((*slots, *lanes), COUNT)
         section = {
             "name": descriptor["name"].decode(),
             "kind": kind,
@@ -234,6 +250,13 @@ class _FrameData:
         }
         return section, records
 
+    def _combined(self, read, copies, entry):
+        """Return what a map type's function makes of copies. Raises ValueError if the map's entry is damaged."""
+        try:
+            return read(copies, entry)
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{self.path}: the kernel's manifest.json is damaged: {error!r}") from None
+
     def _take_copies(self, dtype, copies_bytes):
         """Return the copies of a map's record, to be combined. copies_bytes: their limit in bytes, 0 for none.
 
@@ -247,13 +270,18 @@ class _FrameData:
         return self._take((number,), dtype, stride)
 
     def _take(self, shape, dtype, stride=None):
-        """Return the next array of the frame, and go on to what follows it. stride: in bytes, of a 1-D array."""
-        size = math.prod(shape) * (stride or dtype.itemsize)
+        """Return the next array of the frame, and go on to what follows it.
+
+        stride: bytes from one item to the next, of a 1-D array; None for items without gaps. Raises ValueError if the
+        frame is too small.
+        """
+        size = math.prod(shape) * (dtype.itemsize if stride is None else stride)
         if self.offset + size > self.end:
             raise ValueError(
                 f"{self.path}: at {self.end:#x}: the frame is too small for its grid, block and maps"
             )
-        array = np.ndarray(shape, dtype, self.data, self.offset, stride and (stride,))
+        array = np.ndarray(shape, dtype, self.data, self.offset, None if stride is None else (stride,))
+        # The alignment is relative to the start of the data, not of the file.
         self.offset = _align(self.offset + size - self.start, REGION_ALIGN) + self.start
         return array
 
@@ -264,13 +292,14 @@ def valid(header, section, records):
     header, section, records: of the map, from ``parse``.
     """
     if not section["in_slots"]:
+        # parse has combined the copies.
         return records.reshape(-1)
     by_thread = section["level"] == "thread"
     saved = np.ones(records.shape, bool)
     if by_thread:
         # The last warp of a block may have lanes without a thread.
-        warps, threads = records.shape[1], math.prod(header["block"])
-        lanes = header["lanes"]
+        _, warps, *_ = records.shape
+        threads, lanes = math.prod(header["block"]), header["lanes"]
         saved &= (np.arange(warps * lanes) < threads).reshape(warps, 1, lanes)
     if section["counts"] is not None:
         # The axis k, of records within a slot, is the last one, or the one before the lanes.
@@ -317,10 +346,12 @@ def _frames(path, data, offset):
     offset = _align(offset, FRAME_ALIGN)
     while offset + FRAME.itemsize <= data.size:
         frame = np.frombuffer(data, FRAME, 1, offset)[0]
+        # NumPy's strings have no zeros at their ends.
         if frame["magic"] != FRAME_MAGIC.rstrip(b"\0"):
             raise ValueError(f"{path}: at {offset:#x}: no frame")
         end = offset + FRAME.itemsize + int(frame["size"])
         if end > data.size:
+            # The process was killed while it wrote this frame.
             break
         frames[int(frame["launch"])] = offset
         offset = _align(end, FRAME_ALIGN)
@@ -333,6 +364,7 @@ def _manifest(path):
     manifest = path.resolve().parent.parent / "kernel" / path.stem / "manifest.json"
     document = json.loads(manifest.read_text()) if manifest.is_file() else {}
     if not isinstance(document, dict):
+        # ValueError, as for any damaged file.
         raise ValueError(f"{manifest}: not a manifest")  # noqa: TRY004
     return document
 
@@ -345,6 +377,7 @@ def _record_layouts(path, descriptors, manifest):
     sizes = descriptors["record_size"]
     if len(descriptors) and not 0 < sizes.min() <= sizes.max() <= MAX_RECORD_SIZE:
         raise ValueError(f"{path}: a map's record size is 0 or too large")
+    # A damaged manifest may have anything anywhere.
     try:
         entries = {entry["name"]: entry for entry in manifest.get("maps", [])}
         return [_record_layout(entries.get(row["name"].decode()), int(row["record_size"])) for row in descriptors]
@@ -360,7 +393,7 @@ def _record_layout(entry, size):
     if entry is None:
         fields = [{"name": f"byte{offset}", "type": "u8", "offset": offset} for offset in range(size)]
         entry = {"fields": fields}
-    # A record in memory has these cells, if they are not the fields themselves.
+    # A record in memory has these cells, if they are not the fields themselves. A type is a letter and its bits: u64.
     cells = entry.get("cells", entry["fields"])
     dtype = np.dtype(
         {
@@ -396,6 +429,7 @@ def _print_summary(path, launch):
     print(f"  launch {header['launch']}: grid {header['grid']}, block {header['block']}")
     for section in sections:
         rows = valid(header, section, records[section["name"]])
+        # Without a manifest, parse could not combine a histogram's copies into rows with a count.
         if section["report"] == "buckets" and "count" in rows.dtype.names:
             print(f"  {section['name']} ({section['kind']}, {section['level']}): {rows['count'].sum()} values")
             for low, high, values in rows[rows["count"] > 0].tolist():
@@ -403,6 +437,7 @@ def _print_summary(path, launch):
             continue
         print(f"  {section['name']} ({section['kind']}, {section['level']}): {len(rows)} records")
         for field in section["fields"] if len(rows) else ():
+            # The median is an existing value, the lower of the two middle ones.
             column = np.sort(rows[field])
             median = column[(len(column) - 1) // 2]
             print(f"    {field}: min {column[0]}, median {median}, max {column[-1]}")

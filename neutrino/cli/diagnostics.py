@@ -9,13 +9,16 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from neutrino.cli.streams import Painter, has_colours, visible, width_of
+from neutrino.cli.streams import Painter, escaped, has_colours, width_of
 
 if TYPE_CHECKING:
     from neutrino.errors import Diagnostic
 
 _WORD = re.compile(r"[%@!.+-]?[\w$][\w$.:]*|\"[^\"]*\"|'[^']*'")
 _TAB = "    "
+"""What a tab is printed as."""
+_ROOM_AFTER_WORD = 8
+"""Columns after a marked word that are shown too, if the line goes on."""
 _WIDTH = 160
 """Columns of a source line that are shown without a terminal, since lines may be of any length."""
 _MAX_PRINTED = 100
@@ -47,6 +50,7 @@ def _limit(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
     """Return at most ``_MAX_PRINTED`` diagnostics, in their order. Warnings are left out before errors."""
     if len(diagnostics) <= _MAX_PRINTED:
         return diagnostics
+    # False sorts before True, and sorted() keeps the order of equals.
     errors_first = sorted(range(len(diagnostics)), key=lambda index: diagnostics[index].severity != "error")
     return [diagnostics[index] for index in sorted(errors_first[:_MAX_PRINTED])]
 
@@ -79,19 +83,22 @@ def _format(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[st
               |     ^~~
           hint: what to write instead
     """
+    # Line 0 means the file as a whole.
     place = f"{diagnostic.file}:{diagnostic.line}:{diagnostic.column}:" if diagnostic.line else f"{diagnostic.file}:"
     severity = painter.paint(f"{diagnostic.severity}:", "red" if diagnostic.severity == "error" else "magenta")
     code = f" [{diagnostic.code}]" if diagnostic.code else ""
-    place = painter.paint(visible(place), "bold")
-    yield f"{place} {severity} {visible(diagnostic.message)}{code}"
+    place = painter.paint(escaped(place), "bold")
+    yield f"{place} {severity} {escaped(diagnostic.message)}{code}"
     if diagnostic.line and diagnostic.source.strip():
         gutter = f"{diagnostic.line:5d} | "
+        # At least what is shown before the fault and as much after it, on however narrow a terminal.
         text, marks = _marked(diagnostic.source, diagnostic.column - 1, max(width - len(gutter), 2 * _CONTEXT))
         yield f"{gutter}{text}".rstrip()
+        # The bar is below the gutter's.
         indent = " " * (len(gutter) - 2)
         yield f"{indent}| {' ' * (len(marks) - len(marks.lstrip()))}{painter.paint(marks.lstrip(), 'green')}"
     if diagnostic.hint:
-        yield f"  hint: {visible(diagnostic.hint)}"
+        yield f"  hint: {escaped(diagnostic.hint)}"
 
 
 def _marked(source: str, position: int, width: int) -> tuple[str, str]:
@@ -100,20 +107,24 @@ def _marked(source: str, position: int, width: int) -> tuple[str, str]:
     position: of the fault, in characters from 0. Both lines have at most ``width`` columns; ``…`` stands for what is
     cut off.
     """
+    # The fault may be at the end of the line, where something is missing; without a word one column is marked.
     position = max(0, min(position, len(source)))
     word = _WORD.match(source, position)
     end = word.end() if word else position + 1
     first = 0
-    # A long line is shown from a little before the fault on, if the word and 8 characters more would not fit otherwise.
-    if position > width or _columns(source[: min(end + 8, position + width)]) > width:
+    # A long line is shown from a little before the fault on, if the word and what follows it would not fit otherwise.
+    # No more than position + width is measured, since a word may be of any length.
+    if position > width or _columns(source[: min(end + _ROOM_AFTER_WORD, position + width)]) > width:
         first = max(0, position - _CONTEXT)
 
-    pieces, columns = ["…"] if first else [], 1 if first else 0
+    # The "…" for what is left out before takes one column.
+    pieces, columns = (["…"], 1) if first else ([], 0)
     columns_before_word = columns
     marked_columns = 0
     # Combining characters take no columns, so the number of characters is limited too.
     for index in range(first, min(len(source), first + 4 * width)):
         size = _columns(source[index])
+        # One column is kept for the "…" at the end, but for the last character.
         if columns + size > width - 1 and index + 1 < len(source):
             pieces.append("…")
             break
@@ -123,11 +134,12 @@ def _marked(source: str, position: int, width: int) -> tuple[str, str]:
             columns_before_word = columns
         elif index < end:
             marked_columns += size
+    # The ^ is the first of the marked columns.
     return "".join(pieces), " " * columns_before_word + "^" + "~" * (marked_columns - 1)
 
 
 def _printed(character: str) -> str:
-    return _TAB if character == "\t" else visible(character)
+    return _TAB if character == "\t" else escaped(character)
 
 
 def _columns(text: str) -> int:

@@ -53,6 +53,7 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
         if match is not None and match != position:
             # If one of the next lines occurs before the match, this line was changed, and the match is an equal line
             # of another place.
+            # Blank lines occur anywhere, so they say nothing.
             following = [line for line in original[number + 1 : number + 1 + _LOOKAHEAD] if line.strip()]
             matches = [next_occurrence(line, position) for line in following]
             if any(other is not None and other < match for other in matches):
@@ -60,6 +61,7 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
         if match is None:
             lines.append(Line("-", text, number))
             continue
+        # What is between the last pair and this one was inserted.
         lines += _inserted(lines, probed[position:match], number)
         lines.append(Line(" ", text, number))
         position = match + 1
@@ -88,6 +90,7 @@ def _inserted(lines: Sequence[Line], texts: Sequence[str], number: int) -> list[
         is_directive = stripped.startswith(".") and not stripped.startswith(_INDENTED_DIRECTIVES)
         at_margin = stripped.endswith(":") or is_directive or stripped.startswith(("{", "}", ")"))
         indent = "" if at_margin else "    "
+        # The first of these texts replaces the first removed line, and so on.
         if len(inserted) < len(replaced):
             old = replaced[len(inserted)]
             indent = old[: len(old) - len(old.lstrip())]
@@ -101,6 +104,7 @@ def hunks(lines: Sequence[Line], context: int = 3, *, first: int = 1) -> Iterato
     context: unchanged lines before and after each change. first: the line number that the original begins with, where
     it is part of a longer text.
     """
+    # Indices in the difference. begin, last: of the first and the last change of a hunk, in this list.
     changed = [index for index, line in enumerate(lines) if line.mark != " "]
     begin = 0
     while begin < len(changed):
@@ -118,9 +122,11 @@ def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[s
     first: the line number that the original begins with.
     """
     part = lines[start:end]
+    # Lines of the probed text before the hunk; lines of both texts in it.
     before = sum(line.mark != "-" for line in lines[:start])
     old = sum(line.mark != "+" for line in part)
     new = sum(line.mark != "-" for line in part)
+    # original counts from 0, first from 1. The probed text has no place in a longer one, so its lines count from 1.
     yield f"@@ -{_range(part[0].original + first, old)} +{_range(before + 1, new)} @@"
     for line in part:
         yield f"{line.mark}{line.text}"

@@ -14,8 +14,8 @@ from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
 from neutrino.cli.progress import Progress
-from neutrino.cli.streams import print_anything, visible
-from neutrino.cli.table import count
+from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.table import counted
 from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.fatbin.inputs import Input, find_inputs
@@ -155,12 +155,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bad(message: str) -> int:
-    print(f"{_NAME}: {visible(message)}", file=sys.stderr)
+    print(f"{_NAME}: {escaped(message)}", file=sys.stderr)
     return BAD
 
 
 def _error_text(error: Exception) -> str:
-    """Return an error's message; of an OSError the file and the reason, without its number."""
+    """Return an error's message; of an OSError the file and the reason, without the number that its own text has."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror or error}" if error.filename else str(error.strerror or error)
     return str(error)
@@ -169,7 +169,9 @@ def _error_text(error: Exception) -> str:
 class _Extraction:
     """One run of the command: reads the inputs one by one and prints or writes what the options ask for.
 
-    status: the exit status so far. progress: the line on stderr that shows the current file.
+    status: the exit status so far. progress: the line on stderr that shows the current file. _selection: of -k and
+    --filter, None without them. _probes: those of --coverage, None without it. _namer: names the files that -o writes,
+    None without -o.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -205,6 +207,7 @@ class _Extraction:
 
             options.probe = options.probe or [USUAL_PROBE]
             self._probes = load(options.probe)
+            # Still empty on a machine without a GPU: then each file's own architectures are used.
             options.arch = [_device_arch(name) for name in options.arch] or _archs_of_machine()
         if options.output is not None:
             from neutrino.fatbin.extraction import Namer
@@ -216,7 +219,9 @@ class _Extraction:
         """Show and write everything. Raises OSError for output that cannot be written, ToolError of nvdisasm."""
         options = self._options
         # In JSON, a single file named on the command line is one object; several files, or a folder's, are a list.
-        is_one_file = len(options.input) == 1 and not Path(options.input[0]).is_dir()
+        first_input, *other_inputs = options.input
+        is_one_file = not other_inputs and not Path(first_input).is_dir()
+        # Files that were read and are arguments themselves, not in a folder or wheel.
         named = 0
         for input_ in find_inputs(options.input, self._report_error, self.progress.show):
             named += input_.is_named
@@ -224,15 +229,17 @@ class _Extraction:
 
         if self._written > _MAX_LISTED_FILES:
             self._say(f"wrote {self._written:,} files to {options.output} in all (--json names each)")
+        # A wheel is one argument, but its files are a list too. One file that cannot be read has no JSON.
         if options.json and not (is_one_file and named):
             # The end of the list, which the first file has begun if there was any.
             print("\n]}" if self._printed else '{"files": []}')
         elif not options.json and not self._printed and not named and self.status == DONE:
-            # A named file without device code is reported when it is read.
+            # A named file without device code is reported when it is read, and so is what cannot be read.
             self._say(f"{', '.join(options.input)}: no device code found")
+        # The line of totals, for people only.
         if self._files > 1 and not options.json and not options.sass:
-            images = count(self._images, "image")
-            print(f"\n{count(self._files, 'file')}: {count(self._containers, 'container')}, {images}")
+            images = counted(self._images, "image")
+            print(f"\n{counted(self._files, 'file')}: {counted(self._containers, 'container')}, {images}")
 
     def _show(self, input_: Input, *, single: bool) -> None:
         """Read one file, and print or write what the options ask for. Its errors are reported, not raised.
@@ -242,6 +249,7 @@ class _Extraction:
         # The file's containers, and the images in them that --arch selects.
         try:
             data = input_.data()
+            # For the plain listing, the whole file would have to be searched for images that nothing points to.
             containers = input_.read(data, search_data=self._decodes)
             rows = self._rows(containers)
         except (FormatError, OSError) as error:
@@ -255,7 +263,7 @@ class _Extraction:
             self._report_error(input_.name, error)
 
         # One image after the other; only what the listing needs of an image is kept.
-        listing = self._json_listing(shown, single) if self._options.json else self._tables()
+        listing = self._json_listing(shown, single=single) if self._options.json else self._tables()
         for row in self._decoded(input_, rows, data) if self._decodes else rows:
             shown.rows.append(row)
             listing.add(row)
@@ -274,8 +282,11 @@ class _Extraction:
         self.progress.clear()
         if isinstance(listing, JsonListing):
             listing.finish()
+            # In a list, the next object's separator or the end of the list has the newline.
             print(end="\n" if single else "")
+        # With --sass, the images themselves were printed or written as they were read.
         elif not is_empty and not self._options.sass:
+            # An empty line separates the listings of two files.
             if self._printed:
                 print()
             for line in listing.lines(shown):
@@ -286,9 +297,10 @@ class _Extraction:
             self._files += 1
             self._containers += len({row.container.index for row in shown.rows})
             self._images += len(shown.rows)
+        # JSON has an object for an empty file too.
         self._printed += not is_empty or self._options.json
 
-    def _json_listing(self, shown: Shown, single: bool) -> JsonListing:
+    def _json_listing(self, shown: Shown, *, single: bool) -> JsonListing:
         """Return the writer of a file's JSON object. single: whether the object is the whole document."""
         is_first_piece = True
 
@@ -307,7 +319,7 @@ class _Extraction:
         return Tables(kernels=self._options.kernels, resources=self._options.resources)
 
     def _rows(self, containers: Sequence[Container]) -> list[Row]:
-        """Return a row for each image for the architectures of --arch; without it, for each image."""
+        """Return a row for each image that is for an architecture of --arch; without --arch, for each image."""
         # With --coverage, --arch is the device's architecture: it may run images for several.
         archs = () if self._options.coverage else self._options.arch
         return [
@@ -326,6 +338,7 @@ class _Extraction:
         from neutrino.fatbin.contents import read_contents
 
         options = self._options
+        # Only a file with images to write takes a name.
         stem = self._namer.stem(input_.stem) if self._namer and rows else ""
         vendor = _vendor(input_, data) if options.sass and rows else None
         if vendor:
@@ -335,6 +348,7 @@ class _Extraction:
         bytes_read = 0
         for number, row in enumerate(rows):
             self.progress.show(f"{input_.name}: image {number + 1} of {len(rows)}")
+            # Pages of the mapped file that were read stay in memory until they are released.
             bytes_read += row.image.stored_size
             if bytes_read >= _RELEASE_BYTES:
                 release(row.image.payload)
@@ -347,6 +361,7 @@ class _Extraction:
                 yield row
                 continue
             row.fill(contents, self._selects)
+            # With -k or --filter, images without a selected kernel are left out.
             if row.kernels or not self._selection:
                 self._write(input_, row, contents.data, stem)
                 # Freed before the next image is decoded: the images of a large file together would fill the memory.
@@ -369,10 +384,12 @@ class _Extraction:
         from neutrino.ahead.coverage import Known, architectures, find_coverage
         from neutrino.probing.selection import Selection
 
+        # Nothing without --coverage, or without device code.
         if self._probes is None or not shown.containers:
             return []
         selection = self._selection or Selection()
         coverages = []
+        # Shared by all architectures, which may run the same machine code.
         known: Known = {}
         thresholds = gc.get_threshold()
         # Millions of small objects live until a module is done: looking through them less often saves a tenth.
@@ -397,20 +414,23 @@ class _Extraction:
         """
         options = self._options
         if options.output is None and not options.sass:
+            # Only the listing is asked for.
             return
         from neutrino.fatbin.extraction import file_name, write_aside
 
+        # None: the usual one of the image's kind.
         extension = None
         if options.sass:
             from neutrino.toolchain.nvdisasm import disassemble
 
             if row.image.kind.value != "cubin":
+                # nvdisasm reads nothing else.
                 return
             data = disassemble(data, row.kernels if self._selection else None).encode()
             extension = "sass"
         if options.output is None:
             self.progress.clear()
-            print(f"// {visible(input_.name)}: image {row.place}, {row.image.arch}")
+            print(f"// {escaped(input_.name)}: image {row.place}, {row.image.arch}")
             print(data.decode())
             self._printed += 1
             return
@@ -424,6 +444,7 @@ class _Extraction:
     def _say_empty(self, shown: Shown) -> None:
         """Report that a file has no device code, or none that is selected."""
         if any(container.images for container in shown.containers):
+            # With --sass, a vendor-licensed library has no rows either, and that has been reported.
             if not self._options.sass:
                 self._say(f"{shown.input.name}: no image or kernel matches")
         else:
@@ -441,7 +462,7 @@ class _Extraction:
 
     def _say(self, message: str) -> None:
         self.progress.clear()
-        print(f"{_NAME}: {visible(message)}", file=sys.stderr)
+        print(f"{_NAME}: {escaped(message)}", file=sys.stderr)
 
 
 def _patched(shown: Shown, data: memoryview) -> Patched | None:
@@ -455,7 +476,10 @@ def _patched(shown: Shown, data: memoryview) -> Patched | None:
 
 
 def _vendor(input_: Input, data: memoryview) -> str | None:
-    """Return the name of the vendor-licensed library that a file is, None for other files."""
+    """Return the name of the vendor-licensed library that a file is, None for other files.
+
+    A file in a wheel is known by its own name, not by the wheel's. data: the whole file.
+    """
     from neutrino.ahead.vendor import vendor_library
 
     return vendor_library(Path(input_.member.name) if input_.member else input_.path, data)

@@ -38,7 +38,9 @@ class JsonWriter:
     def end(self) -> None:
         """End the innermost object or list that has begun."""
         closing = self._open.pop()
+        # As json.dumps, "{}" has no line break.
         self._write(closing if self._is_empty else self._new_line() + closing)
+        # The one around it has what has just ended.
         self._is_empty = False
 
     def value(self, value: Any) -> None:
@@ -53,8 +55,10 @@ class JsonWriter:
     def _separator(self) -> str:
         """Return the text between the last value and the next: a comma, a new line, and the key in an object."""
         separator = ""
+        # The whole document has nothing before it.
         if self._open:
             separator = self._new_line() if self._is_empty else f",{self._new_line()}"
+        # A key is for one value.
         separator += self._key
         self._key = ""
         self._is_empty = False

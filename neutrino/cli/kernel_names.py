@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_PARTS = re.compile(r"\(anonymous namespace\)|<unnamed>|.", re.DOTALL)
+_PARTS = re.compile(r"\(anonymous namespace\)|<unnamed>|->|.", re.DOTALL)
+"""Single characters, but for words whose brackets are no parameters and no template arguments."""
 _WITHOUT_BRACKETS = {"(anonymous namespace)": "{anonymous}", "<unnamed>": "{unnamed}"}
 
 
@@ -17,12 +18,12 @@ def shorten(name: str, width: int) -> str:
     if len(name) <= width:
         return name
     bare = _without_parameters(name)
-    for candidate in (bare, _without_templates(bare, 1), _without_templates(bare, 0)):
+    without_templates = _without_templates(bare, max_depth=0)
+    _, _, unqualified = without_templates.rpartition("::")
+    for candidate in (bare, _without_templates(bare, max_depth=1), without_templates, unqualified):
         if len(candidate) <= width:
             return candidate
-    unqualified = _without_templates(bare, 0).rpartition("::")[2]
-    if len(unqualified) <= width:
-        return unqualified
+    # The "…" in the middle takes one character.
     head = (width - 1) // 2
     tail = width - 1 - head
     return f"{unqualified[:head]}…{unqualified[-tail:]}"
@@ -45,11 +46,13 @@ def _without_parameters(name: str) -> str:
         elif character == ">" and text[position - 1 : position] != "-":
             # "->" ends no template arguments.
             depth -= 1
+        # The name operator() has brackets, and operator new a blank.
         elif depth == 0 and character == "(" and not text[:position].endswith("operator"):
             end = position
             break
         elif depth == 0 and character == " " and not text[:position].endswith("operator"):
             start = position + 1
+    # Empty only for what is no function's name, such as text in brackets.
     text = text[start:end] or text
     for bracketed, placeholder in _WITHOUT_BRACKETS.items():
         text = text.replace(placeholder, bracketed)
@@ -64,10 +67,12 @@ def _without_templates(name: str, max_depth: int) -> str:
         part = match.group()
         if part == "<":
             depth += 1
+            # Once for all that is nested in it.
             if depth == max_depth + 1:
                 parts.append("<…>")
         if depth <= max_depth:
             parts.append(part)
         if part == ">":
+            # Names such as operator> have a bracket that was never opened.
             depth = max(depth - 1, 0)
     return "".join(parts)

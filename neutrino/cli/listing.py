@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from neutrino.cli.streams import visible
-from neutrino.cli.table import count, table
+from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted, table
 from neutrino.demangle import demangle
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ class Row:
     """An image (PTX, cubin, code object …) as one row of the listing.
 
     decoded: its size in bytes when decoded, None if it was not decoded. kernels: mangled names of the selected kernels.
-    functions, code_objects: their resource usage, of CUDA's and of AMD's images. fault: what is wrong with the image.
-    output: the file it was written to, "" if none. kernel_count, has_resources: what ``release`` leaves of the others.
+    functions, code_objects: their resource usage, of CUDA's and of AMD's images. fault: what is wrong with the image,
+    None if nothing is. output: the name of the file that it was written to, "" if none. kernel_count, has_resources:
+    the number of kernels, and whether there is resource usage; ``release`` leaves these.
     """
 
     container: Container
@@ -106,6 +107,7 @@ class Tables:
         """Of that container, kernel → kind of image → architectures."""
         self._banks: set[int] = set()
         """Constant banks that a CUDA kernel uses; each has a column."""
+        # Rows of the tables of kernels, of CUDA's and of AMD's resources; None as long as there is no row.
         self._kernels: SpooledRows | None = None
         self._cuda: SpooledRows | None = None
         self._amd: SpooledRows | None = None
@@ -119,7 +121,7 @@ class Tables:
         if self._with_kernels:
             for name in row.kernels:
                 archs_by_kind = self._archs.setdefault(name, {})
-                archs_by_kind.setdefault(row.image.kind.value, []).append(visible(row.image.arch or "-"))
+                archs_by_kind.setdefault(row.image.kind.value, []).append(escaped(row.image.arch or "-"))
         if self._with_resources and row.functions:
             self._cuda = self._cuda or _spooled_rows()
             for usage in row.functions:
@@ -135,18 +137,20 @@ class Tables:
         self._end_container()
         rows = shown.rows
         containers = len({row.container.index for row in rows})
-        counts = [count(containers, "container"), count(len(rows), "image")]
+        counts = [counted(containers, "container"), counted(len(rows), "image")]
+        # Without decoding, kernels are not known.
         if any(row.decoded is not None for row in rows):
-            counts.append(count(self._kernel_count, "kernel"))
-        yield f"{visible(shown.input.name)}: {', '.join(counts)}"
+            counts.append(counted(self._kernel_count, "kernel"))
+        yield f"{escaped(shown.input.name)}: {', '.join(counts)}"
         if shown.patched is not None:
             yield _patched_line(shown.patched)
         if shown.coverage:
             for coverage in shown.coverage:
                 yield from _coverage_lines(coverage)
             yield ""
-            yield f"  with {visible(', '.join(shown.probes))}; nothing was assembled, so ptxas and the check of the"
+            yield f"  with {escaped(', '.join(shown.probes))}; nothing was assembled, so ptxas and the check of the"
             yield "  arithmetic may still refuse some (neutrino-patch --dry-run)"
+            # --coverage is shown instead of the other tables.
             return
         yield ""
         yield from _image_table(rows)
@@ -168,7 +172,7 @@ class Tables:
             self._kernels = self._kernels or _spooled_rows()
             for name, archs_by_kind in self._archs.items():
                 images = "; ".join(f"{kind} {', '.join(archs)}" for kind, archs in archs_by_kind.items())
-                self._kernels.add([str(self._container), images, visible(demangle(name))])
+                self._kernels.add([str(self._container), images, escaped(demangle(name))])
             self._archs.clear()
 
     def _cuda_table(self) -> Iterator[str]:
@@ -183,10 +187,12 @@ class Tables:
 
         def with_bank_columns(row: list[Any]) -> list[str]:
             """Replace a row's sizes by constant bank, a dict, by a cell for each bank of the file."""
+            # The row is as _cuda_cells returns it.
             *first, sizes_by_bank, textures, surfaces, samplers, name = row
             return [*first, *(sizes_by_bank.get(bank, "-") for bank in banks), textures, surfaces, samplers, name]
 
         yield ""
+        # All but image, arch and the name are numbers.
         yield from table(head, MappedRows(self._cuda, with_bank_columns), right=head[2:-1])
 
     def _amd_table(self) -> Iterator[str]:
@@ -195,6 +201,7 @@ class Tables:
             return
         head = ["image", "arch", "VGPR", "SGPR", "AGPR", "LDS", "scratch", "kernarg", "wave", "kernel"]
         yield ""
+        # All but image, arch and the name are numbers.
         yield from table(head, self._amd, right=head[2:-1])
 
 
@@ -210,26 +217,30 @@ def _cuda_cells(row: Row, usage: FunctionUsage) -> list[Any]:
     return [
         row.place, row.image.arch or "-", str(usage.registers), str(usage.stack), str(usage.shared), str(usage.local),
         {str(bank): str(size) for bank, size in usage.constants.items()},
-        str(usage.textures), str(usage.surfaces), str(usage.samplers), visible(demangle(usage.name)),
+        str(usage.textures), str(usage.surfaces), str(usage.samplers), escaped(demangle(usage.name)),
     ]  # fmt: skip
 
 
 def _amd_cells(row: Row, kernel: CodeObjectKernel) -> list[Any]:
-    """Return one kernel's row for the table of AMD's resources. ``+`` marks a stack of no fixed size."""
+    """Return one kernel's row for the table of AMD's resources, sizes in bytes.
+
+    ``+`` marks a stack of no fixed size, ``-`` that no accumulation registers (AGPRs) are stated, as where the
+    architecture has none.
+    """
     return [
-        row.place, visible(row.image.arch or "-"), str(kernel.vgprs), str(kernel.sgprs),
+        row.place, escaped(row.image.arch or "-"), str(kernel.vgprs), str(kernel.sgprs),
         "-" if kernel.agprs is None else str(kernel.agprs), str(kernel.group_segment),
         f"{kernel.private_segment}{'+' if kernel.dynamic_stack else ''}", str(kernel.kernarg_segment),
-        str(kernel.wavefront_size), visible(demangle(kernel.name)),
+        str(kernel.wavefront_size), escaped(demangle(kernel.name)),
     ]  # fmt: skip
 
 
 def _patched_line(patched: Patched) -> str:
     """Return the line about a patched file: which twins (instrumented copies of kernels) neutrino-patch added."""
-    archs = visible(", ".join(patched.archs))
+    archs = escaped(", ".join(patched.archs))
     return (
-        f"  patched by Neutrino {visible(patched.maker)}: {count(patched.twins, 'twin')} with "
-        f"{visible(', '.join(patched.probes))}, for {f'the embedded device ({archs})' if patched.embedded else archs}"
+        f"  patched by Neutrino {escaped(patched.maker)}: {counted(patched.twins, 'twin')} with "
+        f"{escaped(', '.join(patched.probes))}, for {f'the embedded device ({archs})' if patched.embedded else archs}"
     )
 
 
@@ -241,6 +252,7 @@ def _image_table(rows: Sequence[Row]) -> Iterator[str]:
     with_member = any(row.container.member for row in rows)
     with_kernels = any(row.decoded is not None for row in rows)
     head = ["image", "section", "kind", "arch", "compression", "bytes", "stored"]
+    # The second column, after the image.
     if with_member:
         head.insert(1, "member")
     if with_kernels:
@@ -249,12 +261,13 @@ def _image_table(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         image = row.image
         line = [
-            row.place, visible(row.container.section or "-"), image.kind.value, visible(image.arch or "-"),
+            row.place, escaped(row.container.section or "-"), image.kind.value, escaped(image.arch or "-"),
             image.compression.value, f"{row.size:,}", f"{image.stored_size:,}",
         ]  # fmt: skip
         if with_member:
-            line.insert(1, visible(row.container.member or "-"))
+            line.insert(1, escaped(row.container.member or "-"))
         if with_kernels:
+            # A damaged image could not be decoded, so its kernels are not known.
             line.append("damaged" if row.fault else str(row.kernel_count))
         cells.append(line)
     yield from table(head, cells, right=("bytes", "stored", "kernels"))
@@ -270,28 +283,30 @@ def _without_resources_line(rows: Sequence[Row]) -> Iterator[str]:
     if images:
         kinds = ", ".join(dict.fromkeys(row.image.kind.value for row in images))
         yield ""
-        yield f"  {count(len(images), 'image')} ({kinds}) without figures, which only machine code has"
+        yield f"  {counted(len(images), 'image')} ({kinds}) without figures, which only machine code has"
 
 
 def _coverage_lines(coverage: Coverage) -> Iterator[str]:
     """Yield what --coverage shows for one architecture: how many kernels can be probed, and which cannot, and why."""
     total = len(coverage.kernels)
     yield ""
-    yield f"  {visible(coverage.arch)}: {coverage.probed:,} of {count(total, 'kernel')} can be probed"
+    yield f"  {escaped(coverage.arch)}: {coverage.probed:,} of {counted(total, 'kernel')} can be probed"
     if coverage.probed < total:
         yield ""
-        cells = [[f"{number:,}", reason.word, visible(text)] for reason, text, number in coverage.reasons]
+        cells = [[f"{number:,}", reason.word, escaped(text)] for reason, text, number in coverage.reasons]
         yield from table(["kernels", "reason", "why not"], cells, right=("kernels",))
     listed: list[list[str]] = []
     unlisted = 0
-    # All kernels of a vendor's library have that reason, so listing them says nothing.
+    # A reason may have several rows above, for different texts. All kernels of a vendor's library have that reason, so
+    # listing them says nothing.
     for reason in dict.fromkeys(reason for reason, _, _ in coverage.reasons if reason.word != "vendor"):
         kernels = [kernel for kernel in coverage.kernels if kernel.reason is reason]
         unlisted += max(0, len(kernels) - _MAX_KERNELS_PER_REASON)
         listed += [
-            [f"{kernel.container}.{kernel.image}", reason.word, visible(demangle(kernel.name))]
+            [f"{kernel.container}.{kernel.image}", reason.word, escaped(demangle(kernel.name))]
             for kernel in kernels[:_MAX_KERNELS_PER_REASON]
         ]
+    # Which kernels, below how many of each reason.
     if listed:
         yield ""
         yield from table(["image", "reason", "kernel"], listed)

@@ -29,6 +29,7 @@ class JsonListing:
         self._container: Container | None = None
         """The container whose list of images is open."""
         self._has_begun = False
+        """Whether the members before the containers are written."""
 
     def add(self, row: Row) -> None:
         """Write an image, and its container's members before the first image of a container."""
@@ -44,7 +45,9 @@ class JsonListing:
         self._begin_file()
         self._end_container()
         self._write_empty_containers(None)
+        # The list of containers ends here, the file's object below.
         self._json.end()
+        # What --coverage asks for; it is known after the last image only.
         if self._shown.coverage:
             self._json.key("probes")
             self._json.value(list(self._shown.probes))
@@ -69,6 +72,7 @@ class JsonListing:
                 "version": shown.patched.maker,
             }  # fmt: skip
             self._member("patched", patched)
+        # finish() ends this list.
         self._json.key("containers")
         self._json.begin_list()
 
@@ -89,6 +93,7 @@ class JsonListing:
     def _end_container(self) -> None:
         """Close the list of images and the object of the current container, if there is one."""
         if self._container is not None:
+            # The list, then the object.
             self._json.end()
             self._json.end()
             self._container = None
@@ -123,6 +128,7 @@ def _image_object(row: Row) -> dict[str, Any]:
         "stored_size": image.stored_size,
         "kernels": [{"name": name, "demangled": demangle(name)} for name in row.kernels],
     }
+    # An image has functions of CUDA or kernels of AMD, never both.
     if row.functions:
         document["resources"] = [_cuda_resources(usage) for usage in row.functions]
     if row.code_objects:
@@ -135,7 +141,10 @@ def _image_object(row: Row) -> dict[str, Any]:
 
 
 def _cuda_resources(usage: FunctionUsage) -> dict[str, Any]:
-    """Return the JSON object with the resources of a CUDA function: registers per thread, sizes in bytes."""
+    """Return the JSON object with the resources of a CUDA function: registers per thread, sizes in bytes.
+
+    ``kernel`` says whether it is a kernel, not a device function. ``constants`` has the size of each constant bank.
+    """
     return {
         "name": usage.name,
         "demangled": demangle(usage.name),
@@ -156,6 +165,7 @@ def _amd_resources(kernel: CodeObjectKernel) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "demangled": demangle(kernel.name),
+        # AMD's metadata has kernels only.
         "kernel": True,
         "vgprs": kernel.vgprs,
         "sgprs": kernel.sgprs,

@@ -15,6 +15,7 @@ def load(names: Sequence[str]) -> ProbeSet:
     Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that do not exist.
     """
     checked = check_probes(names)
+    # Raises if there are errors, so that what is printed below are warnings alone.
     probes = checked.probe_set()
     print_diagnostics(list(checked.diagnostics))
     return probes

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.diagnostics import print_diagnostics
-from neutrino.cli.streams import print_anything, visible
+from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.table import counted
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
 from neutrino.resources import shipped_probes
@@ -41,6 +42,8 @@ _MAX_LISTED = 40
 """Probed kernels that the table lists; of the others it has only the number."""
 _MAX_EXAMPLES = 3
 """Kernels that are named as examples for each reason why kernels are not probed."""
+_EXAMPLE_WIDTH = 40
+"""Characters of such a name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,10 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _refuse_unused_options(parser, options)
+    # --check and --restore have the file as their value.
+    file = options.check or options.restore or options.file
     print_anything()
     _clean_up_on_sigterm()
     try:
-        _require_regular_file(options.check or options.restore or options.file)
+        _require_regular_file(file)
         if options.check is not None:
             status = _check(options)
         elif options.restore is not None:
@@ -74,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NeutrinoError as error:
         return _fail(str(error))
     except OSError as error:
-        place = error.filename if error.filename is not None else options.check or options.restore or options.file
+        place = error.filename if error.filename is not None else file
         if place == _STDOUT:
             # What is left in stdout's buffer must not fail a second time when Python closes it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -169,11 +174,13 @@ def _parser() -> argparse.ArgumentParser:
 def _refuse_unused_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Exit with an error if --check or --restore is combined with an option that has no effect there."""
     if options.check is None and options.restore is None:
+        # Patching uses all options.
         return
     if options.file or options.probe:
         parser.error("--check and --restore take one FILE, and no probe")
     allowed = {"check", "json"} if options.check is not None else {"restore", "json", "output"}
     mode = "--check" if options.check is not None else "--restore"
+    # An option is taken as given if its value is not the default.
     for name, value in vars(options).items():
         if name not in allowed and value != parser.get_default(name):
             parser.error(f"--{name.replace('_', '-')} cannot be used with {mode}")
@@ -192,7 +199,8 @@ def _errors_name(output: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Names of temporary files, by tempfile and by the writer of the copy.
+        # Names of temporary files: spool files, and unfinished copies (ahead/unfinished.py), which are named after the
+        # output, cut to 200 characters.
         is_temporary = error.filename is not None and Path(os.fsdecode(error.filename)).name.startswith(
             (".neutrino-", f".{Path(output).name[:200]}.")
         )
@@ -213,7 +221,7 @@ def _say(line: str) -> None:
     # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"neutrino-patch: {visible(line)}", file=sys.stderr)
+            print(f"neutrino-patch: {escaped(line)}", file=sys.stderr)
 
 
 def _fail(message: str) -> int:
@@ -227,7 +235,7 @@ def _clean_up_on_sigterm() -> None:
 
     A handler that the caller installed stays.
     """
-    # Only the main thread may install handlers.
+    # Only the main thread may install handlers. The exit status is that of shells for a process ended by a signal.
     is_main_thread = threading.current_thread() is threading.main_thread()
     if is_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -266,15 +274,16 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         Selection(tuple(options.kernel), tuple(options.filter)),
         kind,
         Emit(options.emit),
-        options.retarget or options.retarget_unproven,
-        options.save_temps.absolute() if options.save_temps else None,
-        options.retarget_unproven,
+        retarget=options.retarget or options.retarget_unproven,
+        save_temps=options.save_temps.absolute() if options.save_temps else None,
+        unproven=options.retarget_unproven,
     )
     target = None if options.dry_run else output_path(options.file, options.output)
     stub = str(STUB) if options.stub is None else _stub(options.stub)
 
     # The copy; it is written aside and renamed when it is complete.
     if target is not None:
+        # Copies that killed runs left would fill the disk that this one needs.
         _report_unfinished(target.parent, remove=True)
     with _output_folder(target, options.output), _errors_name(target or options.file), _progress() as progress:
         try:
@@ -283,6 +292,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
                 names=options.probe, archs=archs, jobs=options.jobs, stub=stub, progress=progress,
             )  # fmt: skip
         except PatchError as error:
+            # Programs that read stdout get a document for a refused file too, besides the error on stderr.
             if options.json:
                 refused = Report(options.file, None, tuple(options.probe), tuple(archs), (), refused=error.reason)
                 print(json.dumps(refused.document(), indent=1))
@@ -305,13 +315,16 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 def _notes(report: Report, stub: str) -> Iterator[str]:
     """Yield notes for the report: architectures without kernels, an input patched before, and a stub that is missing.
 
-    stub: the library, by path or name, that the copy loads to record without ``neutrino``.
+    stub: the path or name of the stub, the library that the copy loads to record without ``neutrino``.
     """
     from neutrino.ahead.check import stub_note
 
     for arch in report.archs:
+        # A kernel's code for one architecture may run on others too: kernel.devices has those of the twin. A file
+        # without kernels gets a message of its own.
         if report.kernels and not any(arch == kernel.arch or arch in kernel.devices for kernel in report.kernels):
             yield f"nothing in the file runs on {arch}, so there are no twins for it"
+    # The other notes are about the copy, which does not exist in a dry run or if nothing was probed.
     if report.output is None:
         return
     if patched_note := _patched_before(report.input):
@@ -321,7 +334,7 @@ def _notes(report: Report, stub: str) -> Iterator[str]:
 
 
 def _script_notes(report: Report, probes: ProbeSet) -> Iterator[str]:
-    """Yield a note about the analysis scripts that the probes name: the copy has their paths only."""
+    """Yield a note about the analysis scripts that the probes name, if a copy was written: it has their paths only."""
     names = ", ".join(dict.fromkeys((*probes.callbacks, *probes.analyze_hooks)))
     if names and report.output is not None:
         yield f"scripts are not stored in the copy; neutrino-report TRACE --analyze runs {names} if it exists then"
@@ -340,7 +353,7 @@ def _patched_before(file: Path) -> str:
         return ""
     if patched is None:
         return ""
-    twins = f"{_number(patched.twins, 'twin')} with {', '.join(patched.probes)}"
+    twins = f"{counted(patched.twins, 'twin')} with {', '.join(patched.probes)}"
     return f"the input is patched already ({twins}); its twins are replaced, and the original kernels are probed"
 
 
@@ -366,14 +379,18 @@ def _stub(path: str) -> str:
     """
     if not path:
         raise PatchError("--stub", "needs the path of a library")
-    return path if "/" not in path or path.startswith(("$ORIGIN/", "${ORIGIN}/")) else str(Path(path).absolute())
+    is_plain_name = "/" not in path
+    if is_plain_name or path.startswith(("$ORIGIN/", "${ORIGIN}/")):
+        return path
+    return str(Path(path).absolute())
 
 
 @contextlib.contextmanager
 def _output_folder(target: Path | None, output: str | None) -> Iterator[None]:
     """Create the folder of ``-o DIR/`` if it is missing, and remove it again if no file was written into it.
 
-    target: the file to write, None in a dry run. output: the value of ``-o``.
+    target: the file to write, None in a dry run. output: the value of ``-o``. Does nothing without ``-o DIR/``, or if
+    the folder exists.
     """
     if target is None or output is None or not output.endswith("/") or target.parent.exists():
         yield
@@ -402,6 +419,7 @@ def _progress() -> Iterator[Progress | None]:
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False,
                    redirect_stdout=False, redirect_stderr=False)  # fmt: skip
     with bar:
+        # How many twins there are to make is known at the first call of show.
         task = bar.add_task("", total=None)
         bar.refresh()
 
@@ -415,6 +433,7 @@ def _why_none_probed(report: Report) -> str:
     """Return in words why a report has no probed kernel."""
     if not report.kernels:
         return "no CUDA kernels found"
+    # The only reason, so -k and --filter excluded all kernels.
     if [reason.word for reason, _ in report.skipped] == ["not-selected"]:
         return "no kernel matched"
     return "no kernel could be probed"
@@ -434,7 +453,7 @@ def _print_report(report: Report) -> None:
 def _print_sections(console: Console, report: Report) -> None:
     """Print the parts of a report: files, counts, probed kernels, kernels that are not probed, notes."""
     output = "no file written" if report.output is None else str(report.output)
-    console.print(visible(f"{report.input} → {output}"), style="bold", soft_wrap=True)
+    console.print(escaped(f"{report.input} → {output}"), style="bold", soft_wrap=True)
     if report.kernels:
         console.print(_counts(report), soft_wrap=True)
     probed = [kernel for kernel in report.kernels if kernel.probed]
@@ -446,7 +465,7 @@ def _print_sections(console: Console, report: Report) -> None:
         console.print("Not probed", style="bold")
         _print_skipped(console, report)
     for note in report.notes:
-        console.print(visible(f"note: {note}"), soft_wrap=True)
+        console.print(escaped(f"note: {note}"), soft_wrap=True)
 
 
 def _counts(report: Report) -> str:
@@ -455,7 +474,7 @@ def _counts(report: Report) -> str:
     probed = f"{report.probed:,} of {len(report.kernels):,} probed"
     if len(report.kernels) > kernels:
         probed += ", counted once per architecture that they have code for"
-    return f"{_number(kernels, 'kernel')} for {', '.join(report.archs)}: {probed}"
+    return f"{counted(kernels, 'kernel')} for {', '.join(report.archs)}: {probed}"
 
 
 def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
@@ -466,30 +485,34 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     table.add_column("arch")
     table.add_column("sites", justify="right")
     table.add_column("registers", justify="right")
-    retargeted = any(kernel.retargeted for kernel in kernels)
-    if retargeted:
+    with_retargeted = any(kernel.retargeted for kernel in kernels)
+    if with_retargeted:
         table.add_column("PTX retargeted", overflow="fold")
-    # The other columns take about 44 characters, with the last one about 80.
-    names = _table_names(kernels[:_MAX_LISTED], max(20, console.width - (80 if retargeted else 44)))
+    # About as many characters as the other columns take; a name gets some even on the narrowest terminal.
+    other_columns = 80 if with_retargeted else 44
+    names = _table_names(kernels[:_MAX_LISTED], max(20, console.width - other_columns))
     for kernel in kernels[:_MAX_LISTED]:
         registers = " → ".join(map(str, kernel.registers)) if kernel.registers else "not assembled"
         image = f"{kernel.container}.{kernel.image}"
-        row = [visible(names[kernel.name]), image, kernel.arch, f"{kernel.sites:,}", registers]
-        table.add_row(*row, *([_retargeted(kernel)] if retargeted else []))
+        row = [escaped(names[kernel.name]), image, kernel.arch, f"{kernel.sites:,}", registers]
+        if with_retargeted:
+            row.append(_retargeted(kernel))
+        table.add_row(*row)
     console.print(table)
 
     unlisted = kernels[_MAX_LISTED:]
     if unlisted:
         sites = sum(kernel.sites for kernel in unlisted)
-        console.print(f"and {_number(len(unlisted), 'more kernel')} with {_number(sites, 'site')} (--json lists all)")
+        console.print(f"and {counted(len(unlisted), 'more kernel')} with {counted(sites, 'site')} (--json lists all)")
     unproven = sum(map(_is_unproven, kernels))
     if unproven:
         console.print(
-            f"{_number(unproven, 'twin')} unproven: the PTX is not proven to be the program that runs, so results may "
+            f"{counted(unproven, 'twin')} unproven: the PTX is not proven to be the program that runs, so results may "
             "differ while it is recorded",
             soft_wrap=True,
         )
-    added = [kernel.registers[1] - kernel.registers[0] for kernel in kernels if kernel.registers]
+    added = [twin - original for original, twin in (kernel.registers for kernel in kernels if kernel.registers)]
+    # The registers of a single kernel are in the table.
     if len(added) > 1:
         console.print(f"registers per thread: {sum(added) / len(added):+.1f} on average, {max(added):+d} at most")
 
@@ -536,9 +559,9 @@ def _print_skipped(console: Console, report: Report) -> None:
     table.add_column("", overflow="fold")
     for group in group_skipped(report.kernels):
         # Instances of one template may look the same when they are shortened.
-        names = list(dict.fromkeys(shorten(demangle(kernel.name), 40) for kernel in group.kernels))
+        names = list(dict.fromkeys(shorten(demangle(kernel.name), _EXAMPLE_WIDTH) for kernel in group.kernels))
         examples = ", ".join(names[:_MAX_EXAMPLES]) + (" …" if len(names) > _MAX_EXAMPLES else "")
-        table.add_row(f"{len(group.kernels):,}", group.reason.word, visible(f"{group.text}: {examples}"))
+        table.add_row(f"{len(group.kernels):,}", group.reason.word, escaped(f"{group.text}: {examples}"))
     console.print(table)
 
 
@@ -548,10 +571,6 @@ def _table() -> Any:
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
 
-def _number(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def _check(options: argparse.Namespace) -> int:
     """Verify the patched file of --check and print its faults. Returns the exit status: 2 if it has any."""
     from neutrino.ahead.check import check_file
@@ -559,31 +578,35 @@ def _check(options: argparse.Namespace) -> int:
     check = check_file(options.check)
     _report_unfinished(options.check.parent, remove=False)
     with _errors_name(_STDOUT):
-        _print_check(check, options.json)
+        _print_check(check, as_json=options.json)
     return DONE if check.is_valid else BAD_INPUT
 
 
-def _print_check(check: Check, as_json: bool) -> None:
-    """Print the result of --check: faults, notes, and what a valid file has, one line each; or a JSON document."""
+def _print_check(check: Check, *, as_json: bool) -> None:
+    """Print the result of --check: faults, notes, and what a valid file has, one line each; or a JSON document.
+
+    LIEF is another library that reads ELF files; where it is installed, the file is also checked with it.
+    """
     from neutrino.ahead.validation import has_lief
 
     if as_json:
         print(json.dumps(check.document(), indent=1))
         return
     for fault in check.faults:
-        print(visible(f"{check.file}: fault: {fault}"))
+        print(escaped(f"{check.file}: fault: {fault}"))
     for note in check.notes:
-        print(visible(f"{check.file}: note: {note}"))
-    if check.lief:
-        print(visible(f"{check.file}: LIEF {check.lief} accepts it too"))
+        print(escaped(f"{check.file}: note: {note}"))
+    # check.lief is the version that has read the file; what it complains of is among the faults.
+    if check.lief and not any(fault.startswith("LIEF: ") for fault in check.faults):
+        print(escaped(f"{check.file}: LIEF {check.lief} accepts it too"))
     elif not has_lief():
-        print(visible(f"{check.file}: not checked with LIEF, which is not installed: {_INSTALL_LIEF}"))
+        print(escaped(f"{check.file}: not checked with LIEF, which is not installed: {_INSTALL_LIEF}"))
     if check.is_valid:
-        twins = _number(check.counts["twins"], "twin")
+        twins = counted(check.counts["twins"], "twin")
         archs = ", ".join(check.archs)
         devices = f"the embedded device ({archs})" if check.embedded else archs
         print(
-            visible(f"{check.file}: valid: {twins} by {check.names} for {devices}, made by Neutrino {check.maker}")
+            escaped(f"{check.file}: valid: {twins} by {check.names} for {devices}, made by Neutrino {check.maker}")
         )
 
 
@@ -595,7 +618,7 @@ def _restore(options: argparse.Namespace) -> int:
     from neutrino.ahead.library import output_path
     from neutrino.ahead.restore import restore
 
-    target = output_path(options.restore, options.output, "original")
+    target = output_path(options.restore, options.output, word="original")
     _report_unfinished(target.parent, remove=True)
     with _output_folder(target, options.output), _errors_name(target):
         restore(options.restore, target)
@@ -603,7 +626,7 @@ def _restore(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps({"input": str(options.restore), "output": str(target)}, indent=1))
         else:
-            print(visible(f"{options.restore} → {target}: the original, byte for byte"))
+            print(escaped(f"{options.restore} → {target}: the original, byte for byte"))
     return DONE
 
 

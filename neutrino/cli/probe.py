@@ -28,12 +28,14 @@ exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad i
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the commands. Returns the exit status: 0 done, 1 outputs differ, 2 bad input, 3 nothing was probed."""
     parser, commands = _parser()
+    # Only the known ones: parse_args would report the others itself, with the usage of neutrino-probe.
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         # Reported by the command's own parser, whose error shows the usage of that command.
         commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     print_anything()
-    # Exit by an exception, so that temporary files are removed when the command is terminated.
+    # Exit by an exception, so that temporary files are removed when the command is terminated. The status is that of
+    # shells for a process ended by a signal.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = int(options.run(options))
@@ -66,6 +68,7 @@ def _end_as_interrupted() -> NoReturn:
     """End the process by SIGINT itself: the shell then knows that it was interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
+    # Only if the signal is blocked: the status that a shell would give.
     raise SystemExit(128 + signal.SIGINT)
 
 

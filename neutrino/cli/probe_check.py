@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.diagnostics import document, print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
-from neutrino.cli.streams import visible
-from neutrino.cli.table import count
+from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted
 from neutrino.errors import Diagnostic, NeutrinoError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class _Checked:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check every file. Returns the exit status."""
+    """Check every file. Returns the exit status: 2 if any is invalid."""
+    # A file that is named twice is checked once.
     checked = [_check(name) for name in dict.fromkeys(options.probe)]
     if options.json:
         print(json.dumps({"files": [_document(item) for item in checked]}, indent=1))
@@ -76,43 +77,54 @@ def _check(name: str) -> _Checked:
     try:
         checked = check_probes([name])
     except NeutrinoError as error:
+        # Such as of a file that does not exist; what is wrong in a file is a diagnostic.
         return _Checked(name, None, [_unreadable(name, str(error))])
     diagnostics = list(checked.diagnostics)
-    # A file with syntax errors may have been read in part; that part is not used.
+    # One file was named. With syntax errors it may have been read in part; that part is not used.
     probes = checked.written[0] if checked.is_read and checked.written else None
-    return _Checked(probes.file if probes else diagnostics[0].file, probes, diagnostics)
+    # The path of a shipped probe is only known from what was read of it, or from its faults.
+    file = probes.file if probes else diagnostics[0].file
+    return _Checked(file, probes, diagnostics)
 
 
 def _unreadable(name: str, message: str) -> Diagnostic:
-    """Return the diagnostic of a file that cannot be read. message: the error's, which may begin with the name."""
+    """Return the diagnostic of a file that cannot be read. message: the error's, which may begin with the name.
+
+    The name is taken off, since the diagnostic has it as its file.
+    """
     reason = message.removeprefix(f"-p {name}: ").removeprefix(f"{Path(name)}: ")
-    return Diagnostic(name, 0, 0, "", reason, code=_UNREADABLE)
+    # Line 0 means the file as a whole.
+    return Diagnostic(name, line=0, column=0, source="", message=reason, code=_UNREADABLE)
 
 
 def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
-    """Yield the lines about a valid file: how many probes and maps it has, then each map and each probe."""
+    """Yield the lines about a valid file: how many probes and maps it has, then each map and the first probes.
+
+    checked: the result of the check, whose diagnostics are warnings alone.
+    """
     from neutrino.cli.probe_documents import snippet_sizes
     from neutrino.probing.ir.draft import DraftProbes
 
     sizes = snippet_sizes(probes)
     # Probes in Python have typed statements, which become instructions when they are lowered to a target.
     unit = "statement" if isinstance(probes, DraftProbes) else "instruction"
-    parts = [count(len(probes.probes), "probe"), count(len(probes.maps), "map")]
-    warnings = f", with {count(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
-    yield f"{visible(checked.file)}: valid{warnings}: {', '.join(parts)}"
+    parts = [counted(len(probes.probes), "probe"), counted(len(probes.maps), "map")]
+    warnings = f", with {counted(len(checked.diagnostics), 'warning')}" if checked.diagnostics else ""
+    yield f"{escaped(checked.file)}: valid{warnings}: {', '.join(parts)}"
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
-        yield f"  map {entry.name}: {entry.kind.words(entry)}: {fields}"
+        yield f"  map {entry.name}: {entry.kind.describe(entry)}: {fields}"
     for probe in probes.probes[:_MAX_LISTED]:
         sides = " and ".join(
             side for side, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None
         )
-        yield (
-            f"  probe {visible(probe.name)}: {sides} {visible(probe.tracepoint.text)}, level {probe.level.value}, "
-            + (count(sizes[probe.name], unit) if sizes[probe.name] else "SAVE alone")
-        )
+        # SAVEs are not counted in the size. A valid probe is not empty, so one of size 0 has nothing but SAVEs.
+        size = counted(sizes[probe.name], unit) if sizes[probe.name] else "SAVE alone"
+        place = f"{sides} {escaped(probe.tracepoint.text)}"
+        yield f"  probe {escaped(probe.name)}: {place}, level {probe.level.value}, {size}"
     if len(probes.probes) > _MAX_LISTED:
-        yield f"  … {count(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
+        yield f"  … {counted(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
+    # The platform of snippets in PTX is "cuda"; the only other one is "hip".
     if probes.platform != "cuda":
         yield "  its assembly is for AMD's GPUs: not verified, and not yet inserted into kernels"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from neutrino.cli.difference import Line, runs
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.statements import Assembly, registers_of
 from neutrino.ptx.instrument.twin import Site
@@ -35,6 +35,7 @@ def with_comments(
     """
     pieces = _Pieces(lines)
     labels = _labels(pieces, sites, probes, first)
+    # The site of a probe before the kernel is the directive .entry; its code is in the piece that declares registers.
     probes_at_entry = {site.probe for site in sites if site.instruction.startswith(".entry")}
     entry_labels = [
         f"{probe.name}: before kernel" for probe in probes.probes if probe.name in probes_at_entry and probe.before
@@ -45,12 +46,14 @@ def with_comments(
         if index in piece_at:
             piece = piece_at[index]
             words = [text if number == 1 else f"{text}, {number} sites" for text, number in labels[piece].items()]
+            # Code of no probe: registers are declared, and values are written to the maps where a thread ends.
             if piece == pieces.entry:
                 words = ["the probes' registers", *entry_labels, *words]
             elif not words and _THREAD_END.match(pieces.line_after(index)):
                 words = ["counts of the maps, where a thread ends" if is_kernel else "registers return to the kernel"]
+            # A piece that no probe could be found for has no comment.
             if words:
-                commented.append(Line("+", f"    // {visible('; '.join(words))}", line.original))
+                commented.append(Line("+", f"    // {escaped('; '.join(words))}", line.original))
         commented.append(line)
     return commented
 
@@ -66,13 +69,16 @@ def _labels(
     labels: dict[int, Counter[str]] = {piece: Counter() for piece in pieces.starts}
     for site in sites:
         probe = by_name[site.probe]
+        # As in the pieces, from 0 in this text.
         line = site.line - first
         is_of_kernel = probe.tracepoint.is_kernel
         before = pieces.code_before(probe, line) if probe.before is not None and not is_of_kernel else None
         if before is not None:
+            # Code of several sites may have been combined into one piece.
             labels[before][f"{probe.name}: before {probe.tracepoint.text}"] += 1
         # Code after the kernel is inserted before each instruction that ends a thread, other code after its site.
         after = line if is_of_kernel else line + 1
+        # There may be none, as where a constant is added once for all sites. The code after a site is of it alone.
         if probe.after is not None and after in labels:
             labels[after][f"{probe.name}: after {probe.tracepoint.text}"] = 1
     return labels
@@ -86,7 +92,11 @@ class _Pieces:
     """
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        """lines: the difference between the original and the probed text."""
+        """lines: the difference between the original and the probed text.
+
+        _order: the pieces, ascending. _registers: the probe file's registers in each piece. _with_counter: pieces that
+        add to an execution counter.
+        """
         self._lines = lines
         self.starts = {lines[index].original: index for index in runs(lines)}
         declaring = (piece for piece, start in self.starts.items() if lines[start].text.lstrip().startswith(".reg "))
@@ -97,21 +107,18 @@ class _Pieces:
 
     def _registers_in(self, start: int) -> frozenset[str]:
         """Return the names of the probe file's registers in the piece that begins at an index of the difference."""
-        names: set[str] = set()
-        index = start
-        while index < len(self._lines) and self._lines[index].mark == "+":
-            names.update(_PROBE_REGISTER.findall(self._lines[index].text))
-            index += 1
-        return frozenset(names)
+        return frozenset(name for text in self._texts(start) for name in _PROBE_REGISTER.findall(text))
 
     def _has_counter(self, start: int) -> bool:
         """Return whether the piece that begins at an index of the difference adds to an execution counter."""
+        return any(_COUNTER.search(text) for text in self._texts(start))
+
+    def _texts(self, start: int) -> Iterator[str]:
+        """Yield the texts of the lines of the piece that begins at an index of the difference."""
         index = start
         while index < len(self._lines) and self._lines[index].mark == "+":
-            if _COUNTER.search(self._lines[index].text):
-                return True
+            yield self._lines[index].text
             index += 1
-        return False
 
     def code_before(self, probe: Probe, line: int) -> int | None:
         """Return the piece with the code that a probe runs before its site; None if none can be found.
@@ -121,19 +128,23 @@ class _Pieces:
         """
         statements = probe.before.straight if probe.before else ()
         assembly = [statement for statement in statements if isinstance(statement, Assembly)]
+        # Without the % that their names begin with.
         registers = {register.name[1:] for statement in assembly for register in registers_of(statement)}
+        # Only such snippets may have been replaced by counters of executions.
         only_adds = bool(statements) and all(statement.opcode.startswith("add.") for statement in assembly)
 
         # The nearest piece that uses the probe's registers, or counts executions for it.
         end = bisect_right(self._order, line)
         for piece in reversed(self._order[max(0, end - _MAX_PIECES_ABOVE) : end]):
             if piece == line and not registers:
+                # Code without registers cannot be recognized, so it is taken to be at its site.
                 return line
             # The entry's piece declares all registers, so finding them there says nothing.
             if not registers.isdisjoint(self._registers[piece]) and (piece == line or piece != self.entry):
                 return piece
             if only_adds and piece in self._with_counter:
                 return piece
+        # No piece has the registers: whatever was inserted right before the site is taken to be the code.
         if line in self.starts:
             return line
         if not only_adds:

@@ -12,7 +12,10 @@ from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 
 def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, int]:
-    """Return for each probe how many instructions its snippets have, without SAVEs; of Python probes, statements."""
+    """Return for each probe how many instructions its snippets have, without SAVEs; of Python probes, statements.
+
+    Of both snippets, before and after, together.
+    """
     sizes = {}
     for probe in probes.probes:
         sizes[probe.name] = 0
@@ -26,7 +29,7 @@ def snippet_sizes(probes: ProbeSet | WrittenProbes | DraftProbes) -> dict[str, i
 
 
 def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
-    """Return a probe's object in JSON documents."""
+    """Return a probe's object in JSON documents: its position and level, and on which sides of it there is code."""
     return {
         "name": probe.name,
         "position": probe.tracepoint.text,
@@ -38,7 +41,7 @@ def probe_document(probe: Probe | WrittenProbe) -> dict[str, Any]:
 
 
 def map_document(entry: Map) -> dict[str, Any]:
-    """Return a map's object in JSON documents."""
+    """Return a map's object in JSON documents: its layout, and the options of its type, such as a histogram's scale."""
     return {
         "name": entry.name,
         "type": entry.kind.name,

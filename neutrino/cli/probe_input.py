@@ -95,16 +95,19 @@ class Kernels:
         found: whether the command has shown anything.
         """
         if self.damaged:
+            # What is wrong was reported when it was read.
             return BAD_INPUT
         if not self._files:
+            # No error: a file or folder without device code is not damaged.
             say(f"{self._name}: no device code found")
             return DONE
+        # The kernels of vendor-licensed libraries, which are reported themselves, are not looked at.
         if not self._kernels and not self._vendors:
             say(f"{self._name}: no kernel matches")
         return DONE if found else NOTHING
 
     def _file(self, input_: Input) -> Iterator[tuple[File, Iterator[Preview]]]:
-        """Yield a file with the iterator of its kernels; nothing if it has no device code."""
+        """Yield a file with the iterator of its kernels, which is empty for a vendor's; nothing without device code."""
         from neutrino.ahead.preview import default_architecture, preview
         from neutrino.ahead.vendor import vendor_library
 
@@ -113,6 +116,7 @@ class Kernels:
         if not any(container.images for container in containers):
             return
         self._files += 1
+        # A file in a wheel is known by its own name, not by the wheel's.
         path = Path(input_.member.name) if input_.member else input_.path
         vendor = vendor_library(path, data)
         if vendor:
@@ -147,6 +151,7 @@ class Kernels:
         """Report that an input cannot be read, and remember it for the exit status. name: of the input."""
         self.damaged = True
         message = str(error.strerror or error) if isinstance(error, OSError) else str(error)
+        # Most messages begin with the name already.
         self._say(message if name in message else f"{name}: {message}")
 
     def _say(self, message: str) -> None:

@@ -50,21 +50,22 @@ def summary(source: str) -> str:
     for line in source.splitlines():
         if line.startswith("#"):
             return line.lstrip("#").strip()
+        # Blank lines may come before the comment.
         if line.strip():
             break
     return ""
 
 
 def _records(probes: ProbeSet) -> str:
-    """Return in words what a set's maps record. Several sum maps are described together."""
+    """Return in words what a set's maps record, for one line of a table: several sum maps are described together."""
     from neutrino.maps.declaration import Report
 
     sums = [entry for entry in probes.maps if entry.kind.report is Report.TOTALS]
-    descriptions = [entry.kind.words(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
+    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
     if len(sums) > 1:
         descriptions.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes per launch")
     else:
-        descriptions += [entry.kind.words(entry) for entry in sums]
+        descriptions += [entry.kind.describe(entry) for entry in sums]
     return "; ".join(descriptions) or "nothing"
 
 
@@ -76,6 +77,8 @@ def _instruction_counts(probes: ProbeSet) -> str:
     at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
     at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
     parts = []
+    # A thread runs all snippets at the kernel's entry and end, so their sizes are added; at a site it runs those of the
+    # probes that match there, so their sizes are a range.
     if at_sites:
         parts.append(f"{_range(at_sites)} per site")
     if sum(at_kernel):

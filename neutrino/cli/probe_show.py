@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
-from neutrino.cli.streams import Painter, has_colours, visible
-from neutrino.cli.table import count
+from neutrino.cli.streams import Painter, escaped, has_colours
+from neutrino.cli.table import counted
 from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class _Shown:
 def _probed_text(twin: TwinKernel, entry: KernelEntry | None) -> str:
     """Return the PTX of a twin and its copies of functions.
 
-    entry: the result of assembling it, whose text may differ, as by a register cap. None if it was not assembled.
+    entry: the result of assembling it, whose text may differ, as by a register cap; a refused twin has none there. None
+    if it was not assembled.
     """
     if entry is None or "probed.ptx" not in entry.files:
         return twin.whole_text()
@@ -111,7 +112,8 @@ def _probed_text(twin: TwinKernel, entry: KernelEntry | None) -> str:
 def _single(selected: Sequence[tuple[File, Preview]], names: Sequence[str]) -> tuple[File, Preview]:
     """Return the one kernel to show, and its file. Raises NeutrinoError if several with different names are selected.
 
-    selected: not empty. names: the values of -k; kernels whose whole mangled name is given go before partial matches.
+    selected: not empty. names: the values of -k. A kernel whose whole mangled name is given is chosen even if others
+    contain that name.
     """
     exact = [(file, kernel) for file, kernel in selected if kernel.name in names]
     candidates = exact or selected
@@ -143,6 +145,7 @@ def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, st
     from neutrino.ahead.preview import assemble
 
     try:
+        # Of a kernel that can be probed there is no result only if its code is device-linked.
         return assemble(kernel, probes), "not assembled: device-linked code is assembled as a whole"
     except ToolError as error:
         return None, f"not assembled: {error}"
@@ -168,6 +171,7 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
     cost = f"registers {registers['original']} → {registers['twin']}"
     if registers["capped"]:
         cost += f", {registers['capped']} with a register cap"
+    # Stores alone: what is spilled is stored and loaded, so both would count it twice.
     spilled = spills["twin"]["stores"] - spills["original"]["stores"]
     if spilled > 0:
         cost += f", {spilled} more bytes spilled"
@@ -187,18 +191,20 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
     from neutrino.demangle import demangle
 
     file, kernel, twin = shown.file, shown.kernel, shown.twin
+    # Several probes at one instruction are one site here.
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
-    added = f"{count(_instructions_added(shown), 'instruction')} inserted"
-    yield f"// {visible(demangle(kernel.name))}: {count(instructions, 'site')}, {added}"
-    yield f"// {visible(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
+    added = f"{counted(_instructions_added(shown), 'instruction')} inserted"
+    yield f"// {escaped(demangle(kernel.name))}: {counted(instructions, 'site')}, {added}"
+    yield f"// {escaped(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if assembly:
-        yield f"// {visible(assembly)}"
+        yield f"// {escaped(assembly)}"
 
     # The text: the kernel, and the functions that have copies.
     if diff:
         yield "--- original"
         yield "+++ with the probes"
     for number, part in enumerate(_parts(shown)):
+        # Whole texts are separated by an empty line; the parts of a diff by the lines that begin with @@.
         if number and not diff:
             yield ""
         lines = compare(_split(part.original), _split(part.probed))
@@ -236,21 +242,22 @@ def _parts(shown: _Shown) -> Iterator[_Part]:
 
 def _instructions_added(shown: _Shown) -> int:
     """Return how many instructions the probes added to the kernel and its copies of functions."""
-    # Each instruction ends with a semicolon, and so do declarations, which are not counted.
-    return sum(
-        sign * (text.count(";") - len(_DECLARATION.findall(text)))
-        for part in _parts(shown)
-        for sign, text in ((1, part.probed), (-1, part.original))
-    )
+    return sum(_instruction_count(part.probed) - _instruction_count(part.original) for part in _parts(shown))
+
+
+def _instruction_count(text: str) -> int:
+    """Return how many instructions a PTX text has. Semicolons in comments count too, but a difference cancels them."""
+    # Each instruction ends with a semicolon, and so do declarations.
+    return text.count(";") - len(_DECLARATION.findall(text))
 
 
 def _split(text: str) -> list[str]:
     """Split a text into lines that are safe to print: tabs expanded, control characters escaped."""
-    return [visible(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
+    return [escaped(line.rstrip("\r").expandtabs(4)) for line in text.split("\n")]
 
 
 def _print(lines: Iterator[str]) -> None:
-    """Print lines, those of a diff in colours if stdout is a terminal."""
+    """Print lines, in colours those that a diff marks, if stdout is a terminal."""
     painter = Painter(sys.stdout is not None and has_colours(sys.stdout))
     for line in lines:
         # The first character is the mark of a line in a diff.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import Commands
-from neutrino.cli.streams import visible, width_of
-from neutrino.cli.table import count, table
+from neutrino.cli.streams import escaped, width_of
+from neutrino.cli.table import counted, table
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
@@ -107,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"probes": probes, "files": [_document(file_sites) for file_sites in files]}, indent=1))
     else:
+        # Files without a selected kernel are left out.
         shown = [file_sites for file_sites in files if file_sites.probed or file_sites.skipped]
         width = width_of(sys.stdout, _DEFAULT_WIDTH) if sys.stdout is not None else _DEFAULT_WIDTH
         for number, file_sites in enumerate(shown):
@@ -138,6 +139,7 @@ def _instructions(plan: KernelPlan) -> Iterator[_Instruction]:
         grouped.setdefault((site.number, site.function, site.line, site.instruction), []).append(site)
     for (number, function, line, instruction), sites in grouped.items():
         called_function = "" if function == plan.name else function
+        # The sites of a group differ in their probe alone, so the source line of the first is that of all.
         probes = tuple(site.probe for site in sites)
         yield _Instruction(number, line, sites[0].source, called_function, instruction, probes)
 
@@ -154,9 +156,10 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
 
     total = sum(len(kernel.sites) for kernel in found.probed)
     kernels = len(found.probed) + len(found.skipped)
-    yield visible(f"{found.file.name}, {found.file.arch}:")
-    yield f"  {count(total, 'site')} in {len(found.probed):,} of {count(kernels, 'kernel')}"
+    yield escaped(f"{found.file.name}, {found.file.arch}:")
+    yield f"  {counted(total, 'site')} in {len(found.probed):,} of {counted(kernels, 'kernel')}"
 
+    # Each kernel's sites, or only how many each kernel has.
     if everything or total <= _MAX_SITES:
         short = _short([kernel.name for kernel in found.probed])
         uses = Counter(short.values())
@@ -165,7 +168,7 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
             is_ambiguous = uses[short[kernel.name]] > 1
             yield ""
             name = demangle(kernel.name) if everything or is_ambiguous else short[kernel.name]
-            yield f"{visible(name)}: {count(len(kernel.sites), 'site')}"
+            yield f"{escaped(name)}: {counted(len(kernel.sites), 'site')}"
             if kernel.sites:
                 yield from _site_table(kernel.sites, width=None if everything else width)
     else:
@@ -185,17 +188,23 @@ def _site_table(sites: Sequence[_Instruction], *, width: int | None) -> Iterator
     """
     with_source = any(site.source for site in sites)
     with_function = any(site.function for site in sites)
+    head = ["site", "line"]
+    if with_source:
+        head.append("source")
+    if with_function:
+        head.append("function")
     functions = _short([site.function for site in sites if site.function])
     rows = []
     for site in sites:
+        # Kernel entries and ends have no number.
         row = ["-" if site.number is None else str(site.number), str(site.line)]
         if with_source:
             # "a.cu:42, inlined at main.cu:7": the first line is enough where the width is limited.
-            row.append((site.source.partition(", ")[0] if width else site.source) or "-")
+            first_line, _, _ = site.source.partition(", ")
+            row.append((site.source if width is None else first_line) or "-")
         if with_function:
             row.append(functions.get(site.function, "-"))
         rows.append([*row, ", ".join(site.probes), site.instruction])
-    head = ["site", "line", *(["source"] if with_source else []), *(["function"] if with_function else [])]
     yield from _table([*head, "probe", "instruction"], rows, ("site", "line"), width)
 
 
@@ -210,11 +219,12 @@ def _left_out_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
             groups.setdefault(item.reason, []).append(item)
     if not groups:
         return
-    most_frequent_first = sorted(groups.items(), key=lambda group: -len(group[1]))
-    rows = [
-        [f"{len(items):,}", reason, f"line {items[0].line}: {items[0].instruction}"]
-        for reason, items in most_frequent_first
-    ]
+    rows = []
+    most_frequent_first = sorted(groups, key=lambda reason: -len(groups[reason]))
+    for reason in most_frequent_first:
+        items = groups[reason]
+        first = items[0]
+        rows.append([f"{len(items):,}", reason, f"line {first.line}: {first.instruction}"])
     yield ""
     yield "matched, but not probed"
     yield from _table(("sites", "why", "the first"), rows, ("sites",), width)
@@ -243,7 +253,7 @@ def _count_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
     unlisted = most_sites_first[_MAX_KERNELS:]
     if unlisted:
         number = sum(len(groups[name]) for name in unlisted)
-        yield f"  … {count(number, 'more kernel')} with {count(sum(sites[name] for name in unlisted), 'site')}"
+        yield f"  … {counted(number, 'more kernel')} with {counted(sum(sites[name] for name in unlisted), 'site')}"
     yield "  --all shows every site, -k NAME those of a kernel"
 
 
@@ -251,10 +261,14 @@ def _skipped_table(skipped: Sequence[Preview]) -> Iterator[str]:
     """Yield the table of kernels without a site: for each reason how many, and a few of their names."""
     from neutrino.ahead.report import KernelReport, group_skipped
 
+    # group_skipped groups reports of patching: these kernels have no twins, so none for any device.
     reports = [
-        KernelReport(kernel.name, kernel.container, kernel.image, kernel.arch, (), kernel.reason, kernel.detail)
+        KernelReport(
+            kernel.name, kernel.container, kernel.image, kernel.arch, devices=(), reason=kernel.reason,
+            detail=kernel.detail,
+        )
         for kernel in skipped
-    ]
+    ]  # fmt: skip
     rows = []
     for group in group_skipped(reports):
         # Instances of one template may look the same when they are shortened.
@@ -281,9 +295,9 @@ def _table(
 
     right: the heads of the columns that are aligned right.
     """
-    cells = [[visible(cell) for cell in row] for row in rows]
+    cells = [[escaped(cell) for cell in row] for row in rows]
     if width is not None:
-        # Every column has two blanks before it.
+        # Every column has two blanks before it, the last one too. What is cut off is replaced by one character, "…".
         used = sum(2 + max(len(row[column]) for row in (head, *cells)) for column in range(len(head) - 1))
         available = max(_MIN_LAST_COLUMN, width - used - 2)
         for row in cells:
@@ -296,7 +310,10 @@ def _table(
 
 
 def _document(found: _FileSites) -> dict[str, Any]:
-    """Return a file's object in the JSON document: its kernels, first those with sites."""
+    """Return a file's object in the JSON document: its kernels, first those with sites.
+
+    All kernels have the same members: those without a site have empty ones.
+    """
     kernels = [_probed_document(kernel) for kernel in found.probed]
     kernels += [
         _kernel(kernel)

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TypeAlias
 
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 
 DONE, DIFFERENT, BAD_INPUT, NOTHING = 0, 1, 2, 3
 """Exit status: done; outputs differ with the probe; bad input or a fault; nothing was found to probe."""
@@ -21,4 +21,4 @@ def say(message: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             for line in message.splitlines():
-                print(f"neutrino-probe: {visible(line)}", file=sys.stderr)
+                print(f"neutrino-probe: {escaped(line)}", file=sys.stderr)

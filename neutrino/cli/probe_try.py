@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ _NOTICE_DELAY_S = 2.0
 def _extents(text: str) -> tuple[int, int, int]:
     """Parse the value of --grid or --block: ``X``, ``X,Y`` or ``X,Y,Z``; extents that are not given are 1."""
     parts = text.split(",")
+    # Numbers of up to 18 digits fit in 64 bits.
     if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[1-9]\d{0,17}", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not X, X,Y or X,Y,Z with numbers from 1")
+    # Filled up with ones to three.
     x, y, z = (int(part) for part in (*parts, "1", "1")[:3])
     return x, y, z
 
@@ -121,6 +123,7 @@ def run(options: argparse.Namespace) -> int:
     probes = load([options.probe])
     if options.file.is_dir():
         raise NeutrinoError(f"{options.file}: a folder, expected a PTX file")
+    # Latin-1 decodes any bytes, and encodes them back unchanged: PTX may have other characters in comments and strings.
     text = bytes(Input(options.file, is_named=True).data()).decode("latin-1")
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     keep_trace = options.tracedir is not None
@@ -137,7 +140,8 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps(_document(result), indent=1))
         else:
             _print(result, options)
-        # A launch may run the original although the kernel has a twin (instrumented copy).
+        # A launch may run the original although the kernel has a twin (instrumented copy). There is a single launch, so
+        # a single reason.
         fallbacks = [reason for reason in kernel.counters if reason is not Reason.PROBED]
         if fallbacks or kernel.reason is not Reason.PROBED:
             reason = fallbacks[0] if fallbacks else kernel.reason
@@ -160,6 +164,7 @@ def _notice_if_slow(timeout: float) -> Iterator[None]:
         return
     notice = f"neutrino-probe: the kernel is still running (--timeout: {timeout:g} s)"
     timer = threading.Timer(_NOTICE_DELAY_S, print, (notice,), {"file": sys.stderr})
+    # A command that is interrupted does not wait for the timer.
     timer.daemon = True
     timer.start()
     try:
@@ -188,7 +193,10 @@ def _print(result: Attempt, options: argparse.Namespace) -> None:
 
 
 def _print_inputs(console: Console, result: Attempt) -> None:
-    """Print the launch's shape, and a table of the kernel's arguments with how it uses each buffer."""
+    """Print the launch's shape, and a table of the kernel's arguments with how it uses each buffer.
+
+    The table has a row for each member of an argument that is a structure.
+    """
     from neutrino.playground.inputs import Buffer
 
     inputs = result.inputs
@@ -198,6 +206,7 @@ def _print_inputs(console: Console, result: Attempt) -> None:
     console.print(f"  {grid} blocks of {block} threads{shared}")
     arguments = [argument for _, group in inputs.arguments for argument in group]
     if not arguments:
+        # A kernel without parameters.
         return
     table = _table("    argument", "value", "used")
     for argument in arguments:
@@ -244,6 +253,7 @@ def _compared_memory(result: Attempt) -> str:
     # The outputs are all buffers, then all variables.
     buffers = len(result.inputs.buffers)
     variables = len(result.outputs) - buffers
+    # With neither, "every buffer" is true of no buffers.
     kinds = [
         "every buffer" if buffers or not variables else "",
         "every .global variable of the module" if variables else "",
@@ -259,7 +269,7 @@ def _print_printed(console: Console, result: Attempt, rows: int) -> None:
     console.print("What the kernel printed", style="bold")
     lines = plain.splitlines()
     for line in lines[:rows]:
-        console.print(f"    {visible(line.expandtabs())}", soft_wrap=True)
+        console.print(f"    {escaped(line.expandtabs())}", soft_wrap=True)
     if len(lines) > rows:
         console.print(f"    … {len(lines) - rows:,} more (--rows)")
 
@@ -272,9 +282,9 @@ def _print_printed(console: Console, result: Attempt, rows: int) -> None:
         # Compared without their order: the order of threads is not defined.
         without_probe, with_probe = Counter(lines), Counter(probed.splitlines())
         for line in list((with_probe - without_probe).elements())[:rows]:
-            console.print(f"  + {visible(line.expandtabs())}", soft_wrap=True)
+            console.print(f"  + {escaped(line.expandtabs())}", soft_wrap=True)
         for line in list((without_probe - with_probe).elements())[:rows]:
-            console.print(f"  - {visible(line.expandtabs())}", soft_wrap=True)
+            console.print(f"  - {escaped(line.expandtabs())}", soft_wrap=True)
     console.print()
 
 
@@ -282,7 +292,8 @@ def _changes(output: Output) -> tuple[int, str]:
     """Return how many elements of a buffer or variable the kernel changed, and the new values of the first, as text."""
     import numpy as np
 
-    # Compared bit for bit, NaNs too, as rows of the bytes of one element.
+    # Compared as bytes, since a NaN is not equal to itself: one row has the bytes of one element. A rest of the memory
+    # that is smaller than an element is left out.
     size = output.type.dtype.itemsize
     byte_count = output.elements * size
     before, after = (np.frombuffer(data, np.uint8, byte_count) for data in (output.before, output.plain))
@@ -294,7 +305,10 @@ def _changes(output: Output) -> tuple[int, str]:
 
 
 def _print_difference(console: Console, result: Attempt) -> None:
-    """Print the difference between the kernel's PTX and its probed text, both from the trace; nothing if unprobed."""
+    """Print the difference between the kernel's PTX and its probed text, both from the trace; nothing if unprobed.
+
+    The trace has no probed text then.
+    """
     from neutrino.cli.difference import compare, hunks
 
     folder = result.trace.path / "kernel" / str(result.probed.id)
@@ -313,6 +327,7 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
     """Print what the probe recorded: sites and registers, then each map. rows: records of a map at most."""
     manifest = result.probed.manifest
     if manifest is None:
+        # The kernel has no twin; run() reports why.
         return
     assembly = manifest.assembly
     registers = (
@@ -338,6 +353,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
         # Of a histogram, the buckets that are not empty.
         filled = [index for index, count in enumerate(columns["count"]) if count]
         columns = {name: [column[index] for index in filled] for name, column in columns.items()}
+    # All columns are of one length, that of the first.
     count = len(next(iter(columns.values()), ()))
     recorded = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
     dropped = f", {view.dropped:,} dropped" if view.dropped else ""
@@ -345,7 +361,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     if not count:
         return
 
-    # The records; sums are a single record.
+    # The records; sums are a single record, which has no room in one row if it has many fields.
     if view.map.kind.report is Report.TOTALS and len(columns) > _MAX_SUM_COLUMNS:
         _print_sums(console, {name: column[0] for name, column in columns.items()})
         return
@@ -354,6 +370,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
         table.add_column(f"    {name}" if not table.columns else name, justify="right", overflow="fold")
     for index in range(min(count, rows)):
         table.add_row(*(_number(column[index]) for column in columns.values()))
+    # With --rows 0 there is only the number of records.
     if count and rows:
         console.print(table)
     if count > rows:
@@ -369,6 +386,7 @@ def _print_sums(console: Console, sums: dict[str, Any]) -> None:
         if value:
             table.add_row(f"    {name}", _number(value))
     if table.row_count:
+        # The columns have no titles.
         table.show_header = False
         console.print(table)
     zeros = ", ".join(name for name, value in sums.items() if not value)
@@ -377,7 +395,10 @@ def _print_sums(console: Console, sums: dict[str, Any]) -> None:
 
 
 def _columns(view: MapView) -> dict[str, list[Any]]:
-    """Return the valid records of a map as columns, name → values: block, warp, lane and k of each, then its fields."""
+    """Return the valid records of a map as columns, name → values: block, warp, k and lane of each, then its fields.
+
+    The first ones say which slot a record is in; only array maps have slots.
+    """
     records = view.valid()
     places = view.places() if view.map.kind.in_slots else {}
     fields = {field.name for field in view.map.fields}
@@ -411,17 +432,19 @@ def _number(value: int | float) -> str:
 def _document(result: Attempt) -> dict[str, Any]:
     """Return the JSON document: inputs, outputs, what was printed, the twin's facts, and all records by map."""
     inputs, manifest = result.inputs, result.probed.manifest
+    printed_without_probe, _ = result.printed
+    outputs = []
+    for output in result.outputs:
+        changed_elements, _ = _changes(output)
+        outputs.append({"name": output.name, "changed": changed_elements, "identical": output.identical})
     return {
         "kernel": result.kernel.name,
         "grid": inputs.grid,
         "block": inputs.block,
         "shared": inputs.shared,
         "arguments": [_argument_document(argument) for _, group in inputs.arguments for argument in group],
-        "outputs": [
-            {"name": output.name, "changed": _changes(output)[0], "identical": output.identical}
-            for output in result.outputs
-        ],
-        "printed": result.printed[0],
+        "outputs": outputs,
+        "printed": printed_without_probe,
         "printed_alike": result.same_lines,
         "identical": result.identical,
         "reason": result.probed.reason.word,

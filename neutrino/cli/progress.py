@@ -6,10 +6,12 @@ import os
 import sys
 import time
 
-from neutrino.cli.streams import visible
+from neutrino.cli.streams import escaped
 
 _FIRST_AFTER_S = 0.7
+"""Seconds without a line, so that short runs show none."""
 _INTERVAL_S = 0.1
+"""Seconds between two texts, so that showing them takes no time."""
 
 
 class Progress:
@@ -18,16 +20,20 @@ class Progress:
     def __init__(self, name: str) -> None:
         """name: of the command. Nothing is shown in the first ``_FIRST_AFTER_S`` seconds."""
         self._name = name
+        # With stderr closed, sys.stderr is None.
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        # From when on the next text may be shown.
         self._next = time.monotonic() + _FIRST_AFTER_S
+        # Whether the line is on the terminal.
         self._shown = False
 
     def show(self, text: str) -> None:
         """Replace the line, unless that was done less than ``_INTERVAL_S`` seconds ago."""
         if not self._is_terminal or time.monotonic() < self._next:
             return
+        # Terminals may begin a new line after a character in the last column.
         width = _width() - 1
-        line = f"{self._name}: {visible(text)}"
+        line = f"{self._name}: {escaped(text)}"
         # To the beginning of the line, and erase it (ECMA-48: EL).
         sys.stderr.write(f"\r\x1b[K{line if len(line) <= width else line[: width - 1] + '…'}")
         sys.stderr.flush()

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from neutrino.cli.kernel_names import shorten
-from neutrino.cli.streams import print_anything, visible
+from neutrino.cli.streams import escaped, print_anything
 from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.loader.script_trust import why_not_trusted
@@ -40,13 +40,19 @@ _BAR_WIDTH = 40
 """Characters of the longest bar."""
 _MAX_SITES = 10
 """Sites of a map that are shown without --all."""
+_MIN_NAME_WIDTH = 16
+"""Characters of a kernel's name, however narrow the console is."""
+_NAME_SHARE = 0.4
+"""Of the console's width, for kernel names in the table of kernels that were not probed."""
 _NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's end"}
 """Numbers that the shipped probes save where there is no site."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was
-    probed."""
+    """Run the command.
+
+    Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was probed.
+    """
     try:
         return _run(_parser().parse_args(arguments))
     except KeyboardInterrupt:
@@ -77,6 +83,7 @@ def _run(options: argparse.Namespace) -> int:
         return status
     for path in paths:
         if options.analyze:
+            # DONE is 0, so a failure of an earlier trace stays.
             status = _analyze(path) or status
         try:
             trace = Trace(path)
@@ -147,12 +154,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _analyze(path: Path) -> int:
-    """Run the analysis scripts that a trace's probes name, and report which. Returns the exit status.
+    """Run the analysis scripts that a trace's probes name, and report which. Returns the worst exit status of all.
 
     path: the trace directory.
     """
     # probe.toml has the probes of the run, or of the first patched library; those of other libraries have numbers.
+    # By number: shorter names first, so that probe-2 comes before probe-10.
     numbered = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
+    # DONE is the least of the exit statuses.
     return max(_run_scripts(path, file) for file in (path / "probe.toml", *numbered))
 
 
@@ -165,12 +174,12 @@ def _run_scripts(path: Path, file: Path) -> int:
         probes = read_probe_file(file)
     except (NeutrinoError, OSError) as error:
         return _fail(f"{path}: its probes cannot be read: {error}")
-    source = f"named by {visible(_who_named(path, file))}"
+    source = f"named by {escaped(_who_named(path, file))}"
 
     # Which scripts can be run.
     missing = [warning.message for warning in probes.warnings if warning.code == "script-missing"]
     for message in missing:
-        _fail(f"{path}: {visible(message)}; {source}")
+        _fail(f"{path}: {escaped(message)}; {source}")
     named = dict.fromkeys((*probes.callbacks, *probes.analyze_hooks))
     refused = {script for script in named if _refuse(path, script, source)}
     status = BAD_INPUT if missing or refused else DONE
@@ -179,12 +188,13 @@ def _run_scripts(path: Path, file: Path) -> int:
         tuple(script for script in probes.callbacks if script not in refused),
     )
     if not scripts:
+        # Scripts that are missing or refused have been reported.
         if not missing and not refused:
             _say(f"{path}: its probes name no script")
         return status
 
     # Run them.
-    names = visible(", ".join(script for script in named if script not in refused))
+    names = escaped(", ".join(script for script in named if script not in refused))
     _say(f"{path}: running {names}; {source}")
     for problem in analyze(path.absolute(), scripts):
         status = _fail(problem)
@@ -215,7 +225,7 @@ def _refuse(path: Path, script: str, source: str) -> bool:
     except OSError as error:
         distrust = error.strerror or str(error)
     if distrust:
-        _fail(f"{path}: {visible(script)} is not run: {distrust}; {source}; run it by hand if you trust it")
+        _fail(f"{path}: {escaped(script)} is not run: {distrust}; {source}; run it by hand if you trust it")
     return bool(distrust)
 
 
@@ -230,11 +240,11 @@ def _say(line: str) -> None:
     # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"neutrino-report: {visible(line)}", file=sys.stderr)
+            print(f"neutrino-report: {escaped(line)}", file=sys.stderr)
 
 
 def _demangled(kernel: TraceKernel) -> str:
-    """Return a kernel's demangled name. Only probed kernels have it in the trace."""
+    """Return a kernel's demangled name: from the trace, which has it for probed kernels only, else computed here."""
     return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)
 
 
@@ -259,15 +269,15 @@ class _Report:
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
         name = _demangled(kernel)
-        return name if self.wide else shorten(name, max(16, int(self.console.width * share)))
+        return name if self.wide else shorten(name, max(_MIN_NAME_WIDTH, int(self.console.width * share)))
 
     def _heading(self, trace: Trace) -> None:
         """Print the trace's path, and what was run, where, when and on which devices."""
         process = trace.process
-        command = visible(" ".join(str(word) for word in process.get("argv", [])))
+        command = escaped(" ".join(str(word) for word in process.get("argv", [])))
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
         self.console.print(str(trace.path), style="bold", soft_wrap=True)
-        facts = [visible(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), started]
+        facts = [escaped(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), started]
         facts += [f"{device.get('name')} ({device.get('arch')})" for device in trace.devices]
         self.console.print(f"{command or 'unknown command'}: {', '.join(facts)}")
         if trace.clock is Clock.STEPS:
@@ -278,9 +288,10 @@ class _Report:
         """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps."""
         manifest = summary.kernel.manifest
         if manifest is None:
+            # Only notes report such a kernel: summarize leaves it out.
             return
         self.console.print(self._label(summary.kernel), style="bold", soft_wrap=self.wide)
-        launches = f"{_count(summary.submitted, 'launch', 'launches')} probed"
+        launches = f"{_counted(summary.submitted, 'launch', 'launches')} probed"
         if summary.unprobed:
             launches += f", {summary.unprobed:,} not"
         self.console.print(f"  {launches}; {_resources(manifest.assembly, summary.capped)}")
@@ -293,10 +304,10 @@ class _Report:
     def _map(self, entry: MapSummary) -> None:
         """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
         # Maps without slots have one combined result per launch, others records in the slots of threads, warps, blocks.
-        recorded = f"{_count(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
+        recorded = f"{_counted(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
         if entry.kind.in_slots:
             limit = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
-            recorded = f"{_count(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
+            recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped:
             recorded += f", {entry.dropped:,} dropped"
         self.console.print(f"  {entry.name}: {recorded}")
@@ -312,6 +323,7 @@ class _Report:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("    field", overflow="fold")
         titles = ["min", "median", "max"]
+        # Such maps' fields, and no others, have a total.
         if entry.kind.report is Report.TOTALS:
             titles.append("total")
         for title in titles:
@@ -330,8 +342,10 @@ class _Report:
         """
         filled = [index for index, bucket in enumerate(entry.buckets) if bucket.count]
         if not filled:
+            # No thread has saved a value.
             return
-        candidates = entry.buckets[filled[0] : filled[-1] + 1]
+        first, last = filled[0], filled[-1]
+        candidates = entry.buckets[first : last + 1]
         if len(candidates) > _MAX_BUCKETS and not self.show_all:
             candidates = tuple(bucket for bucket in candidates if bucket.count)
         shown = candidates if self.show_all else candidates[:_MAX_BUCKETS]
@@ -347,7 +361,7 @@ class _Report:
             table.add_row(f"    {bucket.low:,}", f"{bucket.high:,}", f"{bucket.count:,}", bar)
         self.console.print(table)
         if len(shown) < len(candidates):
-            self.console.print(f"    and {_count(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
+            self.console.print(f"    and {_counted(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
 
     def _sites(self, entry: MapSummary) -> None:
         """Print how many records a map has of each site (instruction that a probe matched); nothing without sites."""
@@ -360,11 +374,11 @@ class _Report:
         table.add_column("place", overflow="fold")
         table.add_column("instruction", overflow="fold")
         for site in shown:
-            instruction = visible(site.instruction) or _NO_INSTRUCTION.get(site.number, "not in the manifest")
-            table.add_row(f"    {site.number}", f"{site.records:,}", visible(site.place), instruction)
+            instruction = escaped(site.instruction) or _NO_INSTRUCTION.get(site.number, "not in the manifest")
+            table.add_row(f"    {site.number}", f"{site.records:,}", escaped(site.place), instruction)
         self.console.print(table)
         if len(shown) < len(entry.sites):
-            self.console.print(f"    and {_count(len(entry.sites) - len(shown), 'site', 'sites')} more (--all)")
+            self.console.print(f"    and {_counted(len(entry.sites) - len(shown), 'site', 'sites')} more (--all)")
 
     def _not_probed(self, summary: TraceSummary) -> None:
         """Print launches that ran the original kernel, with the reason; never launched kernels only with --all."""
@@ -380,11 +394,11 @@ class _Report:
         for row in rows:
             detail = f" ({row.detail})" if row.detail else ""
             reason = f"{row.reason.word}: {row.text}{detail}"
-            table.add_row(f"{row.launches:,}", self._label(row.kernel, 0.4), reason)
+            table.add_row(f"{row.launches:,}", self._label(row.kernel, _NAME_SHARE), reason)
         if rows:
             self.console.print(table)
         if hidden:
-            kernels = _count(hidden, "kernel that was", "kernels that were")
+            kernels = _counted(hidden, "kernel that was", "kernels that were")
             self.console.print(f"  {kernels} never launched (--all lists them)")
         self.console.print()
 
@@ -411,7 +425,8 @@ def _retargeted(retargeted: Retargeted) -> str:
 def _resources(assembly: Assembly | None, capped: int) -> str:
     """Return the registers per thread and spills of a kernel and its twin, as ``registers 16 → 20; spills 0 → 0``.
 
-    capped: launches that used the twin with a register cap. assembly: None if the twin was not assembled.
+    The twin under a register cap, if there is one, is added in brackets. capped: launches that used that one.
+    assembly: None if the twin was not assembled.
     """
     if assembly is None:
         return "not assembled: no ptxas"
@@ -427,7 +442,7 @@ def _number(value: int | float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-def _count(number: int, one: str, many: str) -> str:
+def _counted(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
@@ -471,6 +486,7 @@ def _document(summary: TraceSummary) -> dict[str, Any]:
 def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
     """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps."""
     manifest = summary.kernel.manifest
+    # The facts are as in manifest.json, null where it has none.
     raw = manifest.raw if manifest else {}
     return {
         "kernel": summary.kernel.id,
@@ -495,12 +511,13 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
     """Return a map's object in the JSON document; ``buckets`` only for a histogram."""
+    least_cap, greatest_cap, _ = entry.caps
     return {
         "name": entry.name,
         "kind": entry.kind.name,
         "level": entry.level.value,
         "cap": "dynamic" if entry.is_dynamic else entry.cap,
-        "caps": list(entry.caps[:2]),
+        "caps": [least_cap, greatest_cap],
         "wanted": entry.wanted,
         "records": entry.records,
         "dropped": entry.dropped,

@@ -23,6 +23,10 @@ from neutrino.version import __version__
 OWN_FAILURE = 125
 """Exit status when Neutrino itself fails before COMMAND starts, as env(1) has it."""
 _DAY_S = 86400
+_UNIT_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
+"""Unit of a size → the power of two that it stands for."""
+_MIN_POOL, _MAX_POOL = 4 << 20, 1 << 40
+"""Bytes of device memory that --pool may ask for."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,14 +41,16 @@ def _seconds(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """Parse a size such as ``512M`` or ``2GiB`` into bytes, from 4M to 1024G."""
+    """Parse the value of --pool, a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
+    # G, GB and GiB are the same unit.
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper().removesuffix("IB").removesuffix("B"))
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
-    size = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
-    if size < 4 << 20:
+    number, unit = match.groups()
+    size = int(number) << _UNIT_SHIFTS[unit]
+    if size < _MIN_POOL:
         raise argparse.ArgumentTypeError(f"{text!r} is less than the minimum, 4M")
-    if size > 1 << 40:
+    if size > _MAX_POOL:
         raise argparse.ArgumentTypeError(f"{text!r} is more than the maximum, 1024G")
     return size
 
@@ -143,13 +149,16 @@ def _parser() -> _Parser:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Replace this process by COMMAND, with probes. Exits with status 125 if Neutrino itself fails before that."""
     options = _parser().parse_args(arguments)
+    # A "--" ends the options of neutrino, and is no part of COMMAND.
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         _parser().error("no COMMAND to run")
     if not options.probe:
         _refuse_options_that_need_a_probe(options)
     try:
+        # None: the run records with the twins that patched libraries carry.
         probes = _with_callbacks(load(options.probe), options.callback) if options.probe else None
+        # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
@@ -205,6 +214,7 @@ def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
     for script in scripts:
         if not script.is_file():
             raise NeutrinoError(f"--callback {script}: no such file")
+    # Absolute, since scripts are run in the folder of the trace.
     return probes.with_callbacks(tuple(str(script.absolute()) for script in scripts))
 
 

@@ -17,10 +17,11 @@ def print_anything() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def visible(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text with control characters escaped, so that none of them reaches the terminal."""
     if text.isprintable():
         return text
+    # Without the quotes that ascii() adds.
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
@@ -32,8 +33,10 @@ def has_colours(stream: TextIO) -> bool:
 def width_of(stream: TextIO, default: int) -> int:
     """Return the width of a terminal in columns; ``default`` if the stream is no terminal or its width is unknown."""
     try:
+        # Some terminals report 0.
         return os.get_terminal_size(stream.fileno()).columns or default
     except (OSError, ValueError):
+        # OSError for what is no terminal, ValueError for a stream that is closed.
         return default
 
 

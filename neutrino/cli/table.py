@@ -9,7 +9,11 @@ _GAP = "  "
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Iterator[str]:
-    """Yield the lines of a table, indented. rows: iterated over twice. right: heads of the columns to align right."""
+    """Yield the lines of a table, indented; the first is the head.
+
+    rows: iterated over twice, first to find the columns' widths, so it is no iterator. right: heads of the columns to
+    align right; the others are aligned left.
+    """
     widths = list(map(len, head))
     for row in rows:
         widths = [max(width, len(text)) for width, text in zip(widths, row, strict=True)]
@@ -19,9 +23,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[
             text.rjust(width) if is_right else text.ljust(width)
             for text, width, is_right in zip(row, widths, align_right, strict=True)
         )
+        # A last cell that is aligned left ends in padding.
         yield (_GAP + _GAP.join(parts)).rstrip()
 
 
-def count(number: int, word: str) -> str:
-    """``1 image``, ``2 images``."""
+def counted(number: int, word: str) -> str:
+    """Return a number with a noun, in the plural but for 1: ``1 image``, ``2,000 images``."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -58,6 +58,12 @@ _CONSTANT_OPERATIONS: Mapping[Operator, Callable[[Any, Any], Any]] = {
     Operator.SHL: operator.lshift, Operator.SHR: operator.rshift,
 }  # fmt: skip
 """How two literal numbers are combined while the file is read."""
+_LITERAL_SHIFT_LIMIT, _MAX_LITERAL_BITS = 64, 128
+"""Limits that keep a chain of shifts and products of literals in a probe file from growing without bound."""
+_BF16_DIGITS = 8
+"""Significant bits of a bf16."""
+_BF16_LEAST_EXPONENT = -133
+"""The smallest bf16 above 0, a subnormal number, is 2 to this power."""
 _SITE_OPERAND_TYPES: Mapping[str, Type] = {"ADDR": Type.U64, "BYTES": Type.U64}
 """Site operands whose type does not depend on the instruction."""
 _Number = int | float
@@ -75,7 +81,10 @@ class ExpressionReader:
     """
 
     def __init__(self, faults: Faults, alias: str, registers: dict[str, Register]) -> None:
-        """Start a function: there are no local variables yet. faults: where faults are reported."""
+        """Start a function: there are no local variables yet. faults: where faults are reported.
+
+        _locals: local variables by name. _temporary_names: of the registers that hold intermediate results.
+        """
         self.failed_names: set[str] = set()
         self._faults = faults
         self._alias = alias
@@ -89,10 +98,14 @@ class ExpressionReader:
         expected: the type of the context, such as the variable that is assigned; literals and site operands take it.
         None where the context has no type. Raises LanguageError for unsupported expressions.
         """
+        # bool is a subclass of int.
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            return self.constant(Type.PRED, int(node.value), node)
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-            return self.constant(Type.PRED, int(node.value), node) if isinstance(node.value, bool) else node.value
+            return node.value
         if isinstance(node, ast.Name):
             if node.id in self.failed_names:
+                # Its assignment was reported; this stops the statement without another fault.
                 raise LanguageError(node.id)
             register = self.variable(node.id)
             if register is None:
@@ -120,6 +133,7 @@ class ExpressionReader:
         function = node.func
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
             if function.attr in HELPERS and not node.args:
+                # Read now, into a register: the value may change before it is used.
                 special = HELPERS[function.attr]
                 return self._emit(Operator.MOVE, special.type, (special,), node, code)
             if function.attr in SITE_OPERANDS and not node.args:
@@ -139,6 +153,7 @@ class ExpressionReader:
         expected: as in ``evaluate``. Raises LanguageError for unsupported operators and for types that do not match.
         """
         if isinstance(node.op, ast.Div):
+            # In Python its result is always a fraction.
             hint = "// divides integers; of fractions save both, and divide afterwards"
             raise self._faults.refuse(node, "python-expression", "'/' in a probe", hint)
         operation = _OPERATORS.get(type(node.op))
@@ -157,6 +172,7 @@ class ExpressionReader:
         common_type = self._common_type(left, right, expected, node)
         first = self.convert(left, common_type, node.left, code)
         second = self.convert(right, common_type, node.right, code)
+        # Of unsigned integers, the IR's division is Python's.
         if operation in {Operator.DIV, Operator.REM} and common_type.is_signed:
             return self._floor_division(operation, common_type, first, second, node, code)
         return self._emit(operation, common_type, (first, second), node, code)
@@ -195,15 +211,15 @@ class ExpressionReader:
 
         Raises LanguageError for a division by zero, an operation that the numbers do not have, and large results.
         """
-        # The limits keep a chain of shifts and products in a probe file from growing without bound.
-        if operation in _SHIFTS and not 0 <= right < 64:
+        if operation in _SHIFTS and not 0 <= right < _LITERAL_SHIFT_LIMIT:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' shifts by {right}")
         try:
             result: _Number = _CONSTANT_OPERATIONS[operation](left, right)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}': {error}") from None
-        if isinstance(result, int) and result.bit_length() > 128:
-            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' is beyond 128 bits")
+        if isinstance(result, int) and result.bit_length() > _MAX_LITERAL_BITS:
+            message = f"'{self._faults.quote(node)}' is beyond {_MAX_LITERAL_BITS} bits"
+            raise self._faults.refuse(node, "python-expression", message)
         return result
 
     def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> _Result:
@@ -217,6 +233,7 @@ class ExpressionReader:
         if isinstance(result, (int, float)):
             if isinstance(node.op, ast.USub):
                 return -result
+            # Only ~ is left, which Python has for integers alone.
             if isinstance(result, int):
                 return ~result
             raise self._faults.refuse(node, "python-type", "'~' of a float")
@@ -235,6 +252,7 @@ class ExpressionReader:
         if isinstance(node, ast.Compare):
             # Each operand is evaluated once, also the middle one of a < b < c.
             operands = [(side, self.evaluate(side, code, None)) for side in (node.left, *node.comparators)]
+            # Each operand with the next one: the last has none, so the lists differ in length.
             comparisons = [
                 self._compare(relation, left, right, node, code)
                 for relation, left, right in zip(node.ops, operands, operands[1:], strict=False)
@@ -304,6 +322,7 @@ class ExpressionReader:
         types = [type_ for type_ in map(type_of_result, (left, right)) if type_ is not None]
         if not types:
             return self._require_type(left, expected, node)
+        # The same one twice if one operand has no type.
         first, second = types[0], types[-1]
         if first is second:
             return first
@@ -333,6 +352,7 @@ class ExpressionReader:
             return self.constant(target_type, result, node)
         if isinstance(result, SiteOperand):
             # A site operand of the instruction's type is loaded as the type that is asked for.
+            # One of a type of its own is loaded as that, and converted below.
             register = self._temporary(type_of_result(result) or target_type, node)
             code.append(Load(register, result, self._faults.span(node)))
             result = register
@@ -349,18 +369,22 @@ class ExpressionReader:
         -1, as all bits set.
         """
         if type_.is_float:
-            # bf16 is the upper half of an f32, and struct has no format for it.
+            # struct rounds to nearest, but has no format for bf16, the upper half of an f32: such a value is rounded
+            # before, and an f32 holds the result exactly.
             float_format, bits_format = {Type.F64: ("<d", "<Q"), Type.F16: ("<e", "<H")}.get(type_, ("<f", "<I"))
             try:
                 value = float(number) if type_ is not Type.BF16 else _nearest_bf16(float(number))
                 (bits,) = struct.unpack(bits_format, struct.pack(float_format, value))
-                bits >>= 16 if type_ is Type.BF16 else 0
+                if type_ is Type.BF16:
+                    bits >>= 16
             except OverflowError:
                 raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}") from None
             return Constant(type_, bits)
         least = -(1 << (type_.bits - 1)) if type_.is_signed else -1
-        if not isinstance(number, int) or not least <= number < 1 << (type_.bits - type_.is_signed):
+        greatest = (1 << (type_.bits - 1 if type_.is_signed else type_.bits)) - 1
+        if not isinstance(number, int) or not least <= number <= greatest:
             raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}")
+        # Negative numbers as two's complement.
         return Constant(type_, number % (1 << type_.bits))
 
     # Registers
@@ -422,6 +446,9 @@ def _nearest_bf16(number: float) -> float:
     """Round to the nearest bf16 value, ties to even. Infinities and NaN are returned as they are."""
     if not math.isfinite(number):
         return number
-    # bf16 has 8 significant bits; its smallest subnormal number is 2^-133.
-    unit = math.ldexp(1.0, max(math.frexp(number)[1] - 8, -133))
+    # number is fraction * 2^exponent with a fraction from 1/2 to below 1. unit: what the last significant bit of the
+    # result counts; subnormal numbers have fewer bits. It is a power of two, so the division is exact; round() rounds
+    # ties to even, and copysign keeps the sign of a zero.
+    _, exponent = math.frexp(number)
+    unit = math.ldexp(1.0, max(exponent - _BF16_DIGITS, _BF16_LEAST_EXPONENT))
     return math.copysign(round(number / unit) * unit, number)

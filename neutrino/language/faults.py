@@ -53,10 +53,12 @@ class Faults:
         line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         text = self._lines[line - 1] if line <= len(self._lines) else ""
         if text.isascii():
+            # One byte per character.
             return Span(line, offset + 1)
         if line not in self._character_ends:
             sizes = (len(character.encode(errors="replace")) for character in text)
             self._character_ends[line] = list(itertools.accumulate(sizes))
+        # As many characters are before the construct as end at or before its offset.
         return Span(line, bisect.bisect_right(self._character_ends[line], offset) + 1)
 
     def quote(self, node: ast.AST) -> str:

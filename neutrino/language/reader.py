@@ -62,6 +62,7 @@ def read_python_text(file: str, text: str) -> DraftProbes:
     """
     # Line ends as Python's parser counts them, and no byte order mark.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    # A limit of probe files in any form, checked before Python's parser needs time and memory for the text.
     if len(text) > MAX_SIZE:
         message = f"the file has {len(text)} characters, more than {MAX_SIZE}"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, "is it a probe file?", code="too-large")])
@@ -106,9 +107,11 @@ def _in_file_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
 
 
 class _Reader:
-    """Reads one module: its maps, shared registers and probes. alias: the name that ``neutrino.language`` has in it.
+    """Reads one module: its maps, shared registers and probes.
 
-    declared: all names that the file has declared so far.
+    _alias: the name that ``neutrino.language`` has in it, ``nl`` before its import. _registers: those that all probes
+    share, and later the probes' local ones, by name with ``%``. _maps: by name. _declared: all names that the file has
+    declared so far.
     """
 
     def __init__(self, faults: Faults, file: str, source: str) -> None:
@@ -130,6 +133,7 @@ class _Reader:
             try:
                 self._declaration(node, functions)
             except LanguageError:
+                # Reported when it was raised, here and below.
                 continue
         probes = []
         for function in functions:
@@ -137,6 +141,7 @@ class _Reader:
                 probes.append(self._probe(function))
             except LanguageError:
                 continue
+        # Anything else that is wrong may be the reason why there is none.
         if not functions and not self._faults.diagnostics:
             self._faults.report(module, "python-statement", "no probe in the file", "decorate a function with @probe")
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
@@ -155,13 +160,16 @@ class _Reader:
             functions.append(node)
         elif isinstance(node, ast.AnnAssign):
             self._register(node)
+        # A constant alone is a docstring, or does nothing.
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             hint = "a probe file holds imports, maps, registers and probes"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} at the top of the file", hint)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Check an import, and remember the name that ``neutrino.language`` gets. Raises LanguageError for any other
-        import than those of probe, Map, neutrino.language and from __future__."""
+        """Check an import, and remember the name that ``neutrino.language`` gets.
+
+        Raises LanguageError for any other import than those of probe, Map, neutrino.language and from __future__.
+        """
         if isinstance(node, ast.Import):
             for name in node.names:
                 if name.name != "neutrino.language" or name.asname is None:
@@ -193,6 +201,7 @@ class _Reader:
         """
         if not isinstance(node.target, ast.Name):
             raise self._faults.refuse(node, "python-statement", "a register is a name")
+        # For types and constants alone, so without variables.
         expressions = ExpressionReader(self._faults, self._alias, {})
         register_type = expressions.type_of(node.annotation)
         initial = 0
@@ -207,6 +216,7 @@ class _Reader:
         is_special = name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
         if not name.isascii() or len(name) > MAX_REGISTER_NAME or is_special:
             message = f"a register that all probes share cannot be called {node.target.id}"
+            # The length of a register's name includes the %.
             hint = f"up to {MAX_REGISTER_NAME - 1} letters of ASCII, digits and underscores; no special register's name"
             raise self._faults.refuse(node, "python-name", message, hint)
         self._registers[name] = Register(name, register_type, initial, self._faults.span(node.target))
@@ -219,10 +229,13 @@ class _Reader:
         if len(node.decorator_list) != 1 or not self._is_named(node.decorator_list[0], "Map") or node.bases:
             hint = 'write @Map(level="warp", size=16) above it'
             raise self._faults.refuse(node, "python-decorator", f"class {node.name} is no map", hint)
+        (decorator,) = node.decorator_list
         self._declare(node.name, node)
         # In TOML the key "data" has the fields, which the members of the class have here.
         known = (*(key for key in MAP_KEYS if key != "data"), *TYPE_KEYS)
-        table = {key: value for key, (value, _) in self._arguments(node.decorator_list[0], known).items()}
+        # Without the places of the arguments: faults of the layout are reported at the class.
+        table = {key: value for key, (value, _) in self._arguments(decorator, known).items()}
+        # For types alone, so without variables.
         expressions = ExpressionReader(self._faults, self._alias, {})
         fields = {}
         for member in node.body:
@@ -230,6 +243,7 @@ class _Reader:
                 if member.target.id in fields:
                     raise self._faults.refuse(member, "python-map", f"a second field {member.target.id}")
                 fields[member.target.id] = expressions.type_of(member.annotation).value
+            # A constant alone is a docstring, or does nothing.
             elif not (isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant)):
                 raise self._faults.refuse(member, "python-map", "a map has fields, as in 'start: nl.u64'")
 
@@ -257,7 +271,8 @@ class _Reader:
             raise self._faults.refuse(node, "python-statement", f"probe {node.name} takes no arguments")
         self._declare(node.name, node)
 
-        # Where the probe goes and its level, from the decorator's arguments.
+        # Where the probe goes and its level, from the decorator's arguments. An argument is a value and its place; a
+        # missing one has the decorator's place.
         table = self._arguments(decorator, _PROBE_KEYS)
         position, place = table.get("pos") or table.get("position") or (None, decorator)
         if not isinstance(position, str):
@@ -269,8 +284,9 @@ class _Reader:
         level, place = table.get("level", (None, decorator))
         if level not in [item.value for item in Level]:
             hint = 'write level="thread", "warp" or "block"'
-            what = f"the level of probe {node.name} is {shown(level)}"
-            if "level" not in table:
+            if "level" in table:
+                what = f"the level of probe {node.name} is {shown(level)}"
+            else:
                 what = f"probe {node.name} has no level"
             raise self._faults.refuse(place, "python-decorator", what, hint)
         if tracepoint is None:
@@ -298,11 +314,11 @@ class _Reader:
                 message = f"'{key}' is {shown(value)}"
                 raise self._faults.refuse(place, "python-decorator", message, f"write {key}=True")
         # after=True and before=False both mean after.
-        is_after = {value == (key == "after") for key, (value, _) in sides.items()}
-        if len(is_after) > 1:
+        answers = {value == (key == "after") for key, (value, _) in sides.items()}
+        if len(answers) > 1:
             hint = "write two, with before=True and with after=True"
             raise self._faults.refuse(decorator, "python-decorator", "a probe runs before or after", hint)
-        return is_after.pop() if is_after else not self._is_of_language(decorator)
+        return answers.pop() if answers else not self._is_of_language(decorator)
 
     # Decorators
 

@@ -79,7 +79,7 @@ class SnippetReader:
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self._assign(node.target, node.value, self._expressions.type_of(node.annotation), code)
         elif isinstance(node, ast.AugAssign):
-            # x += y is read as x = x + y.
+            # x += y is read as x = x + y. A target that is no name, and so has no id, is refused when it is assigned.
             left = ast.copy_location(ast.Name(getattr(node.target, "id", ""), ast.Load()), node.target)
             self._assign(node.target, ast.copy_location(ast.BinOp(left, node.op, node.value), node), None, code)
         elif isinstance(node, ast.If):
@@ -138,6 +138,7 @@ class SnippetReader:
         converted = self._expressions.convert(result, variable.type, value, code)
         last = code[-1] if code else None
         is_temporary = self._expressions.is_temporary(converted)
+        # converted may also be a constant, or another variable, which must keep its value.
         if is_temporary and isinstance(last, _WITH_DESTINATION) and last.destination == converted:
             # The statement that computed the temporary writes the variable instead; no move is needed.
             code[-1] = replace(last, destination=variable)
@@ -148,6 +149,7 @@ class SnippetReader:
         """Translate ``for NAME in range(...)`` with constant bounds. Raises LanguageError for any other loop."""
         call = node.iter
         is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"
+        # The second condition follows from the first, for the type checker.
         if not is_range or not isinstance(call, ast.Call) or not isinstance(node.target, ast.Name) or node.orelse:
             raise self._faults.refuse(node, "python-statement", "a loop of a probe is over range(…)")
         bounds = [self._integer(argument) for argument in call.args]
@@ -157,8 +159,10 @@ class SnippetReader:
         if f"%{node.target.id}" in self._registers:
             message = f"{node.target.id} is a register that all probes share, and no variable of a loop"
             raise self._faults.refuse(node.target, "python-name", message, "choose another name")
+        # range(stop), range(start, stop) and range(start, stop, step), as in Python.
         start, stop = (0, bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
         step = bounds[2] if len(bounds) == 3 else 1
+        # A counter that is never negative is unsigned; one that counts down may pass 0.
         counter_type = Type.U32 if start >= 0 and stop >= 0 and step > 0 else Type.S32
         variable = self._expressions.variable(node.target.id) or self._expressions.declare_local(
             node.target.id, counter_type, self._faults.span(node.target)
@@ -175,7 +179,7 @@ class SnippetReader:
 
     def _save(self, call: ast.Call, code: list[Statement]) -> None:
         """Translate ``MAP.save(value, ...)`` with one value per field of the map. Raises LanguageError for faults."""
-        # Which map is saved to.
+        # Which map is saved to; "" if it is no attribute of a name that is called.
         function = call.func
         name = function.value.id if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) else ""
         if not isinstance(function, ast.Attribute) or function.attr != "save" or name not in self._maps:

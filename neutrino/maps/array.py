@@ -24,7 +24,7 @@ class Array(MapType):
     settles = False
     in_older_dialect = True
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``up to 4 records of 16 bytes per thread``."""
         owner = _OWNERS[entry.level]
         if entry.cap == 1:

@@ -84,6 +84,7 @@ def c_header() -> str:
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,
               "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC, "SECTION": SECTION_MAGIC}  # fmt: skip
     for name, magic in magics.items():
+        # A NUL within a string of C is written as an escape.
         text = magic.decode().replace("\0", "\\0")
         lines.append(f'#define NEUTRINO_{name}_MAGIC "{text}"')
 
@@ -92,6 +93,7 @@ def c_header() -> str:
     lines += [f"    NEUTRINO_REASON_{reason.name} = {reason.value}," for reason in Reason]
     lines += ["};", "", "/* By their numbers in files. */", "#define NEUTRINO_MAP_TYPES \\"]
     for kind in MAP_TYPES:
+        # Types in slots have no copies whose bytes could be limited.
         row = ".in_slots = true" if kind.in_slots else f".copies_bytes = {kind.copies_bytes}"
         lines.append(f"    {{{row}}}, /* {kind.name} */ \\")
     lines += ["", "enum neutrino_level {"]
@@ -123,9 +125,10 @@ def _c_struct(struct: Struct) -> list[str]:
         lines.append(f"    {_C_TYPES[member.type]} {member.name}{suffix};{note}")
     lines.append("};")
     lines.append(f'static_assert(sizeof({name}) == {struct.size}, "{struct.name}");')
+    # Name → (NumPy's type of the member, its offset); None only for types that are no structures.
     fields = struct.dtype.fields
     for member in struct.members:
-        offset = fields[member.name][1] if fields else 0
+        _, offset, *_ = fields[member.name] if fields else (None, 0)
         lines.append(f'static_assert(offsetof({name}, {member.name}) == {offset}, "{member.name}");')
     lines.append("")
     return lines

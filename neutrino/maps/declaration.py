@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DYNAMIC_CAP = 0
 """``cap`` of a map whose slots can hold as many records as earlier launches of the kernel needed."""
 NO_LIMIT = 0
+"""``copies_bytes`` of a type whose copies are not limited."""
 
 
 class MapTable(Protocol):
@@ -58,7 +59,7 @@ class MapType:
     writes to memory at its site. settles: a SAVE leaves values in registers that are written to memory where the thread
     ends. adds_constants: saving a constant is an addition of it. combines_lanes: its code exchanges values between the
     lanes of a warp. in_older_dialect: ``datamodel`` has a name for it. whole: the launch's result in words; "" with
-    slots.
+    slots. report: how reports show such a map.
     """
 
     name: ClassVar[str]
@@ -91,13 +92,14 @@ class MapType:
 
     def size(self, fields: Sequence[Field]) -> int:
         """Return the size of one record in memory, in bytes."""
-        return lay_out_fields([(cell.name, cell.type) for cell in self.cells(fields)])[1]
+        _, size, _ = lay_out_fields([(cell.name, cell.type) for cell in self.cells(fields)])
+        return size
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
         """Return what a manifest has of the type besides the map's fields; it is passed to ``read``."""
         return self.options()
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map of the type in words: ``a sum of 8 bytes per launch``."""
         raise NotImplementedError
 
@@ -106,7 +108,10 @@ class MapType:
         raise NotImplementedError
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the code where a thread ends, for values that ``save`` left in registers; sums are the target's work."""
+        """Emit the code where a thread ends, for values that ``save`` left in registers.
+
+        Nothing for types that leave none, and for sums, which the target adds up and writes itself.
+        """
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -37,7 +37,7 @@ class _Extreme(MapType):
         names += [f"{field.name} is 0" for field in fields if _is_wide_integer(field.type)]
         return tuple(Field(name, ScalarType.U64, 8 * number) for number, name in enumerate(names))
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``the greatest of 2 fields per launch``."""
         fields = f"{len(entry.fields)} {'field' if len(entry.fields) == 1 else 'fields'}"
         return f"the {'greatest' if self._greatest else 'least'} of {fields} per launch"
@@ -48,17 +48,18 @@ class _Extreme(MapType):
             key, is_valid = self._emit_key(writer, writer.value(number), field.type)
             writer.raise_kept(number, _key_bits(field.type), key, is_valid)
         if any(map(_needs_flag, entry.fields)):
-            # One more register says that this thread saved anything.
-            writer.raise_kept(len(entry.fields), 32, 1)
+            # One more register, of 32 bits, is 1 if this thread saved anything.
+            writer.raise_kept(len(entry.fields), bits=32, value=1)
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
         """Emit code that combines the threads' keys and writes them to memory, where threads end.
 
         A thread that saved nothing has kept 0 in all registers.
         """
+        # A predicate; only used for fields that need it.
         has_saved = ""
         if any(map(_needs_flag, entry.fields)):
-            has_saved = writer.compare("ne", "u32", writer.greatest(len(entry.fields), 32), 0)
+            has_saved = writer.compare("ne", "u32", writer.greatest(len(entry.fields), bits=32), 0)
         # Cells: a key for each field, then the marks.
         mark = len(entry.fields)
         for number, field in enumerate(entry.fields):
@@ -73,6 +74,7 @@ class _Extreme(MapType):
                 # key + 1, since 0 in memory means that there is no value.
                 writer.write_greatest(number, writer.binary("add", "u64", wide, 1), has_saved)
             else:
+                # A key of a floating-point number is never 0, so 0 says that nothing was saved.
                 writer.write_greatest(number, wide, writer.compare("ne", "u64", wide, 0))
 
     def _emit_key(self, writer: SaveWriter, value: str, scalar: ScalarType) -> tuple[str, str | None]:
@@ -80,20 +82,25 @@ class _Extreme(MapType):
 
         Returns the key's register, and a predicate that is false for NaN; None for integers, which are all valid.
         """
+        # A type is called by a letter and its bits: f32.
         bits, letter = _key_bits(scalar), scalar.value[0]
         bits_type, sign_bit = f"b{bits}", 1 << (bits - 1)
         is_valid = None
         if letter == "f":
             # The bits of a NaN without its sign are above those of infinity.
             magnitude = writer.binary("and", bits_type, value, sign_bit - 1)
+            # Infinity has all bits of the exponent and none of the fraction.
             infinity = 0x7F800000 if bits == 32 else 0x7FF0000000000000
             is_valid = writer.compare("le", f"u{bits}", magnitude, infinity)
             # To order the bits as unsigned numbers, all bits of negative numbers are inverted, and the sign of others.
+            # A signed shift by all bits but one gives all ones for negative numbers, else 0.
             inverted = writer.binary("or", bits_type, writer.binary("shr", f"s{bits}", value, bits - 1), sign_bit)
             value = writer.binary("xor", bits_type, value, inverted)
         elif letter == "s":
+            # With the sign bit inverted, two's complement numbers are ordered as unsigned ones.
             value = writer.binary("xor", bits_type, value, sign_bit)
         if not self._greatest:
+            # Inverted, so that the least value has the greatest key.
             value = writer.binary("xor", bits_type, value, (1 << bits) - 1)
         return value, is_valid
 
@@ -112,7 +119,7 @@ class _Extreme(MapType):
         rows = np.zeros(copies.shape[:-1], formats)
         any_found = np.zeros(rows.shape, bool)
         for name, kind in types.items():
-            # Keys have at least 32 bits. top: their highest bit.
+            # A type is a letter and its bits, as u64. Keys have at least 32 bits. size: in bytes. top: the highest bit.
             size = max(int(kind[1:]) // 8, 4)
             top = 1 << (8 * size - 1)
             key = copies[name].max(axis=-1)
@@ -121,18 +128,22 @@ class _Extreme(MapType):
             if kind[0] != "f" and size == 8:
                 found = found | (copies[f"{name} is 0"].max(axis=-1) != 0)
             elif kind[0] != "f":
+                # found counts as 1, so that 0 (no value) stays 0.
                 key = key - found
+            # An array even for a single launch, so that it can be viewed as another type.
             key = np.atleast_1d(key.astype(f"<u{size}"))
-            # The inverse of the steps from a value to its key.
+            # The inverse of the steps from a value to its key, in unsigned numbers of the key's width.
             if row["kind"] == "min":
                 key = ~key
             if kind[0] == "f":
+                # Keys of numbers that are not negative have the highest bit.
                 key = np.where(key >= top, key ^ key.dtype.type(top), ~key)
                 value = np.where(found, key.view(f"<f{size}"), np.nan)
             else:
                 value = (key ^ key.dtype.type(top)).view(f"<i{size}") if kind[0] == "s" else key
             rows[name] = value.reshape(rows.shape)
             any_found |= found
+        # Without the launches that saved nothing.
         return rows[any_found]
 
 
@@ -164,5 +175,8 @@ def _is_wide_integer(scalar: ScalarType) -> bool:
 
 
 def _needs_flag(field: Field) -> bool:
-    """Return whether a key of 0 may be a value's, so that a register must say whether there was one."""
-    return field.type.value[0] != "f"
+    """Return whether a key of 0 may be a value's, so that a register must say whether there was one.
+
+    Not for floating-point types, of which only NaNs would have that key.
+    """
+    return not field.type.value.startswith("f")

@@ -52,17 +52,19 @@ class Histogram(MapType):
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
         """Return the histogram that a map's table declares; None if its keys are invalid, which is reported there."""
         scale, edges = table.get("scale"), table.get("edges")
+        # A histogram has one field, whose values it counts.
         value_type = fields[0].type
         if scale is None and edges is None:
             table.missing("scale", _SCALES)
             return None
         misplaced = [key for key in _LINEAR_KEYS if scale != "linear" and table.get(key) is not None]
-        # A table with edges needs no scale.
+        # A table with edges needs no scale. Edges are of that scale alone.
         scale = scale or "edges"
         if scale not in ("log2", "linear", "edges") or (edges is not None) != (scale == "edges"):
             table.fault("scale", f"scale is {scale!r:.40}", _SCALES)
         elif misplaced:
-            table.fault(misplaced[0], f"{misplaced[0]} is of a linear scale", _SCALES)
+            key, *_ = misplaced
+            table.fault(key, f"{key} is of a linear scale", _SCALES)
         elif scale == "edges":
             return cls._declared_edges(table, edges, value_type)
         elif scale == "linear":
@@ -77,6 +79,7 @@ class Histogram(MapType):
         least, greatest = _range_of(scalar)
         if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(_is_integer, edges)):
             table.fault("edges", "edges is no list of integers", f"write 2 to {MAX_EDGES} of them")
+        # Ascending, each once. An edge at the least value would have no value below it.
         elif sorted(set(edges)) != edges or not least < edges[0] or edges[-1] > greatest:
             hint = f"write them ascending, from {least + 1} to {greatest}"
             table.fault("edges", f"the edges do not divide what a {scalar.value} can be", hint)
@@ -93,6 +96,7 @@ class Histogram(MapType):
             if not _is_integer(value):
                 table.fault(key, f"{key} is no integer", _SCALES)
                 return None
+        # high itself is above the last bucket of the scale, so it may be above what the type can be.
         if not least <= low < high <= greatest + 1 or step < 1 or (high - low) % step:
             hint = f"write {least} <= low < high <= {greatest + 1}, apart by a multiple of step"
             table.fault("step", f"from {low} to {high} by {step} is no scale of a {scalar.value}", hint)
@@ -121,6 +125,7 @@ class Histogram(MapType):
     def buckets(self, scalar: ScalarType) -> list[tuple[int, int]]:
         """Return the least and greatest value of each bucket, ascending. Together they are all values of the type."""
         least, greatest = _range_of(scalar)
+        # The lowest bucket begins at the least value, whatever the scale has there.
         starts = [start for start in self._starts(scalar) if least < start <= greatest]
         return list(zip([least, *starts], [*(start - 1 for start in starts), greatest], strict=True))
 
@@ -129,7 +134,7 @@ class Histogram(MapType):
         buckets = self.buckets(fields[0].type)
         return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(len(buckets)))
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``a histogram of 33 buckets per launch``."""
         return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per launch"
 
@@ -146,7 +151,7 @@ class Histogram(MapType):
         # The constant as the field's type holds it.
         bits = scalar.size * 8
         value %= 1 << bits
-        if scalar.value[0] == "s" and value >> (bits - 1):
+        if _is_signed(scalar) and value >> (bits - 1):
             value -= 1 << bits
         # The last bucket that begins at or below the value.
         writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], value) - 1)
@@ -161,6 +166,7 @@ class Histogram(MapType):
 
         counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
         buckets = row["buckets"]
+        # Of unsigned types the least value is 0. edge: the type of low and high.
         edge = "<i8" if buckets[0][0] < 0 else "<u8"
         rows = np.zeros((*copies.shape[:-1], len(counts)), [("low", edge), ("high", edge), ("count", "<u8")])
         for number, name in enumerate(("low", "high")):
@@ -179,19 +185,22 @@ class Histogram(MapType):
 
     def _emit_bucket(self, writer: SaveWriter, value: str, scalar: ScalarType) -> str:
         """Emit code that computes the index of a value's bucket. value: a register. Returns a u32 register."""
+        # Narrow types are extended to 32 bits.
         bits = max(32, scalar.size * 8)
-        is_signed = scalar.value[0] == "s"
+        is_signed = _is_signed(scalar)
         value_type = f"{'s' if is_signed else 'u'}{bits}"
         if self.scale == "log2":
-            # Of 0 the highest bit is -1. All negative numbers have the first bucket, which unsigned types lack.
+            # Of 0 the highest bit is -1, and 0 has the first bucket. Of signed types it has the second, since all
+            # negative numbers have the first.
             bucket = writer.binary("add", "u32", writer.highest_bit(f"u{bits}", value), 2 if is_signed else 1)
             if not is_signed:
                 return bucket
             return writer.select(32, writer.compare("lt", value_type, value, 0), 0, bucket)
         if self.scale == "edges":
             # The index is the number of edges that are not above the value.
-            bucket = writer.select(32, writer.compare("ge", value_type, value, self.edges[0]), 1, 0)
-            for edge in self.edges[1:]:
+            first_edge, *others = self.edges
+            bucket = writer.select(32, writer.compare("ge", value_type, value, first_edge), 1, 0)
+            for edge in others:
                 is_reached = writer.select(32, writer.compare("ge", value_type, value, edge), 1, 0)
                 bucket = writer.binary("add", "u32", bucket, is_reached)
             return bucket
@@ -214,6 +223,7 @@ class Histogram(MapType):
         bucket = self._emit_quotient(writer, offset, bits)
         if has_bucket_below:
             bucket = writer.binary("add", "u32", bucket, first)
+        # The last bucket has the values from high on, if the type has any.
         if self.high <= greatest:
             bucket = writer.select(32, writer.compare("ge", value_type, value, self.high), count + first, bucket)
         if has_bucket_below:
@@ -233,13 +243,15 @@ class Histogram(MapType):
         # Division by multiplication with a constant: high - low is at most 2^32 here, so that 32 bits of the value are
         # enough. Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, theorem 4.2.
         low_word = writer.convert("u32", "u64", value) if bits == 64 else value
+        # mul.hi divides by 2^32, the shift by the rest of the power.
         for shift in range(32):
             power = 1 << (32 + shift)
             multiplier = power // self.step + 1
             if multiplier < 1 << 32 and (multiplier * self.step - power) * (self.high - self.low) <= power:
                 product = writer.binary("mul.hi", "u32", low_word, multiplier)
                 return writer.binary("shr", "u32", product, shift) if shift else product
-        # No multiplier of 32 bits is exact for all values; one of 64 bits is.
+        # No multiplier of 32 bits is exact for all values. One of 64 bits is: with the power 2^64 the condition above
+        # holds for every step, which is at most 2^32.
         wide = writer.binary("mul.hi", "u64", writer.convert("u64", "u32", low_word), (1 << 64) // self.step + 1)
         return writer.convert("u32", "u64", wide)
 
@@ -251,4 +263,9 @@ def _is_integer(value: object) -> bool:
 def _range_of(scalar: ScalarType) -> tuple[int, int]:
     """Return the least and the greatest value of an integer type."""
     bits = scalar.size * 8
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if scalar.value[0] == "s" else (0, (1 << bits) - 1)
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if _is_signed(scalar) else (0, (1 << bits) - 1)
+
+
+def _is_signed(scalar: ScalarType) -> bool:
+    # An integer type is called u64 or s64.
+    return scalar.value.startswith("s")

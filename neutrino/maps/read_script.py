@@ -65,14 +65,16 @@ def python_layout() -> str:
 
 def replace_layout(text: str) -> str:
     """Return the text of ``read.py`` with the generated part renewed. Raises NeutrinoError if its marks are missing."""
+    # Two groups: what is before the generated part, with its first mark, and what is after it, with the last one.
     parts = re.fullmatch(f"(.*?{re.escape(BEGIN)}).*?({re.escape(END)}.*)", text, re.DOTALL)
     if not parts:
         raise NeutrinoError(f"the text lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
-    return parts.group(1) + python_layout() + parts.group(2)
+    before, after = parts.groups()
+    return before + python_layout() + after
 
 
 def _read_function(kind: type[MapType]) -> list[str]:
-    """Return the lines of source of a type's ``read`` as a function outside of its class.
+    """Return the lines of source of a type's ``read`` as a function outside of its class, named after the type.
 
     Raises NeutrinoError if the method does not have the expected form.
     """

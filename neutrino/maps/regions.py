@@ -36,6 +36,9 @@ DYNAMIC_FIRST = 64
 DYNAMIC_STEP = 8
 """Later ones are multiples of it."""
 DYNAMIC_MOST = 1 << 20
+"""The greatest dynamic cap."""
+_COUNT_SIZE = 4
+"""Bytes of a slot's count, a u32."""
 
 
 def copies_in(warps: int) -> int:
@@ -59,6 +62,7 @@ def copy_stride(record_size: int) -> int:
 def most_copies(kind: MapType, record_size: int) -> int:
     """Return how many copies a type allows of records of a size, a power of two: all copies share a limit in bytes."""
     copies = COPIES_MOST
+    # One copy is allowed even if it alone is above the limit.
     while kind.copies_bytes != NO_LIMIT and copies > 1 and copies * copy_stride(record_size) > kind.copies_bytes:
         copies //= 2
     return copies
@@ -106,11 +110,11 @@ def region_layout(
             slots *= warps_per_block * (lanes if entry.level is Level.THREAD else 1)
         if entry.kind.in_slots:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
-            # Counts are u32.
-            counts_size = slots * 4 if has_counts(entry) else 0
+            counts_size = slots * _COUNT_SIZE if has_counts(entry) else 0
         else:
             records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)
             counts_size = 0
+        # Records, then counts if there are any: without them, the second step leaves the offset as it is.
         records = offset
         offset = align_up(offset + records_size, REGION_ALIGN)
         counts = offset if counts_size else None

@@ -26,7 +26,7 @@ class Sum(MapType):
     whole = "a sum over all threads"
     report = Report.TOTALS
 
-    def words(self, entry: Map) -> str:
+    def describe(self, entry: Map) -> str:
         """Return a map in words: ``a sum of 8 bytes per launch``."""
         return f"a sum of {entry.size} bytes per launch"
 
@@ -41,5 +41,6 @@ class Sum(MapType):
 
         sums = np.zeros(copies.shape[:-1], copies.dtype)
         for name in copies.dtype.names or ():
+            # In the field's own type, so that sums wrap around as on the device; NumPy would widen narrow ones.
             sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
         return sums

@@ -34,12 +34,15 @@ def read_events(path: Path) -> Events:
     return Events(tuple(rows), bool(incomplete.strip()))
 
 
-def member(row: dict[str, Any], name: str, kind: type[Any], path: Path) -> Any:
-    """Return a member that an event must have. Raises TraceError when it is missing or of another type."""
+def member(row: dict[str, Any], name: str, type_: type[Any], path: Path) -> Any:
+    """Return a member that an event must have. path: of the events, for errors.
+
+    Raises TraceError when it is missing or of another type.
+    """
     value = row.get(name)
-    # JSON's true is no number, but bool is a subclass of int.
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TraceError(f"{path}: event {row['event']!r}: {name} is {value!r}, expected {kind.__name__}")
+    # JSON's true is no number, but bool is a subclass of int. No member that must exist is a bool.
+    if not isinstance(value, type_) or isinstance(value, bool):
+        raise TraceError(f"{path}: event {row['event']!r}: {name} is {value!r}, expected {type_.__name__}")
     return value
 
 
@@ -47,6 +50,7 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """Parse one line into an event. Raises TraceError with the line's number if it is none."""
     try:
         row = json.loads(line)
+    # RecursionError for lists in lists, thousands of them.
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: line {number}: not JSON: {error}") from error
     if not isinstance(row, dict) or not isinstance(row.get("event"), str):

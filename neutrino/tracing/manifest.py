@@ -81,13 +81,15 @@ def read_manifest(path: Path) -> Manifest:
         raise TraceError(f"{path}: not JSON: {error}") from error
     reader = _Reader(path)
     table = reader.table(document, "the document")
+    # "assembler" is null where there was none. Without that member the manifest is damaged, which assembly() reports.
+    is_assembled = table.get("assembler", "") is not None
     return Manifest(
         name=reader.text(table, "name"),
         demangled=reader.text(table, "demangled"),
         twin=reader.text(table, "twin"),
         arch=reader.text(table, "arch"),
         maps=tuple(reader.map(entry) for entry in reader.rows(table, "maps")),
-        assembly=None if table.get("assembler", "") is None else reader.assembly(table),
+        assembly=reader.assembly(table) if is_assembled else None,
         retargeted=reader.retargeted(table),
         sites=tuple(reader.table(site, "a site") for site in reader.rows(table, "sites")),
         raw=table,
@@ -160,10 +162,14 @@ class _Reader:
         if table.get("retargeted") is None:
             return None
         row = self.table(table["retargeted"], "retargeted")
+        # What is not stated is not proven.
         return Retargeted(self.text(row, "target"), row.get("same_code") is True, row.get("own_text") is True)
 
     def map_type(self, name: str, entry: dict[str, Any], fields: list[Field]) -> MapType:
-        """Return the type of a map with its options, such as a histogram's buckets. entry: the map's object."""
+        """Return the type of a map with its options, such as a histogram's buckets.
+
+        name, fields: of the map. entry: its object, whose other members the type reads itself.
+        """
         type_name = self.text(entry, "kind")
         map_type = type_named(type_name)
         if map_type is None:
@@ -182,6 +188,9 @@ class _Reader:
         entry = self.table(value, "a map")
         size = self.number(entry, "size")
         fields = [self.field(row, size) for row in self.rows(entry, "fields")]
+        # Map types rely on a field.
+        if not fields:
+            raise self._error("fields", fields, "at least one field")
         if len({field.name for field in fields}) != len(fields):
             raise self._error("fields", [field.name for field in fields], "different names")
         try:
@@ -190,6 +199,9 @@ class _Reader:
             raise self._error("a map's level", entry.get("level"), "thread, warp or block") from error
         name = self.text(entry, "name")
         map_type = self.map_type(name, entry, fields)
+        # A histogram has a cell for each bucket, of which damaged options may give too many.
+        if any(cell.offset + cell.type.size > size for cell in map_type.cells(fields)):
+            raise self._error(f"the size of map {name!r}", size, "room for its cells")
         # The place in a probe file is not known here.
         return Map(name, map_type, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))
 
@@ -197,6 +209,7 @@ class _Reader:
         """Return a field of a map from its object. It must lie within a record of ``record_size`` bytes."""
         row = self.table(value, "a field")
         try:
+            # What is no string becomes one that names no type.
             scalar = ScalarType(str(row.get("type")))
         except ValueError as error:
             raise self._error("a field's type", row.get("type"), "a type such as 'u64'") from error
@@ -207,7 +220,10 @@ class _Reader:
 
 
 class _MapOptions:
-    """A map's object, as the ``MapTable`` from which a map type reads its own keys. Faults raise TraceError."""
+    """A map's object, as the ``MapTable`` from which a map type reads its own keys. Faults raise TraceError.
+
+    Their hints are for authors of probe files, and left out.
+    """
 
     def __init__(self, reader: _Reader, name: str, entry: dict[str, Any]) -> None:
         self._reader = reader

@@ -46,8 +46,9 @@ class Result:
         end = RESULT_HEADER.size + len(self.maps) * MAP_DESCRIPTOR.size
         if data.size < end:
             raise TraceError(f"{self.path}: has {data.size} bytes, expected at least {end}: it is cut off")
-        if bytes(data[:8]) != RESULT_MAGIC:
-            raise TraceError(f"{self.path}: at 0x0: magic is {bytes(data[:8])!r}, expected {RESULT_MAGIC!r}")
+        magic = bytes(data[: len(RESULT_MAGIC)])
+        if magic != RESULT_MAGIC:
+            raise TraceError(f"{self.path}: at 0x0: magic is {magic!r}, expected {RESULT_MAGIC!r}")
         header = np.frombuffer(data, RESULT_HEADER.dtype, 1)[0]
         expected = {
             "version": RESULT_VERSION,
@@ -59,7 +60,8 @@ class Result:
             if header[name] != value:
                 raise TraceError(f"{self.path}: {name} is {header[name]}, expected {value}")
 
-        # The descriptors of the maps.
+        # The descriptors of the maps. A damaged manifest may have a name that is no valid text: it is encoded all the
+        # same ("surrogatepass"), and differs from the file's.
         descriptors = np.frombuffer(data, MAP_DESCRIPTOR.dtype, len(self.maps), RESULT_HEADER.size)
         for row, entry in zip(descriptors, self.maps, strict=True):
             in_file = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
@@ -78,8 +80,8 @@ class Result:
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:
         """Return the maps of one launch, by name. launch: its record; index: its number in ``launches.bin``."""
-        geometry = _geometry(launch)
-        run = Run(geometry, int(launch["data_offset"]), 0, np.array([index]))
+        run = Run(_geometry(launch), int(launch["data_offset"]), step=0, indices=np.array([index]))
+        # The view is of a run, here of one launch.
         return {name: view.of(0) for name, view in self.view_run(run).items()}
 
     def runs(self, launches: Array, indices: Array) -> Iterator[Run]:
@@ -90,6 +92,7 @@ class Result:
         """
         if not len(launches):
             return
+        # Signed, so that differences may be negative, and of 64 bits, as a product of the three extents needs.
         offsets = launches["data_offset"].astype(np.int64)
         blocks = launches["grid"].astype(np.int64).prod(axis=1)
         threads = launches["block"].astype(np.int64).prod(axis=1)
@@ -102,9 +105,11 @@ class Result:
         while start < len(launches):
             end = start + 1
             if end < len(launches) and continues[start]:
-                # The run ends before the first launch of another geometry or at another distance.
+                # Each item is about a launch and the next one. The run ends with the first launch whose next one has
+                # another geometry or is at another distance.
                 breaks = np.flatnonzero(~continues[start:] | (steps[start:] != steps[start]))
                 end = start + int(breaks[0]) + 1 if breaks.size else len(launches)
+            # A single launch has no distance to the next.
             step = int(steps[start]) if end - start > 1 else 0
             yield Run(_geometry(launches[start]), int(offsets[start]), step, indices[start:end])
             start = end
@@ -127,13 +132,15 @@ class Result:
         )
         data = self._data
         last = run.offset + run.step * (len(run.indices) - 1)
+        # An offset from 2^63 on, in a damaged launches.bin, is a negative number in a run.
         if run.offset < 0 or last + FRAME.size + size > data.size:
             raise TraceError(
                 f"{self.path}: the frame of launch {int(run.indices[-1])} at {last:#x} needs "
                 f"{FRAME.size + size} bytes, but the file ends at {data.size:#x}: it is cut off"
             )
 
-        # Each frame's header is that of its launch. lanes is 0 where it is the default.
+        # Each frame's header is that of its launch. lanes is 0 where it is the default. NumPy's strings have no zeros
+        # at their ends. A frame may be larger than its maps.
         frames = np.ndarray((len(run.indices),), FRAME.dtype, data, run.offset, (run.step,))
         grid = frames["grid"].astype(np.int64).prod(axis=1)
         block = frames["block"].astype(np.int64).prod(axis=1)
@@ -161,7 +168,7 @@ class Result:
 class Run:
     """Launches of one geometry whose frames begin at offset and lie step bytes apart in the file.
 
-    indices: their numbers in ``launches.bin``.
+    step: 0 for a single launch. indices: their numbers in ``launches.bin``.
     """
 
     geometry: Geometry
@@ -171,7 +178,11 @@ class Run:
 
 
 def _geometry(launch: Array) -> Geometry:
-    """Return the geometry of a launch from its record."""
+    """Return the geometry of a launch from its record.
+
+    Earlier traces do not say how many lanes a warp has (0): they are of NVIDIA's GPUs.
+    """
+    # Multiplied as Python's integers: the product of three u32 may need more than 64 bits.
     blocks = 1
     threads = 1
     for axis in range(3):

@@ -145,6 +145,7 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
             kernels.append(summary)
             notes += _kernel_notes(summary)
         elif kernel.reason is Reason.PROBED:
+            # The process died before the manifest was written.
             notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
         not_probed += _not_probed(kernel)
     not_probed.sort(key=lambda row: -row.launches)
@@ -159,11 +160,14 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
     not_submitted = by_state[LaunchState.FALLBACK] + by_state[LaunchState.EMPTY]
     return KernelSummary(
         kernel,
+        # Any other record is of the twin.
         submitted=len(records) - not_submitted,
         written=by_state[LaunchState.WRITTEN],
         lost=by_state[LaunchState.LOST],
         pending=by_state[LaunchState.SUBMITTED],
+        # From the counters, since there may be more launches than records.
         unprobed=sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
+        # variant is 1 for the twin with a register cap.
         capped=int(np.count_nonzero(records["variant"])),
         maps=_summarize_maps(kernel),
     )
@@ -174,7 +178,7 @@ class _MapData:
     """What is collected of one map over stacks (groups of launches of one geometry).
 
     columns: field → its values in each stack. buckets: (low, high) → count, of a histogram. caps: of each stack, in
-    order. wanted, dropped: as in ``MapSummary``.
+    order. wanted, dropped: as in ``MapSummary``. launches: how many have data.
     """
 
     columns: dict[str, list[Array]]
@@ -189,7 +193,9 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
     """Summarize each map of a kernel over all launches whose data are in the trace."""
     maps = kernel.manifest.maps if kernel.manifest else ()
     sites = kernel.manifest.sites if kernel.manifest else ()
-    collected = {entry.name: _MapData({field.name: [] for field in entry.fields}, {}, []) for entry in maps}
+    collected = {
+        entry.name: _MapData(columns={field.name: [] for field in entry.fields}, buckets={}, caps=[]) for entry in maps
+    }
     for stack in kernel.stacks():
         for name, view in stack.items():
             data = collected[name]
@@ -197,7 +203,9 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
             data.caps.append(view.cap)
             data.wanted = max(data.wanted, view.wanted)
             data.dropped += view.dropped
+            # The first axis of a stack is the launch.
             data.launches += len(view.records)
+            # A histogram has a row for each bucket and launch, whose fields are not the map's.
             if view.map.kind.report is Report.BUCKETS:
                 for low, high, count in valid.tolist():
                     data.buckets[low, high] = data.buckets.get((low, high), 0) + count
@@ -215,7 +223,8 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
 def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
     """Summarize a histogram: its buckets in ascending order. It has no fields, and a record for each launch."""
     buckets = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(data.buckets.items()))
-    caps = (entry.cap,) * 3 if data.launches else (0, 0, 0)
+    # A histogram has one cap, which is the least, the greatest and the last of all launches.
+    caps = (entry.cap, entry.cap, entry.cap) if data.launches else (0, 0, 0)
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, caps, wanted=0, records=data.launches, dropped=0, fields=(),
         buckets=buckets,
@@ -233,6 +242,7 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
     for field in entry.fields:
         pieces = data.columns[field.name]
         values = np.concatenate(pieces) if pieces else np.empty(0)
+        # The same for all fields.
         records = len(values)
         if not records:
             continue
@@ -240,7 +250,9 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
         if field.name == "site" and entry.kind.report is Report.RECORDS and values.dtype.kind in "ui":
             by_site = _summarize_sites(values, sites)
             continue
-        median = np.partition(values, (records - 1) // 2)[(records - 1) // 2]
+        # np.partition puts the value at this index that sorting would put there, and is faster.
+        middle = (records - 1) // 2
+        median = np.partition(values, middle)[middle]
         total = _exact_sum(values) if entry.kind.report is Report.TOTALS else None
         fields.append(
             FieldSummary(
@@ -257,9 +269,11 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
 def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[SiteSummary, ...]:
     """Count a map's records by site, those with most first. values: site numbers. sites: of the kernel's manifest."""
     # Several probes at one instruction have entries with one number; the first of them is used.
+    # Entries of kernel entries and ends have no number.
     site_by_number = {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
     rows = []
     for number, records in zip(*np.unique(values, return_counts=True), strict=True):
+        # A field called site may have other numbers, which a probe saved; they have no place.
         site = site_by_number.get(int(number), {})
         place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
         rows.append(SiteSummary(int(number), int(records), place, str(site.get("instruction", ""))))
@@ -267,7 +281,11 @@ def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[Si
 
 
 def _exact_sum(values: Array) -> int:
-    """Return the sum of integers as a Python int: upper and lower halves are summed apart, so as not to overflow."""
+    """Return the sum of integers as a Python int: upper and lower halves are summed apart, so as not to overflow.
+
+    Sums of fewer than 2^31 numbers of 32 bits fit in 64 bits. The upper half has the sign, as >> of signed numbers
+    keeps it; the lower half counts as unsigned.
+    """
     wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64)
     return (int((wide >> 32).sum()) << 32) + int((wide & 0xFFFFFFFF).sum())
 
@@ -295,7 +313,9 @@ def _why_dropped(entry: MapSummary) -> str:
     if not entry.is_dynamic:
         return f"a slot keeps {entry.cap}; raise cap"
     wanted = f"a slot wanted up to {entry.wanted:,}"
-    if entry.caps[2] >= entry.wanted:
+    # A dynamic cap is raised after a launch that dropped records, up to what fits in the device memory for maps.
+    _, _, last_cap = entry.caps
+    if last_cap >= entry.wanted:
         return f"{wanted}; later launches of this kernel had room for them"
     return f"{wanted}; another launch of this kernel would have room for them, as far as the pool has (--pool)"
 
@@ -310,11 +330,12 @@ def _not_probed(kernel: TraceKernel) -> list[NotProbed]:
 
     Empty for a probed kernel whose launches all ran the twin (instrumented copy).
     """
+    # The detail is about the kernel's own reason: single launches may have had others.
     rows = [
         NotProbed(kernel, reason, kernel.detail if reason is kernel.reason else "", count)
         for reason, count in kernel.counters.items()
         if reason is not Reason.PROBED
     ]
     if not rows and kernel.reason is not Reason.PROBED:
-        rows.append(NotProbed(kernel, kernel.reason, kernel.detail, 0))
+        rows.append(NotProbed(kernel, kernel.reason, kernel.detail, launches=0))
     return rows

@@ -90,6 +90,7 @@ class TraceKernel:
         records = self.records
         written = records["state"] == LaunchState.WRITTEN
         result = self.result
+        # Nothing was recorded, or the kernel has no twin.
         if not written.any() or result is None:
             return
         for index, record in zip(self.indices[written], records[written], strict=True):
@@ -104,6 +105,7 @@ class TraceKernel:
         written = records["state"] == LaunchState.WRITTEN
         result = self.result
         if result is None:
+            # The kernel has no twin.
             return
         for run in result.runs(records[written], self.indices[written]):
             yield result.view_run(run)
@@ -120,6 +122,8 @@ class Trace:
     """A trace directory. What is damaged raises TraceError, which names the file and the place.
 
     Opening reads ``events.jsonl`` and maps ``launches.bin``; the data of a kernel are mapped when they are asked for.
+    process: the event about the traced process, empty if it died before writing it. devices, images: the events about
+    each GPU and each loaded module. kernels: all that the program obtained from the driver, by ascending id.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -129,6 +133,7 @@ class Trace:
             raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
         self._events: Events = read_events(self.path / "events.jsonl")
         self._launches: Launches = read_launches(self.path / "launches.bin")
+        # The states are numbered from 0 without a gap.
         unknown = np.flatnonzero(self._launches.records["state"] > max(LaunchState))
         if unknown.size:
             state = self._launches.records["state"][unknown[0]]
@@ -169,7 +174,7 @@ class Trace:
             texts.append("events.jsonl: its last line is cut off; it is left out")
         if not self.complete:
             texts.append("the trace is not complete: the process was killed or is still running")
-        # Kernels beyond the table of counters share its last row.
+        # Kernels beyond the table of counters share its last row; a single kernel there shares it with none.
         shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
         if shared > 1:
             texts.append(f"{shared} kernels share one row of counters; their launches are counted together")
@@ -179,12 +184,14 @@ class Trace:
     def _by_kernel(self) -> tuple[Array, Array]:
         """Indices of all launch records, sorted by kernel id, and the kernel id of each."""
         kernels = self.launches["kernel"]
+        # Stable, so that the records of a kernel stay in their order.
         order = np.argsort(kernels, kind="stable")
         return order, kernels[order]
 
     def indices_of(self, kernel: int) -> Array:
         """Return the indices in ``launches`` of one kernel's records, ascending. kernel: its id."""
         order, sorted_kernels = self._by_kernel
+        # From its first record to before the first of any kernel with a higher id.
         start, end = np.searchsorted(sorted_kernels, [kernel, kernel + 1])
         return order[start:end]
 
@@ -206,6 +213,7 @@ class Trace:
                 member(row, "image", int, path),
                 member(row, "name", str, path),
                 reasons[word],
+                # Missing or null where the reason says all.
                 row.get("detail") or "",
                 self._counters(identity),
                 self,
@@ -241,4 +249,5 @@ def _age(folder: Path) -> tuple[int, str]:
     try:
         return (folder / "launches.bin").stat().st_mtime_ns, folder.name
     except OSError:
+        # Without that file the trace is damaged, which is reported when it is read.
         return 0, folder.name

@@ -14,6 +14,8 @@ from neutrino.maps.declaration import Map, Report
 from neutrino.maps.regions import LANES, Region, cap_of, copies_of, copy_stride
 
 Array = npt.NDArray[Any]
+_COUNT = np.dtype("<u4")
+"""A slot's count of its saves."""
 _AXES = {
     Level.THREAD: ("block", "warp", "k", "lane"),
     Level.WARP: ("block", "warp", "k"),
@@ -66,10 +68,12 @@ class MapView:
         bool ``[warp][lane]`` at thread level, ``[warp]`` at warp level, a scalar at block level.
         """
         warps = self.geometry.warps
+        # Every block exists, and every warp has at least one thread.
         if self.map.level is Level.BLOCK:
             return np.ones((), bool)
         if self.map.level is Level.WARP:
             return np.ones(warps, bool)
+        # Threads of a block are numbered warp by warp.
         lanes = self.geometry.lanes
         return (np.arange(warps * lanes) < self.geometry.threads).reshape(warps, lanes)
 
@@ -82,6 +86,7 @@ class MapView:
         """
         if not self.map.kind.in_slots:
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
+        # All records, without a copy.
         if self.counts is None and self.exists.all():
             return self.records.reshape(-1)
         return self.records[self._saved()]
@@ -93,6 +98,7 @@ class MapView:
         ValueError for other maps and for several launches.
         """
         axes = _AXES[self.map.level]
+        # The records of several launches have one axis more.
         if not self.map.kind.in_slots or self.records.ndim != len(axes):
             raise ValueError(f"map {self.map.name!r}: places() is for an array map of a single launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
@@ -100,10 +106,12 @@ class MapView:
     def _saved(self) -> npt.NDArray[np.bool_]:
         """Return which records of an array map were saved, as a bool array in the shape of the records."""
         if self.counts is None:
+            # Slots hold one record, which counts as saved if its thread, warp or block exists.
             exists = self.exists
             # The axis k comes before the lanes.
             mask = exists[:, None, :] if self.map.level is Level.THREAD else exists[..., None]
             return np.broadcast_to(mask, self.records.shape)
+        # The first records of each slot, as many as it counted. The axis k, here the last, comes before the lanes.
         saved = np.arange(self.cap) < self.counts[..., None]
         saved = saved & self.exists[..., None]
         return np.moveaxis(saved, -1, -2) if self.map.level is Level.THREAD else saved
@@ -113,6 +121,7 @@ class MapView:
         """Saves beyond the cap; 0 for maps without counts."""
         if self.counts is None:
             return 0
+        # Counts go on beyond the cap. They are u32, whose sum may need 64 bits.
         overflowing = self.counts[self.counts > self.cap].astype(np.uint64)
         return int(overflowing.sum()) - overflowing.size * self.cap
 
@@ -128,6 +137,7 @@ class MapView:
         """
         if self.map.kind.report is not Report.TOTALS:
             raise ValueError(f"map {self.map.name!r} is no sum map")
+        # One row for each launch.
         record = self.valid()
         if record.size != 1:
             raise ValueError(f"map {self.map.name!r}: total() is for a sum map of a single launch")
@@ -160,6 +170,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
     views = {}
     for entry, region in maps:
         dtype = entry.dtype
+        # The axes of one launch: block and warp, then k of records, then the lane.
         slots: tuple[int, ...] = (geometry.blocks,)
         if entry.level is not Level.BLOCK:
             slots += (geometry.warps,)
@@ -175,9 +186,8 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         counts = None
         if region.counts is not None:
             shape = (*slots, *lanes)
-            # Counts are u32.
-            strides = (frames.stride, *_strides(shape, 4))
-            counts = np.ndarray((frames.launches, *shape), "<u4", data, offset + region.counts, strides)
+            strides = (frames.stride, *_strides(shape, _COUNT.itemsize))
+            counts = np.ndarray((frames.launches, *shape), _COUNT, data, offset + region.counts, strides)
         views[entry.name] = MapView(entry, geometry, records, counts)
     return views
 

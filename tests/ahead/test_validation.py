@@ -11,10 +11,11 @@ from elftools.elf.elffile import ELFFile
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
-from neutrino.ahead.check import check_file
+from neutrino.ahead.check import Check, check_file
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.target_twins import Settings
 from neutrino.ahead.validation import complaints, new_complaints
+from neutrino.cli.patch import _print_check
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH
 from neutrino.elf.reader import Elf
 from neutrino.toolchain.ptxas import Assembler
@@ -92,6 +93,11 @@ def test_a_damaged_table_is_a_fault(patched: Path, tmp_path: Path) -> None:
     assert complaints(damaged) != []
     assert new_complaints(complaints(damaged), complaints(patched)) != []
     assert not check_file(damaged).is_valid
+
+
+def test_a_file_that_lief_complains_of_is_not_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_check(Check(Path("a.so"), faults=["LIEF: a complaint"], lief="1.0.0"), as_json=False)
+    assert capsys.readouterr().out == "a.so: fault: LIEF: a complaint\n"
 
 
 def test_without_lief(patched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

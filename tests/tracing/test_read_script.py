@@ -11,7 +11,15 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from trace_writer import BLOCK_SCHED, GMEM_BYTES, RECORDS_OFFSET, TraceWriter, fill_regions, make_map
+from trace_writer import (
+    BLOCK_SCHED,
+    GMEM_BYTES,
+    RECORDS_OFFSET,
+    TraceWriter,
+    fill_regions,
+    make_map,
+    write_histogram,
+)
 
 from neutrino.abi.launches import LAUNCH
 from neutrino.abi.records import record_dtype
@@ -170,6 +178,13 @@ def test_a_damaged_manifest_is_an_error(
     path.write_bytes(text.replace(before, after, 1) if b"{" not in after else b"[1]")
     assert read.main([str(trace / "result" / "3.bin")]) == 2
     assert "3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("buckets", [None, [], [[1]], [[0, 1], [2, 3]]])
+def test_damaged_buckets_are_an_error(read: ModuleType, tmp_path: Path, buckets: object) -> None:
+    path = write_histogram(tmp_path / "t", buckets=buckets)
+    with pytest.raises(ValueError, match=r"manifest\.json is damaged"):
+        read.parse(path / "result/1.bin")
 
 
 @pytest.mark.parametrize("size", [0, 65537, 2**32 - 1])

@@ -286,6 +286,7 @@ def test_one_absent_trace_does_not_hide_the_others(trace: Path, capsys: pytest.C
             "(anonymous namespace)::vecadd<float>",
         ),
         ("ns::Functor::operator()(int, int) const", 25, "ns::Functor::operator()"),
+        ("foo<decltype (a->b), int>::bar<float>(int)", 15, "foo<…>::bar<…>"),
         ("a_name_without_any_structure_at_all", 11, "a_nam…t_all"),
     ],
 )

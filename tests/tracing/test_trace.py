@@ -19,6 +19,7 @@ from trace_writer import (
     TraceWriter,
     fill_regions,
     make_map,
+    write_histogram,
 )
 
 from neutrino.abi.launches import LAUNCH, LaunchState
@@ -170,6 +171,14 @@ def damage(path: Path, offset: int, data: bytes) -> None:
     path.write_bytes(content)
 
 
+def without_fields(manifest: Path, kind: str) -> None:
+    """Make the only map one of that type, without fields."""
+    document = json.loads(manifest.read_text())
+    (entry,) = document["maps"]
+    entry |= {"kind": kind, "scale": "log2", "fields": []}
+    manifest.write_text(json.dumps(document))
+
+
 RESULT_FRAME = 128
 """Offset of the first frame of a file with one map: 32 bytes of header, 80 of descriptor, aligned to 64."""
 
@@ -220,6 +229,8 @@ RESULT_FRAME = 128
             ),
             "room in a record of 16 bytes",
         ),
+        (lambda p: without_fields(p / "kernel/1/manifest.json", "array"), "fields is [], expected at least one"),
+        (lambda p: without_fields(p / "kernel/1/manifest.json", "histogram"), "fields is [], expected at least one"),
         (
             lambda p: (p / "kernel/1/manifest.json").write_text(
                 (p / "kernel/1/manifest.json").read_text().replace('"BlockSched"', '"\\ud800"')
@@ -237,6 +248,12 @@ def test_damage_is_named(tmp_path: Path, change, message: str | None) -> None:  
     with pytest.raises(TraceError, match=message.replace("[", r"\[").replace("]", r"\]")) as caught:
         summarize(Trace(path))
     assert str(path) in str(caught.value)
+
+
+def test_a_manifest_with_more_buckets_than_records_have_room_for(tmp_path: Path) -> None:
+    path = write_histogram(tmp_path / "t", scale="linear", low=0, high=4000, step=1)
+    with pytest.raises(TraceError, match="the size of map 'Values' is 264, expected room for its cells"):
+        summarize(Trace(path))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

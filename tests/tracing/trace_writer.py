@@ -28,6 +28,7 @@ from neutrino.abi.structures import align_up
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
+from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import LANES, copies_of, copy_stride, region_layout
 from neutrino.maps.registry import ARRAY, SUM, number_of
 
@@ -46,6 +47,21 @@ GMEM_BYTES = make_map(
     "thread",
     {"load": "u64", "store": "u64", "atomic": "u64", "async": "u64", "uncounted": "u64"},
 )
+_VALUE, _, _ = lay_out_fields([("value", ScalarType.U32)])
+VALUES = Map("Values", Histogram("log2"), Level.THREAD, Histogram("log2").size(_VALUE), 1, _VALUE, Span(1, 1))
+
+
+def write_histogram(path: Path, **changes: Any) -> Path:
+    """Write a trace of one launch with the map ``VALUES``. changes: members of the map's object in the manifest."""
+    writer = TraceWriter(path)
+    writer.kernel(1, "vecadd", maps=[VALUES])
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([VALUES], 1, {"Values": []}))
+    written = writer.write()
+    manifest = written / "kernel/1/manifest.json"
+    document = json.loads(manifest.read_text())
+    document["maps"][0] |= changes
+    manifest.write_text(json.dumps(document))
+    return written
 
 
 def fill_regions(
