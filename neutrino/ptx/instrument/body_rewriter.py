@@ -18,7 +18,7 @@ from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.edits import Edits, behind
+from neutrino.ptx.text.edits import Edits, after
 
 _DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
 
@@ -34,14 +34,14 @@ def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str)
         other = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
         lines = [f"@{other} bra {label};", *closing]
         edits.insert(code.find(";", end.at) + 1, f"\n{label}:")
-    edits.ahead_of(end.at, lines)
+    edits.insert_before(end.at, lines)
 
 
 def insert_at_entry(edits: Edits, body: Body, lines: Sequence[str]) -> None:
     """Put instructions before all others of a body, behind its declarations."""
     if lines:
         match = _DECLARATIONS.match(body.code, body.start + 1, body.end)
-        edits.insert_first(match.end() if match else body.start + 1, behind(lines))
+        edits.insert_first(match.end() if match else body.start + 1, after(lines))
 
 
 _Key = tuple[int, str]
@@ -146,9 +146,9 @@ class BodyRewriter:
             stored = needed & self.newer_than_state()
             stores = state.store(base, [kept for kept in here if kept.name in stored], scratch)
             loads = state.load(base, [kept for kept in here if kept.name in touched], scratch)
-            self.edits.ahead_of(start, stores)
+            self.edits.insert_before(start, stores)
             if loads:
-                self.edits.insert_first(end, behind(loads))
+                self.edits.insert_first(end, after(loads))
             scratch.release(mark)
 
     def newer_than_state(self) -> set[str]:
@@ -217,7 +217,7 @@ class FunctionRewriter(BodyRewriter):
         stores = state.store(self._address, [entry for entry in kept if entry.name in newer], scratch)
         declarations, first = self.emission.function_entry()
         for end in self.returns:
-            self.edits.ahead_of(end.at, stores)
+            self.edits.insert_before(end.at, stores)
         insert_at_entry(self.edits, self.callee.body, declarations + first + loads + self.opening)
 
     def copy(self, users: Iterable[Callee], *, is_recursive: bool) -> FunctionCopy:

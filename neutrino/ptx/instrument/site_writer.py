@@ -25,7 +25,7 @@ from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.edits import Edits, before, behind
+from neutrino.ptx.text.edits import Edits, after, before
 from neutrino.ptx.text.module import Module
 
 
@@ -66,7 +66,7 @@ class RunWriter:
                 if key not in known:
                     known[key] = self._code(run, others, guard)
                 lines += known[key]
-            self._edits.ahead_of(run.first.start, lines)
+            self._edits.insert_before(run.first.start, lines)
 
     def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
         """Of the probes that add for themselves. totals: what they add, by their ids."""
@@ -135,7 +135,7 @@ class Products:
         if instruction.predicate is not None:
             guard = Guard(instruction.predicate, instruction.negated)
             lines = [f"mov.b{bits(kind['type'])} {name}, {instruction.operands[0]};", guard.prefix + lines[0]]
-        self._edits.ahead_of(statement.start, lines)
+        self._edits.insert_before(statement.start, lines)
         self._emission.count_arithmetic(opcode)
         return name
 
@@ -282,7 +282,7 @@ class SiteWriter:
         except UnsupportedError as error:
             raise UnsupportedError(f"probe '{asking}' at {self._what(hit.statement)}: {error}") from None
         early += operands_after.early
-        code = _Repeated(before([*first, *early]), behind(last), any(map(self._facts.must_be_clear, probes)))
+        code = _Repeated(before([*first, *early]), after(last), any(map(self._facts.must_be_clear, probes)))
         self._edits.insert(start, code.before)
         self._edits.insert(end, code.behind)
         if waited:
@@ -328,7 +328,7 @@ class SiteWriter:
         lines += operands.here[known:]
         lines += code.lines
         if waits:
-            self._edits.insert(spot, behind(code.stores))
+            self._edits.insert(spot, after(code.stores))
         else:
             lines += code.stores
         return waits
