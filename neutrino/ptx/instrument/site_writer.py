@@ -44,7 +44,7 @@ class RunWriter:
 
         alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends.
         """
-        runs = self._runs.found if self._runs is not None else []
+        runs = self._runs.runs if self._runs is not None else []
         forks = self._runs.forks() if self._runs is not None and alone else []
         tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
         if alone:
@@ -98,7 +98,7 @@ class Products:
         if not self._contractions:
             return position
         while True:
-            spot = self._contractions.clear_of(position)
+            spot = self._contractions.first_clear(position)
             sequence = self._body.call_sequence(spot)
             if sequence is not None and spot > sequence[0]:
                 spot = sequence[1]
