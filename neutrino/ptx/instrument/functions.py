@@ -179,7 +179,7 @@ def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[
     return found
 
 
-def concerned(functions: Collection[Callee], direct: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+def with_their_callers(functions: Collection[Callee], direct: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
     """Of the functions of a kernel those in direct, and those that call one of them."""
     found = set(direct)
     known = -1
