@@ -135,8 +135,8 @@ class Products:
         return self._private_copy(product.start) if product else None
 
     def _private_copy(self, position: int) -> str:
-        """A register for probes with the product of the ``mul`` at a position, computed once more, rounded, right before
-        it."""
+        """A register for probes with the product of the ``mul`` at a position, which is computed once more right before
+        it, rounded."""
         if position in self._copies:
             return self._copies[position]
         statement = self._body.statement(self._body.index_at(position))
