@@ -64,7 +64,10 @@ class SiteList:
             self._added.append((where, probes, number))
 
     def add_hits(self, hits: Sequence[Hit], except_at: Sequence[int], count: int) -> None:
-        """Probes that all went to their instructions, for all hits except_at some. count: how many probes that is."""
+        """Add many hits at once, all of whose probes went to their instructions. Called at most once.
+
+        except_at: the indices of hits to leave out. count: how many probes the others have.
+        """
         self._hits, self._except_at, self._probes_of_hits = hits, frozenset(except_at), count
 
     def leave_out(self, shown: Shown, probes: Iterable[Probe], reason: str) -> None:
