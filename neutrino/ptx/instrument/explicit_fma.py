@@ -74,7 +74,7 @@ def operations(body: Body) -> list[Operation]:
 
 
 def apart(text: str, body_operations: Sequence[Operation]) -> str:
-    """The text with each of the operations in lines of its own, so that line information tells them apart."""
+    """The text with each of the operations on lines of its own, so that each has its own line information."""
     pieces, at = [], 0
     for operation in body_operations:
         pieces += [text[at : operation.start], "\n", text[operation.start : operation.end], "\n"]

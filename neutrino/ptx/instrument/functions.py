@@ -169,6 +169,7 @@ def _moved(kept: Kept, scratch: Scratch) -> tuple[str, str]:
 
 
 def _bytes(kept: Kept) -> int:
+    """The bytes that a register takes in the state. Raises UnsupportedError for a type without a size."""
     if kept.type == "pred":
         return 4
     size = TYPE_BYTES.get(kept.type)

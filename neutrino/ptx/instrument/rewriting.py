@@ -132,6 +132,7 @@ def _ends_with_store(save: Save) -> bool:
 
 
 def _names_operands(probe: Probe) -> bool:
+    """Whether a probe names an operand of its instructions: a result, a source or the address."""
     return any(
         operand.name.startswith(("OUT", "IN", "ADDR"))
         for snippet in _snippets(probe)
