@@ -29,8 +29,8 @@ from neutrino.ptx.text.body import Body, Statement
 
 _ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
 _AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
-_MOST = 1 << 30
-"""Amounts stay within the immediates of every type."""
+_MOST_TOTAL = 1 << 30
+"""Amounts stay below, so that they are valid immediates of every type, signed ones included."""
 
 
 class Parted(NamedTuple):
@@ -43,14 +43,20 @@ class Parted(NamedTuple):
 
 @dataclass(eq=False)
 class Added:
-    """What probes that only add constants add at an instruction: of each of them, in the order of its operands."""
+    """What probes that only add constants add at an instruction.
+
+    amounts: each probe with the amounts that it adds, in the order of its operands. most: no amount is greater.
+    """
 
     amounts: tuple[tuple[Probe, tuple[int, ...]], ...]
     most: int
 
 
 class Additions:
-    """Which of a set's probes only add constants at their instructions."""
+    """Knows which of a set's probes only add constants at their instructions, and what they add there.
+
+    Probes, and tuples of them, are known by their ids: the same objects must be given each time.
+    """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         at_sites = [
@@ -64,37 +70,42 @@ class Additions:
         for statement in at_sites:
             named = [register.name for register in registers_of(statement)]
             added = _added_to(statement) if isinstance(statement, Assembly) else None
+            # 2: as the destination and the first source; a third time would be the amount.
             if added is not None and named.count(added.name) == 2:
                 named = [name for name in named if name != added.name]
             self._read.update(named)
         self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
+        # The results of `part`, by the id of the probes, of `added` and of `added_alone`.
         self._parted: dict[int, Parted] = {}
-        # By opcode and the probes: what they add, all together and then each.
         self._added: dict[tuple[Mnemonic | None, int], tuple[Added, ...] | None] = {}
         self._alone: dict[tuple[Mnemonic, int], Added | None] = {}
 
     def part(self, probes: tuple[Probe, ...]) -> Parted:
-        """Tell those that only add constants from the others; the same value for the same probes."""
-        known = self._parted.get(id(probes))
-        if known is None or known.all is not probes:
+        """Separate the probes that only add constants from the others; the same object for the same tuple."""
+        parted = self._parted.get(id(probes))
+        # The id may be that of an earlier tuple, which is gone.
+        if parted is None or parted.all is not probes:
             adding = tuple(probe for probe in probes if id(probe) in self._adding)
             others = tuple(probe for probe in probes if id(probe) not in self._adding)
-            known = self._parted[id(probes)] = Parted(adding, others, probes)
-        return known
+            parted = self._parted[id(probes)] = Parted(adding, others, probes)
+        return parted
 
     def added(self, parted: Parted, statement: Statement) -> tuple[Added, ...] | None:
-        """What the probes that only add add at an instruction: all together, and each of them.
+        """What the probes that only add constants add at an instruction: first all of them together, then each alone.
 
-        None where the instruction's text does not say it.
+        None where the instruction's text does not say an amount. The opcode alone decides: results are cached by it.
         """
         key = (statement.mnemonic, id(parted))
-        known = self._added.get(key)
-        if known is None and key not in self._added:
-            known = self._added[key] = _added(parted.adding, statement)
-        return known
+        added = self._added.get(key)
+        if added is None and key not in self._added:
+            added = self._added[key] = _added(parted.adding, statement)
+        return added
 
     def added_alone(self, probes: tuple[Probe, ...], body: Body, opcode: Mnemonic) -> Added | None:
-        """What is added at an instruction of a body without a guard, by its opcode; None where probes do more there."""
+        """What these probes add at any instruction of a body with this opcode, taken from the first one.
+
+        None when one of the probes does not only add constants, or when the instruction's text does not say an amount.
+        """
         key = (opcode, id(probes))
         if key not in self._alone:
             parted = self.part(probes)
@@ -108,6 +119,7 @@ class Additions:
         return bool(statements) and all(self._adds(statement) for statement in statements)
 
     def _adds(self, statement: Assembly | Save) -> bool:
+        """Whether a statement adds constants, unconditionally, to a sum that no snippet at an instruction reads."""
         if isinstance(statement, Save):
             amounts = (_AMOUNT.fullmatch(operand.text) for operand in statement.operands)
             return statement.map.kind.adds_constants and statement.guard is None and all(amounts)
@@ -121,11 +133,12 @@ class Additions:
 
 
 def _added_to(statement: Assembly) -> Register | None:
-    """The register of ``add %r, %r, amount``; None for another instruction."""
+    """The register of ``add %r, %r, amount``; None for another instruction or a register that is local to a snippet,
+    which starts anew at each site."""
     if statement.opcode not in _ADDS or statement.operands[0] != statement.operands[1]:
         return None
-    first = statement.operands[0]
-    return first if isinstance(first, Register) and not first.is_local else None
+    destination = statement.operands[0]
+    return destination if isinstance(destination, Register) and not destination.is_local else None
 
 
 def _statements(probe: Probe) -> list[Assembly | Save]:
@@ -133,85 +146,98 @@ def _statements(probe: Probe) -> list[Assembly | Save]:
 
 
 def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
-    """What a probe that only adds constants adds at an instruction, in the order of its operands.
+    """The amounts that a probe adds at an instruction, in the order of its operands, if it only adds constants.
 
-    None where the instruction's text does not say it, and for amounts beyond 32 bits.
+    None where the instruction's text does not say an amount, and for amounts that are too large for an immediate.
     """
-    found = []
+    amounts_in_order = []
     for statement in _statements(probe):
+        # Every operand of a SAVE is an amount; of "add %r, %r, amount" the third.
         operands = statement.operands if isinstance(statement, Save) else statement.operands[2:]
-        words = [operand.text for operand in operands]
-        for word in words:
+        texts = [operand.text for operand in operands]
+        for text in texts:
             amount: int | None
-            if word == "BYTES":
+            if text == "BYTES":
                 amount = constant_bytes(instruction)
-            elif word == "OPS":
+            elif text == "OPS":
                 amount = constant_operations(instruction)
             else:
-                amount = int(word)
-            if amount is None or amount >= _MOST:
+                amount = int(text)
+            if amount is None or amount >= _MOST_TOTAL:
                 return None
-            found.append(amount)
-    return tuple(found)
+            amounts_in_order.append(amount)
+    return tuple(amounts_in_order)
 
 
 def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...] | None:
+    """What these probes add at an instruction: all of them together, then each alone; as ``Additions.added``."""
     if statement.instruction is None:
         return None
-    found = []
+    of_probes = []
     for probe in probes:
-        amount = amounts(probe, statement.instruction)
-        if amount is None:
+        probe_amounts = amounts(probe, statement.instruction)
+        if probe_amounts is None:
             return None
-        found.append((probe, amount))
-    each = [Added((one,), max(one[1])) for one in found]
-    return Added(tuple(found), sum(one.most for one in each)), *each
+        of_probes.append((probe, probe_amounts))
+    each = [Added(((probe, probe_amounts),), max(probe_amounts)) for probe, probe_amounts in of_probes]
+    # The sum is more than any one amount, and still is a bound.
+    return Added(tuple(of_probes), sum(added.most for added in each)), *each
 
 
 def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
-    """What a run adds to which sums. sums: by the probe's id, what it adds to in the order of its amounts."""
-    found: dict[Hashable, int] = {}
-    for identity, (_, totals) in run.totals.items():
-        for name, amount in zip(sums.get(identity, ()), totals, strict=identity in sums):
+    """What a run of sites adds to which sums, for ``plan_tallies``.
+
+    sums: by the probe's id, the names of the sums that it adds to, in the order of its amounts; probes that are not in
+    it are left out. graph: of the body that the run is in.
+    """
+    by_sum: dict[Hashable, int] = {}
+    for probe_id, (_, totals) in run.totals.items():
+        for name, amount in zip(sums.get(probe_id, ()), totals, strict=probe_id in sums):
             if amount:
-                found[name] = found.get(name, 0) + amount
+                by_sum[name] = by_sum.get(name, 0) + amount
     index = run.first.index
-    return Row(found, graph.once(index), run.guard is None and graph.always(index))
+    # Under a guard not every thread that comes to the run adds.
+    return Row(by_sum, graph.once(index), run.guard is None and graph.always(index))
 
 
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
-    """One snippet that adds the totals in place of what the probe adds at each instruction."""
-    rest = iter(totals)
+    """One snippet that adds totals in place of the amounts that the probe adds at each instruction.
+
+    totals: in the order of the probe's amounts.
+    """
+    remaining = iter(totals)
     statements: list[Assembly | Save] = []
     for statement in _statements(probe):
         if isinstance(statement, Save):
-            added = tuple(Immediate(str(next(rest))) for _ in statement.operands)
-            statements.append(replace(statement, operands=added))
+            operands = tuple(Immediate(str(next(remaining))) for _ in statement.operands)
+            statements.append(replace(statement, operands=operands))
         else:
-            statements.append(replace(statement, operands=(*statement.operands[:2], Immediate(str(next(rest))))))
+            # "add %r, %r, amount": only the amount changes.
+            statements.append(replace(statement, operands=(*statement.operands[:2], Immediate(str(next(remaining))))))
     return Snippet(tuple(statements))
 
 
 def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[int, int], ...]:
-    """What a probe that only adds constants adds to, in the order of its amounts: registers, and fields of maps.
+    """The sums that a probe that only adds constants adds to, in the order of its amounts.
 
-    index: of maps by name.
+    A sum is the name of a register, or a field of a map as (map number, field number). index: map numbers by name.
     """
-    found: list[str | tuple[int, int]] = []
+    sums: list[str | tuple[int, int]] = []
     for statement in _statements(probe):
         if isinstance(statement, Save):
-            found += [(index[statement.map.name], number) for number in range(len(statement.operands))]
-        elif (added := _added_to(statement)) is not None:
-            found.append(added.name)
-    return tuple(found)
+            sums += [(index[statement.map.name], field_number) for field_number in range(len(statement.operands))]
+        elif (register := _added_to(statement)) is not None:
+            sums.append(register.name)
+    return tuple(sums)
 
 
 @dataclass
 class Run:
-    """Sites whose additions are made at the first of them. guard: as in the text, None without one.
+    """Sites in a row whose additions are made all at once at the first of them.
 
-    first: of them; last: the latest of those with a guard. block: of statements that all run when one does. counts:
-    what is added, and how often; at most most in all.
+    guard: the predicate of all of them as written, None without one. first, last: the instructions of the first and the
+    latest site (last is not kept up to date for runs without a guard). block: the number of the basic block. counts:
+    what is added, and at how many sites. most: a bound for each of the sums over all sites.
     """
 
     guard: str | None
@@ -228,100 +254,122 @@ class Run:
 
     @cached_property
     def totals(self) -> dict[int, tuple[Probe, list[int]]]:
-        """By the probe's id, the probe and what it adds; once all sites are known."""
-        found: dict[int, tuple[Probe, list[int]]] = {}
+        """By the probe's id, the probe and what it adds over all sites, in the order of its operands.
+
+        Computed once: only to be asked for when all sites were added.
+        """
+        results: dict[int, tuple[Probe, list[int]]] = {}
         for added, count in self.counts.items():
             for probe, amounts in added.amounts:
-                known = found.get(id(probe))
+                known = results.get(id(probe))
                 if known is None:
-                    found[id(probe)] = (probe, [count * amount for amount in amounts])
+                    results[id(probe)] = (probe, [count * amount for amount in amounts])
                 else:
+                    _, totals = known
                     for place, amount in enumerate(amounts):
-                        known[1][place] += count * amount
-        return found
+                        totals[place] += count * amount
+        return results
 
 
 _NO_BORDER = sys.maxsize
 
 
 class Runs:
-    """The runs of one body, whose sites come in text order."""
+    """Groups the sites of one body, which come in text order, into runs.
+
+    runs: those so far, in the order of their first sites. A border is where one basic block ends and the next begins.
+    """
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self._code = body.code
+        # By guard, the latest run.
         self._open: dict[str | None, Run] = {}
-        # A label counts before its statement, a branch after it.
+        # Places in the body: statement i is at 2 * i + 1, the gap before it at 2 * i. A label's border is the gap
+        # before its statement; that of a branch is at the branch itself, which still belongs to the block that it ends.
         labels = (2 * label.before for label in body.labels)
         self._borders = sorted([*(2 * index + 1 for index in body.controls), *labels])
+        # The number of borders that were passed, which numbers the current block, and the place of the next one.
         self._block = 0
-        self._border = self._borders[0] if self._borders else _NO_BORDER
-        self.found: list[Run] = []
+        self._next_border = self._borders[0] if self._borders else _NO_BORDER
+        self.runs: list[Run] = []
 
     def at(self, guard: str | None, statement: Statement) -> Run:
         """Add a site to its run, and return the run: the open one of the same guard and block, else a new one.
 
         Sites come in program order. guard: the site's predicate as written.
         """
-        # Places between statements have even numbers, those of statements odd ones.
+        # See `__init__` for the numbers of places.
         place = 2 * statement.index + 1
-        if self._border < place:
-            self._go_to(place)
+        if self._next_border < place:
+            self._pass_borders(place)
         block = self._block
         run = self._open.get(guard)
-        is_open = run is not None and run.block == block and run.most < _MOST
+        # A run is full when its sums may become too large for an immediate.
+        is_open = run is not None and run.block == block and run.most < _MOST_TOTAL
         if run is not None and is_open and (guard is None or self._holds(run, guard, statement.start)):
             run.last = statement
             return run
         run = self._open[guard] = Run(guard, statement, statement, block)
-        self.found.append(run)
+        self.runs.append(run)
         return run
 
     def add_site(self, statement: Statement, added: tuple[Added, ...]) -> None:
-        """Count one site. added: as of ``Additions.added``."""
+        """Count one site. added: as of ``Additions.added``, all probes together and then each alone."""
         if statement.guard is None:
             self.at(None, statement).add(added[0])
             return
-        for one in added[1:]:
-            under = statement.guard if one.amounts[0][0].lanes is Lanes.EXECUTING else None
-            self.at(under, statement).add(one)
+        # Probes that count the executing lanes add under the instruction's predicate, the others for every lane.
+        for alone in added[1:]:
+            probe, _ = alone.amounts[0]
+            guard = statement.guard if probe.lanes is Lanes.EXECUTING else None
+            self.at(guard, statement).add(alone)
 
     def add_all(self, indices: Sequence[int], added: Sequence[Added], begin: int, end: int) -> None:
-        """Count the sites from begin to end in two parallel lists, all without a guard: as ``at`` and ``add`` for each.
+        """Count many sites without a guard at once, with the same result as ``at`` and ``Run.add`` for each.
 
-        indices: the places of the instructions in the body. added: what is added there.
+        indices: of the instructions in the body, in text order; added: what is added at each. Of both lists the part
+        from begin to end counts.
         """
         while begin < end:
             run = self.at(None, self._body.statement(indices[begin]))
-            # The first site after the border, which is in another block; see `at` for the numbers.
-            stop = bisect_left(indices, (self._border + 1) // 2, begin, end)
+            # The sites of one block at once: up to the first statement after the next border. Statement i is at place
+            # 2 * i + 1, so it is after the border when i >= (border + 1) // 2.
+            stop = bisect_left(indices, (self._next_border + 1) // 2, begin, end)
             counts = Counter(added[begin:stop])
             most = sum([one.most * count for one, count in counts.items()])
-            if run.most + most < _MOST:
+            if run.most + most < _MOST_TOTAL:
                 run.most += most
                 for one, count in counts.items():
                     run.counts[one] = run.counts.get(one, 0) + count
             else:
+                # Too much for one run: one by one, so that `at` begins new runs where needed.
                 for at in range(begin, stop):
                     self.at(None, self._body.statement(indices[at])).add(added[at])
             begin = stop
 
-    def _go_to(self, place: int) -> None:
-        """Pass the borders before a place."""
+    def _pass_borders(self, place: int) -> None:
+        """Go on to the block of a place, past the borders before it."""
         borders, block = self._borders, self._block
         while block < len(borders) and borders[block] < place:
             block += 1
         self._block = block
-        self._border = borders[block] if block < len(borders) else _NO_BORDER
+        self._next_border = borders[block] if block < len(borders) else _NO_BORDER
 
     def forks(self) -> list[Fork]:
-        """Where a block ends in a branch that is a site: the runs before it, and on either side of it."""
+        """The runs, by number, around each conditional branch that is itself a site.
+
+        That is: the run of the block that the branch ends, the run of the branch under its predicate, whose threads
+        take it, and the run of the block after it, whose threads do not.
+        """
         forks: list[Fork] = []
-        if all(run.guard is None for run in self.found):
+        if all(run.guard is None for run in self.runs):
             return forks
-        plain = {run.block: number for number, run in reversed(list(enumerate(self.found))) if run.guard is None}
-        for number, run in enumerate(self.found):
-            # A label right after the branch separates the two blocks: other threads arrive there, too.
+        # The first run without a guard of each block.
+        plain = {run.block: number for number, run in reversed(list(enumerate(self.runs))) if run.guard is None}
+        for number, run in enumerate(self.runs):
+            # A label right after the branch is one more border, so that no run has the next block's number: other
+            # threads arrive there, too.
             if run.guard is None or run.block not in plain or run.block + 1 not in plain:
                 continue
             if run.last.word == "bra":
@@ -329,7 +377,11 @@ class Runs:
         return forks
 
     def _holds(self, run: Run, guard: str, start: int) -> bool:
-        """The predicate is the same register with the same value as where the run was last added to."""
+        """Whether a guard is the same register with the same value at a position as at the run's last site.
+
+        start: of a later statement in the same block. False also where the register only may have changed: wherever the
+        text between names it other than as a guard.
+        """
         name = guard_register(guard)
         code = self._code
         at = code.find(name, run.last.start, start)
@@ -338,16 +390,19 @@ class Runs:
             if not (_continues(code[end]) or _continues(code[at - 1]) or _is_guard(code, at)):
                 return False
             at = code.find(name, end, start)
+        # Only a brace that closes a scope can end the register's declaration, so that the name means another register.
         if code.find("}", run.last.start, start) < 0:
             return True
         return self._body.declaration(name, run.first.start) == self._body.declaration(name, start)
 
 
 def _continues(character: str) -> bool:
+    """Whether a character may be part of a name."""
     return character.isalnum() or character in "_$%"
 
 
 def _is_guard(code: str, at: int) -> bool:
+    """Whether the register whose name begins at a position stands after ``@`` or ``@!``."""
     at -= 1
     while code[at].isspace() or code[at] == "!":
         at -= 1

@@ -1,4 +1,4 @@
-"""Products that ptxas may fuse with the sum that reads them, and where nothing may come between the two.
+"""Products that ptxas may fuse with the sum that reads them, and where no code may be inserted between the two.
 
 ptxas contracts an unrounded ``mul`` with the unrounded ``add`` or ``sub`` that alone reads its product,
 within one basic block. A predicated memory access or a branch between the two, or a second reader, ends that
@@ -32,18 +32,19 @@ _COMPUTES = re.compile(
 )
 _LOADS = frozenset({"ld", "ldu", "ldmatrix", "atom", "call"})
 _STORES = frozenset({"st", "stmatrix", "atom", "red", "call"})
+# What hands a value on with at most its sign changed.
 _COPIES = frozenset({"mov", "neg", "abs", "selp"})
 _OWN_SPACES = ("global", "shared", "local", "param")
 _ALL_MEMORY = frozenset({*(f"[{space}]" for space in _OWN_SPACES), "[]"})
-"""Memory by its state space, among the names of registers; ``[]``: what generic addresses reach."""
-# Copies and changes of sign are folded before contraction.
-_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(?:{FLOAT_TYPES}|b16|b32|b64)\Z")
+"""Memory stands among the names of registers, as one name per state space; ``[]`` is what generic addresses reach."""
+# What may lead from a product to its sum. Copies and changes of sign are folded before contraction.
+_PRODUCT_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(?:{FLOAT_TYPES}|b16|b32|b64)\Z")
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product that may be fused. start, end: its ``mul``'s opcode, and the end of the last sum that reads
-    it."""
+    """A product that may be fused. register: that the ``mul`` writes. start: position of the ``mul``'s opcode; end: of
+    the end of the last sum that reads the product."""
 
     register: str
     start: int
@@ -51,20 +52,23 @@ class Product:
 
 
 class Contractions:
-    """The products of one body that may be fused."""
+    """The products of one body that ptxas may fuse with a sum. Positions are in the module's text."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        found: list[Product] = []
+        products: list[Product] = []
         if has_product(body):
-            found = sorted(_products(body), key=lambda product: product.start)
-        self._by_start = {product.start: product for product in found}
+            products = sorted(_products(body), key=lambda product: product.start)
+        self._by_start = {product.start: product for product in products}
+        # In text order.
         self._by_register: dict[str, list[Product]] = {}
+        # From products to their sums, those that overlap merged into one; sorted.
         self._spans: list[tuple[int, int]] = []
-        for product in found:
+        for product in products:
             self._by_register.setdefault(product.register, []).append(product)
             if self._spans and product.start < self._spans[-1][1]:
-                self._spans[-1] = (self._spans[-1][0], max(self._spans[-1][1], product.end))
+                last_start, last_end = self._spans[-1]
+                self._spans[-1] = (last_start, max(last_end, product.end))
             else:
                 self._spans.append((product.start, product.end))
 
@@ -72,27 +76,29 @@ class Contractions:
         return bool(self._by_start)
 
     def at(self, position: int) -> Product | None:
-        """The product of the instruction whose opcode is at a position."""
+        """The product of the instruction whose opcode is at a position, None if it is no product that may be fused."""
         return self._by_start.get(position)
 
     def open_product(self, register: str, position: int) -> Product | None:
-        """The product that a register holds at a position, when it may be fused with a sum there or further
-        down."""
+        """The product that a register holds before the instruction at a position; None when it holds none that may be
+        fused with a sum there or further down."""
         for product in reversed(self._by_register.get(register, ())):
+            # The last one before the position: the register no longer holds an earlier one.
             if product.start < position:
                 holds = product.end > position and not self._overwritten(register, product.start, position)
                 return product if holds else None
         return None
 
-    def clear_of(self, position: int) -> int:
-        """The first position from here on that no product spans."""
+    def first_clear(self, position: int) -> int:
+        """The first position, from this one on, that does not lie between a product and a sum that reads it."""
+        # The last span that begins before the position; 0 is less than the end of any span.
         at = bisect_right(self._spans, (position, 0)) - 1
         if at >= 0 and self._spans[at][0] < position < self._spans[at][1]:
             return self._spans[at][1]
         return position
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        """Whether an instruction after the one at start, up to that at end, writes a register."""
+        """Whether an instruction after the one at start and before the one at end writes a register."""
         for index in range(self._body.index_at(start) + 1, self._body.index_at(end)):
             instruction = self._body.statement(index).instruction
             if instruction is not None and register in instruction.written:
@@ -101,7 +107,7 @@ class Contractions:
 
 
 def has_product(body: Body) -> bool:
-    """Whether a body holds an unrounded product at all."""
+    """Whether a body holds an unrounded product, written or hidden in another instruction, whatever reads it."""
     return any(_is_product(opcode) or _is_hidden_product(opcode) for opcode in body.opcodes)
 
 
@@ -119,53 +125,58 @@ def may_contract(body: Body) -> bool:
 
 
 def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
-    """The unrounded sums that the value of an unrounded product can reach, by position, and by how many operands.
+    """The unrounded sums that the value of an unrounded product can reach: by position, how many of their operands.
 
     A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
     unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
-    position is that of the statement, after its labels. hidden_alone: of products only those within an instruction
-    that stands for several.
+    position is that of the statement, after its labels. hidden_alone: follow only the products within an instruction
+    that ptxas expands to several, as ``div.full``.
     """
     products = {
         opcode for opcode in body.opcodes if _is_hidden_product(opcode) or (_is_product(opcode) and not hidden_alone)
     }
     if not products or not any(map(_is_sum, body.opcodes)):
         return {}
+    # The registers, and memories, that may hold a product.
     holding: set[str] = set()
-    moves: list[_Move] = []
+    transfers: list[_Transfer] = []
     # Where each name is a label for the first time.
     labels = {label.name: label.before for label in reversed(body.labels)}
-    found: dict[int, int] = {}
-    loops = False
+    sums: dict[int, int] = {}
+    has_loop = False
 
-    def follow(move: _Move) -> None:
-        if not holding.isdisjoint(move.read):
-            holding.update(move.written)
-            if move.terms:
-                found[move.position] = sum(not holding.isdisjoint(term) for term in move.terms)
+    def follow(transfer: _Transfer) -> None:
+        if not holding.isdisjoint(transfer.read):
+            holding.update(transfer.written)
+            if transfer.terms:
+                sums[transfer.position] = sum(not holding.isdisjoint(term) for term in transfer.terms)
 
+    # Once in text order, which is enough where no branch goes back.
     for statement, instruction in _instructions(body):
         if not instruction.operands:
             continue
         if instruction.mnemonic.flow is Flow.JUMP:
+            # Where a branch by a table ("brx") goes is not looked up: it may go back.
             target = labels.get(instruction.operands[0])
-            loops = loops or statement.word == "brx" or (target is not None and target <= statement.index)
+            has_loop = has_loop or statement.word == "brx" or (target is not None and target <= statement.index)
             continue
         if instruction.mnemonic in products:
             holding.update(instruction.written)
-        move = _move(instruction, statement.start)
-        if move is not None:
-            moves.append(move)
-            follow(move)
-    known = -1
-    while loops and len(holding) != known:
-        known = len(holding)
-        for move in moves:
-            follow(move)
-    return found
+        transfer = _transfer(instruction, statement.start)
+        if transfer is not None:
+            transfers.append(transfer)
+            follow(transfer)
+    # Else again until no other register can hold a product.
+    previous_size = -1
+    while has_loop and len(holding) != previous_size:
+        previous_size = len(holding)
+        for transfer in transfers:
+            follow(transfer)
+    return sums
 
 
 def _instructions(body: Body) -> Iterator[tuple[Statement, Instruction]]:
+    """The instructions of a body with their statements, in text order; other statements are left out."""
     for statement in body:
         instruction = statement.instruction
         if instruction is not None:
@@ -173,11 +184,12 @@ def _instructions(body: Body) -> Iterator[tuple[Statement, Instruction]]:
 
 
 def loose_sums(body: Body) -> list[int]:
-    """The unrounded sums that may be fused with one product or another, by position as of ``sums_reached``.
+    """The positions of the unrounded sums that may be fused with either of two products, in text order.
 
-    Both operands may be products, and not the same one. Which of them is fused may differ from copy to copy of an
-    unrolled loop, and with what else is there, while the numbers of fused and unfused instructions stay what they are.
-    Values are followed through moves, changes of sign and selections, in any order of instructions.
+    Both operands may be products, and not the same one. Which of them ptxas fuses may differ from copy to copy of an
+    unrolled loop, and with the code around, while the numbers of fused and unfused instructions stay the same: counting
+    instructions does not show the difference. Values are followed through moves, changes of sign and selections,
+    whatever the order of instructions. Positions are those of the statements, after their labels.
     """
     if not has_product(body) or not any(map(_is_sum, body.opcodes)):
         return []
@@ -192,21 +204,24 @@ def loose_sums(body: Body) -> list[int]:
             sums.append((statement.start, instruction))
         elif instruction.parts[0] in _COPIES:
             copies.append(instruction)
-    known = -1
-    while len(holding) != known:
-        known = len(holding)
+    # Until no other register can hold a product.
+    previous_size = -1
+    while len(holding) != previous_size:
+        previous_size = len(holding)
         for instruction in copies:
             if not holding.isdisjoint(REGISTER.findall(",".join(instruction.sources))):
                 holding |= instruction.written
+    # As a set: of "add d, a, a" both operands are the same product.
     return [
-        here
-        for here, instruction in sums
+        position
+        for position, instruction in sums
         if sum(not holding.isdisjoint(REGISTER.findall(operand)) for operand in {*instruction.sources}) > 1
     ]
 
 
-class _Move(NamedTuple):
-    """Names that an instruction reads, and those that may then hold what they held. terms: by operand, of a sum."""
+class _Transfer(NamedTuple):
+    """How an instruction may hand a value on. read: the registers and memories that it reads; written: those that may
+    hold the same value afterwards. position: of its statement. terms: of a sum, the registers of each operand."""
 
     position: int
     read: frozenset[str]
@@ -214,24 +229,30 @@ class _Move(NamedTuple):
     terms: tuple[frozenset[str], ...] = ()
 
 
-def _move(instruction: Instruction, position: int) -> _Move | None:
-    """What of its operands an instruction may hand on; None when nothing."""
+def _transfer(instruction: Instruction, position: int) -> _Transfer | None:
+    """How an instruction may hand on a value; None when what it writes is computed anew, or it reads or writes nothing.
+
+    position: of its statement.
+    """
     if _COMPUTES.match(instruction.opcode):
         return None
     terms = tuple(frozenset(REGISTER.findall(operand)) for operand in instruction.sources)
     read = frozenset().union(*terms)
     if _is_sum(instruction.mnemonic):
-        return _Move(position, read, frozenset(), terms)
-    kind, written = instruction.parts[0], instruction.written
+        # Nothing is written: the sum is no product any more.
+        return _Transfer(position, read, frozenset(), terms)
+    word, written = instruction.parts[0], instruction.written
     space = instruction.state_space
+    # What a load may read: of a known space also what generic stores wrote, of an unknown one any memory.
     memory = frozenset({f"[{space}]", "[]"}) if space in _OWN_SPACES else _ALL_MEMORY
-    if kind in _LOADS and "nc" not in instruction.parts:
+    # "ld.global.nc" reads what no code of the kernel writes.
+    if word in _LOADS and "nc" not in instruction.parts:
         read |= memory
-    if kind in _STORES:
+    if word in _STORES:
+        # All operands, whichever of them is the value stored.
         read |= frozenset(name for operand in instruction.operands for name in REGISTER.findall(operand))
-        # A load of a space reads what generic stores left, too.
         written |= {f"[{space}]"} if space in _OWN_SPACES else {"[]"}
-    return _Move(position, read, written) if read and written else None
+    return _Transfer(position, read, written) if read and written else None
 
 
 @functools.cache
@@ -250,19 +271,23 @@ def _is_sum(opcode: Mnemonic) -> bool:
 
 
 @functools.cache
-def _is_step(opcode: Mnemonic) -> bool:
-    return _STEP.match(opcode.text) is not None
+def _moves_product(opcode: Mnemonic) -> bool:
+    return _PRODUCT_STEP.match(opcode.text) is not None
 
 
 def _products(body: Body) -> list[Product]:
-    """Within each basic block: it ends at a label and at whatever leads elsewhere."""
-    found: dict[int, Product] = {}
+    """The products of a body that an unrounded sum reads within the same basic block, in any order.
+
+    A block ends at a label and at whatever leads elsewhere.
+    """
+    products: dict[int, Product] = {}
+    # By register, the products that it may hold: the register that the ``mul`` wrote, and the position of its opcode.
     holding: dict[str, set[tuple[str, int]]] = {}
-    steps = {opcode for opcode in body.opcodes if _is_step(opcode)}
-    edges = {opcode for opcode in body.opcodes if opcode.ends_block}
-    blocks = {label.before for label in body.labels}
+    steps = {opcode for opcode in body.opcodes if _moves_product(opcode)}
+    block_ends = {opcode for opcode in body.opcodes if opcode.ends_block}
+    labelled = {label.before for label in body.labels}
     for index, opcode in enumerate(body.mnemonics):
-        if index in blocks or opcode in edges:
+        if index in labelled or opcode in block_ends:
             holding.clear()
         if opcode is None or opcode not in steps:
             continue
@@ -271,17 +296,19 @@ def _products(body: Body) -> list[Product]:
         if len(operands) < 2:
             continue
         written = operands[0]
-        read = [operand for text in operands[1:] for operand in REGISTER.findall(text)]
-        origins = {origin for operand in read for origin in holding.get(operand, ())}
+        read = [register for text in operands[1:] for register in REGISTER.findall(text)]
+        origins = {origin for register in read for origin in holding.get(register, ())}
         if opcode.word == "mul":
             holding[written] = {(written, statement.position)}
         elif opcode.word in {"add", "sub"}:
-            for register, origin in origins:
-                found[origin] = Product(register, origin, statement.end)
+            # Overwrites an earlier sum of the same product: its last sum counts.
+            for register, start in origins:
+                products[start] = Product(register, start, statement.end)
             holding.pop(written, None)
         elif origins:
+            # A copy. Generously, what the register held before stays, too.
             for register in REGISTER.findall(written):
                 holding.setdefault(register, set()).update(origins)
         else:
             holding.pop(written, None)
-    return list(found.values())
+    return list(products.values())

@@ -1,4 +1,4 @@
-"""Which numbers to keep so that sums of constants come out at the end of a thread.
+"""Which counters to keep so that sums of constants can be computed at the end of a thread.
 
 What probes add in runs of sites is known: each run adds a row of constants whenever a thread executes it. So a sum is a
 constant for the rows that every thread executes once, plus multiples of the execution counts of the others. Often few
@@ -19,14 +19,18 @@ from typing import NamedTuple
 from neutrino.ptx.isa.scalars import WARP_LANES
 
 _WORD = 32
-_MOST_SMALL = 64
-"""With more numbers than that, packing them into few words is not tried."""
-_MOST_WHOLE = 256
-"""Counters stay small for long where what they count by is below that."""
+_MOST_PACKED = 64
+"""With more tallies by rows than that, packing them into few words is not tried."""
+_MOST_UNDIVIDED = 256
+"""Counters stay small for long if their steps are below that."""
 
 
 class Row(NamedTuple):
-    """What one run adds, by sum; no zeros. once: no thread executes it twice; always: every thread that ends has."""
+    """What one run of sites adds whenever a thread executes it.
+
+    amounts: by sum, the constant added to it; no zeros. once: no thread executes the run twice; always: every thread
+    that ends has executed it, once.
+    """
 
     amounts: Mapping[Hashable, int]
     once: bool
@@ -34,12 +38,12 @@ class Row(NamedTuple):
 
     @property
     def has_negative(self) -> bool:
-        """Some amount is below zero."""
+        """Whether some amount is below zero."""
         return min(self.amounts.values(), default=0) < 0
 
 
 class Fork(NamedTuple):
-    """Rows, by their numbers, of threads that come to a branch, of those that take it and of those that do not."""
+    """Three rows at a branch, by number: of all threads that come to it, those that take it and those that do not."""
 
     come: int
     take: int
@@ -48,7 +52,8 @@ class Fork(NamedTuple):
 
 @dataclass(frozen=True)
 class Counter:
-    """A register. bits: 32 or 64. packed: it holds small numbers, and fits 32 bits when added up over a warp."""
+    """A register that each thread counts in. bits: 32 or 64. packed: it holds several small numbers, and each of them
+    keeps within its bits of the 32 even when it is added up over a warp."""
 
     bits: int
     packed: bool
@@ -56,9 +61,10 @@ class Counter:
 
 @dataclass(frozen=True)
 class Part:
-    """A number of a counter, times a factor. width: how many bits from shift on, 0 for all of them.
+    """A number in some bits of a counter, times a factor. counter: its index. width: how many bits from shift on, 0 for
+    all of them.
 
-    most: what it is at most in a thread; None for what has no bound.
+    most: an upper bound of the number in a thread, None without one.
     """
 
     counter: int
@@ -70,14 +76,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Form:
-    """What a sum is in each thread that ends: a constant and the parts. Some may be negative, all together are not."""
+    """How to compute a sum where a thread ends: its constant plus its parts.
+
+    The constant or a factor may be negative, the sum is not.
+    """
 
     constant: int = 0
     parts: tuple[Part, ...] = ()
 
     @property
     def most(self) -> int | None:
-        """What it is at most; None without a bound."""
+        """An upper bound of the sum in a thread; None without one."""
         total = self.constant
         for part in self.parts:
             if part.most is None:
@@ -88,7 +97,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Tallies:
-    """counters: the registers; adds: by row, what is added to which; forms: what each sum is."""
+    """Which counters to keep. adds: by row, the (counter index, amount) pairs to add where it runs; forms: by sum, how
+    to compute it from the counters."""
 
     counters: tuple[Counter, ...]
     adds: tuple[tuple[tuple[int, int], ...], ...]
@@ -96,78 +106,98 @@ class Tallies:
 
 
 def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> Tallies:
-    """The cheapest that is known. bits: 32 or 64 by sum."""
+    """Choose the counters that need the fewest registers, then the fewest additions, of the plans that are tried.
+
+    rows: what the runs of sites of a kernel add. bits: by sum, 32 or 64. forks: rows around branches, which may let one
+    row be computed from the others.
+    """
     if all(row.always for row in rows):
+        # Every sum is a constant.
         return _tallies(_Plan(rows, [], []), bits)
-    kinds = [rows]
+    variants = [rows]
     if forks:
-        kinds = [_without_taken(rows, forks, below_zero=False)]
+        variants = [_without_taken(rows, forks, below_zero=False)]
         below_zero = _without_taken(rows, forks, below_zero=True)
-        kinds += [below_zero, rows] if below_zero != kinds[0] else []
-    plans = [plan for kind in kinds for plan in _plans(kind)]
+        variants += [below_zero, rows] if below_zero != variants[0] else []
+    plans = [plan for variant in variants for plan in _plans(variant)]
     best = plans[0] if len(plans) == 1 else min(plans, key=lambda plan: _cost(plan, bits))
     return _tallies(best, bits)
 
 
 class _Plan(NamedTuple):
-    """Wide counters for the groups, shared words for what is small; constants for what every thread executes."""
+    """Which numbers to count for some rows.
+
+    groups: each gets a counter of its own; small: several share one of 32 bits. Rows that every thread executes need
+    none: they are constants of the forms.
+    """
 
     rows: Sequence[Row]
-    groups: Sequence[_Small]
-    small: Sequence[_Small]
+    groups: Sequence[_Tally]
+    small: Sequence[_Tally]
 
 
 def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
-    """What is worth a look for rows as they are."""
+    """Generate the plans to compare for some rows."""
     once = {number: row for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
     often = {number: row for number, row in enumerate(rows) if not row.once and row.amounts}
-    small = _smallest(once)
-    if any(entry.width > _WORD for entry in small):
-        # Too large for a word: counted as if they might be more.
+    small = _fewest_words(once)
+    if any(tally.width > _WORD for tally in small):
+        # Too large for a word: counted as if they might be executed any number of times.
         often, once, small = often | once, {}, []
-    ways = [_by_rows(often)]
+    groupings = [_by_rows(often)]
+    # Of tallies by sums some would have to shrink where amounts are negative. Without such they are tried first, and
+    # alone where they need fewer counters.
     if often and not any(row.has_negative for row in often.values()):
-        by_sums = _whole(_by_sums(often))
-        ways = [by_sums, *ways] if len(ways[0]) <= len(by_sums) else [by_sums]
-    for groups in ways:
+        by_sums = _undivided(_by_sums(often))
+        groupings = [by_sums, *groupings] if len(groupings[0]) <= len(by_sums) else [by_sums]
+    for groups in groupings:
         if groups and once:
+            # Rows that run once may be added to the counters of the groups, if these can express them.
             absorbing = [replace(group, added=dict(group.added)) for group in groups]
-            firsts = [(group, *next(iter(group.factors.items()))) for group in absorbing]
-            left = {number: row for number, row in once.items() if not _tell(firsts, number, row.amounts)}
-            if len(left) < len(once):
-                yield _Plan(rows, absorbing, _smallest(left))
+            with_first_factor = [(group, *next(iter(group.factors.items()))) for group in absorbing]
+            remaining = {
+                number: row for number, row in once.items() if not _absorb(with_first_factor, number, row.amounts)
+            }
+            if len(remaining) < len(once):
+                yield _Plan(rows, absorbing, _fewest_words(remaining))
         yield _Plan(rows, groups, small)
 
 
 def _cost(plan: _Plan, bits: Mapping[Hashable, int]) -> tuple[int, int]:
-    """Registers of 32 bits, then additions."""
+    """The cost of a plan: registers of 32 bits, then additions at sites. bits: by sum, 32 or 64."""
     words = _in_words(plan.small)
     registers = sum(_group_bits(group, bits) // _WORD for group in plan.groups) + len(words)
     additions = sum(len(group.added) for group in plan.groups)
     for word in words:
+        # One addition per row, whatever number of the word's tallies it adds to.
         additions += len(word[0].added if len(word) == 1 else {row for entry in word for row in entry.added})
     return registers, additions
 
 
-def _group_bits(group: _Small, bits: Mapping[Hashable, int]) -> int:
-    """Bits of the counter of a group."""
+def _group_bits(group: _Tally, bits: Mapping[Hashable, int]) -> int:
+    """The width of the counter of a group: that of its widest sum. bits: by sum."""
     return max([bits[key] for key in group.factors])
 
 
 def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bool) -> list[Row]:
-    """The same sums from fewer rows: those that take a branch are those that come to it, less those that stay.
+    """Rows that give the same sums, without the rows of threads that take a branch.
 
-    below_zero: where that makes a row negative, too.
+    These are as many as come to the branch less those that do not take it. So what a taken row adds is added in the
+    row of those that come, and subtracted in the row of those that stay; the taken row becomes empty.
+
+    below_zero: do so even where it makes an amount of a row negative.
     """
     changed: dict[int, dict[Hashable, int]] = {}
 
     def amounts(number: int) -> dict[Hashable, int]:
+        """The amounts of a row, as a copy that may be changed."""
         if number not in changed:
             changed[number] = dict(rows[number].amounts)
         return changed[number]
 
     for come, take, stay in forks:
         taken, staying = amounts(take), amounts(stay)
+        # A row that always runs is no counter but a constant, which may be negative.
         if not (below_zero or rows[stay].always or all(staying.get(key, 0) >= taken[key] for key in taken)):
             continue
         changed[take] = {}
@@ -175,6 +205,7 @@ def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bo
         for key, amount in taken.items():
             coming[key] = coming.get(key, 0) + amount
             staying[key] = staying.get(key, 0) - amount
+    # Unchanged rows stay the same objects; in the others amounts may have become zero, which rows do not hold.
     return [
         row if number not in changed
         else Row({key: amount for key, amount in changed[number].items() if amount}, row.once, row.always)
@@ -183,26 +214,29 @@ def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bo
 
 
 @dataclass
-class _Small:
-    """Numbers for words that several share: what each row adds, and which sums have it, times what."""
+class _Tally:
+    """A number that each thread counts. added: by row number, the amount that the row adds to it. factors: by sum, how
+    many times the number is part of it."""
 
     added: dict[int, int] = field(default_factory=dict)
     factors: dict[Hashable, int] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
+        """What it is at most in a thread that executes no row twice."""
         return sum(self.added.values())
 
     @property
     def width(self) -> int:
-        """Bits of its sum over a warp."""
+        """Bits that hold its sum over a warp, if no thread executes a row twice."""
         return (self.most * WARP_LANES).bit_length()
 
 
 def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
-    """What a plan comes to."""
+    """Assign the numbers of a plan to counters, and say how to compute the sums. bits: by sum, 32 or 64."""
     rows, groups, small = plan
     counters: list[Counter] = []
+    # By row, the amounts by counter.
     adds: list[dict[int, int]] = [{} for _ in rows]
     parts: dict[Hashable, list[Part]] = {}
     constants: dict[Hashable, int] = {}
@@ -215,51 +249,58 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
             adds[number][len(counters)] = amount
         for key, factor in group.factors.items():
             parts.setdefault(key, []).append(Part(len(counters), 0, 0, factor, None))
-        counters.append(Counter(_group_bits(group, bits), False))
+        counters.append(Counter(_group_bits(group, bits), packed=False))
     for word in _in_words(small):
         shift = 0
         for entry in word:
+            # One addition of a row to the word adds to each of its numbers, since none overflows into the next.
             for number, amount in entry.added.items():
                 adds[number][len(counters)] = adds[number].get(len(counters), 0) + (amount << shift)
+            # The last one has all upper bits, so that it need not be masked.
             width = 0 if entry is word[-1] else entry.width
             for key, factor in entry.factors.items():
                 parts.setdefault(key, []).append(Part(len(counters), shift, width, factor, entry.most))
             shift += entry.width
-        counters.append(Counter(_WORD, True))
+        counters.append(Counter(_WORD, packed=True))
     forms = {key: Form(constants.get(key, 0), tuple(parts.get(key, ()))) for key in {**constants, **parts}}
     return Tallies(tuple(counters), tuple(tuple(added.items()) for added in adds), forms)
 
 
-def _smallest(once: Mapping[int, Row]) -> list[_Small]:
-    """The way that needs the fewest words for what runs once at most."""
+def _fewest_words(once: Mapping[int, Row]) -> list[_Tally]:
+    """The numbers to count for rows that no thread executes twice, so that they share the fewest words.
+
+    once: by row number.
+    """
     if not once:
         return []
     by_rows = _by_rows(once)
+    # Of tallies by sums some would have to shrink.
     if any(row.has_negative for row in once.values()):
         return by_rows
     by_sums = _by_sums(once)
-    ways = [_whole(by_sums), by_sums]
-    return min([*ways, by_rows] if len(by_rows) <= _MOST_SMALL else ways, key=_words)
+    choices = [_undivided(by_sums), by_sums]
+    return min([*choices, by_rows] if len(by_rows) <= _MOST_PACKED else choices, key=_packing_cost)
 
 
-def _in_words(small: Sequence[_Small]) -> list[list[_Small]]:
-    """The first word that has room takes it, the widest first."""
-    words: list[list[_Small]] = []
-    taken: list[int] = []
-    for width, entry in sorted(((entry.width, entry) for entry in small), key=lambda known: -known[0]):
-        for number, used in enumerate(taken):
+def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
+    """Pack small numbers into words of 32 bits by first fit, the widest first."""
+    words: list[list[_Tally]] = []
+    # Bits in use, by word.
+    used_bits: list[int] = []
+    for width, entry in sorted(((entry.width, entry) for entry in small), key=lambda pair: -pair[0]):
+        for number, used in enumerate(used_bits):
             if used + width <= _WORD:
                 words[number].append(entry)
-                taken[number] += width
+                used_bits[number] += width
                 break
         else:
             words.append([entry])
-            taken.append(width)
+            used_bits.append(width)
     return words
 
 
-def _words(small: Sequence[_Small]) -> tuple[bool, int, int, int]:
-    """What is better: nothing too wide, fewer words, fewer multiplications, fewer numbers."""
+def _packing_cost(small: Sequence[_Tally]) -> tuple[bool, int, int, int]:
+    """The cost of numbers that share words: any that is too wide, then words, multiplications, numbers."""
     return (
         any(entry.width > _WORD for entry in small),
         len(_in_words(small)),
@@ -268,63 +309,77 @@ def _words(small: Sequence[_Small]) -> tuple[bool, int, int, int]:
     )
 
 
-def _by_rows(rows: Mapping[int, Row]) -> list[_Small]:
-    """A number for each proportion that rows have."""
-    found: dict[frozenset[tuple[Hashable, int]], _Small] = {}
+def _by_rows(rows: Mapping[int, Row]) -> list[_Tally]:
+    """One number per set of proportional rows: each row adds its multiple of what they have in common.
+
+    As rows {a: 2, b: 4} and {a: 3, b: 6}: the number gets 2 and 3, and is once part of a and twice of b.
+    """
+    by_proportion: dict[frozenset[tuple[Hashable, int]], _Tally] = {}
     for number, row in rows.items():
         common = gcd(*row.amounts.values())
         factors = row.amounts if common == 1 else {key: amount // common for key, amount in row.amounts.items()}
         proportion = frozenset(factors.items())
-        group = found.get(proportion)
-        if group is None:
-            group = found[proportion] = _Small(factors=dict(factors))
-        group.added[number] = common
-    return list(found.values())
+        tally = by_proportion.get(proportion)
+        if tally is None:
+            tally = by_proportion[proportion] = _Tally(factors=dict(factors))
+        tally.added[number] = common
+    return list(by_proportion.values())
 
 
-def _by_sums(rows: Mapping[int, Row]) -> list[_Small]:
-    """A number for each proportion in which sums grow."""
+def _by_sums(rows: Mapping[int, Row]) -> list[_Tally]:
+    """One number per set of proportional sums, those that each row adds to in the same proportion.
+
+    As a and b with rows {a: 2, b: 4} and {a: 3, b: 6}: the number gets 2 and 3, and is once part of a and twice of b.
+    """
     columns: dict[Hashable, dict[int, int]] = {}
     for number, row in rows.items():
         for key, amount in row.amounts.items():
             columns.setdefault(key, {})[number] = amount
-    found: dict[tuple[tuple[int, int], ...], _Small] = {}
+    by_proportion: dict[tuple[tuple[int, int], ...], _Tally] = {}
     for key, column in columns.items():
         common = gcd(*column.values())
         added = {number: amount // common for number, amount in column.items()}
-        found.setdefault(tuple(added.items()), _Small(added=added)).factors[key] = common
-    return list(found.values())
+        # As a tuple, since columns are gathered in the order of rows.
+        by_proportion.setdefault(tuple(added.items()), _Tally(added=added)).factors[key] = common
+    return list(by_proportion.values())
 
 
-def _whole(groups: Iterable[_Small]) -> list[_Small]:
-    """The same numbers, each one of its sums where it can be."""
-    found = []
+def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
+    """The same tallies, each counted in multiples of its smallest factor if that divides the others and is small.
+
+    The sum with that factor then is the number itself, which saves a multiplication.
+    """
+    results = []
     for group in groups:
         least = min(group.factors.values())
-        if 1 < least < _MOST_WHOLE and not any(factor % least for factor in group.factors.values()):
+        if 1 < least < _MOST_UNDIVIDED and not any(factor % least for factor in group.factors.values()):
             added = {number: amount * least for number, amount in group.added.items()}
-            group = _Small(added, {key: factor // least for key, factor in group.factors.items()})
-        found.append(group)
-    return found
+            group = _Tally(added, {key: factor // least for key, factor in group.factors.items()})
+        results.append(group)
+    return results
 
 
-def _tell(
-    groups: Sequence[tuple[_Small, Hashable, int]], number: int, amounts: Mapping[Hashable, int]
+def _absorb(
+    groups: Sequence[tuple[_Tally, Hashable, int]], number: int, amounts: Mapping[Hashable, int]
 ) -> bool:
-    """Add a row to the groups that tell it exactly, if they do. groups: with the first of their factors."""
-    left = dict(amounts)
-    chosen: list[tuple[_Small, int]] = []
-    for group, first, divisor in groups:
-        if first not in left:
+    """Let groups count a row, too, if multiples of them give exactly its amounts; whether they do.
+
+    groups: each with the first sum of its factors, and the factor of that. number, amounts: of the row.
+    """
+    remaining = dict(amounts)
+    chosen: list[tuple[_Tally, int]] = []
+    for group, first_key, first_factor in groups:
+        if first_key not in remaining:
             continue
-        times, over = divmod(left[first], divisor)
-        if over or times <= 0:
+        times, rest = divmod(remaining[first_key], first_factor)
+        # The amount is no positive multiple of the factor.
+        if rest or times <= 0:
             continue
-        if all(left.get(key, 0) == times * factor for key, factor in group.factors.items()):
+        if all(remaining.get(key, 0) == times * factor for key, factor in group.factors.items()):
             chosen.append((group, times))
             for key in group.factors:
-                del left[key]
-    if left:
+                del remaining[key]
+    if remaining:
         return False
     for group, times in chosen:
         group.added[number] = times

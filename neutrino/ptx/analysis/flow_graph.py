@@ -14,10 +14,11 @@ from neutrino.ptx.text.body import Body
 
 
 class FlowGraph:
-    """Of one body, whose called functions end no thread.
+    """The basic blocks of one body, numbered in text order from 0, where threads enter. Callers make sure that the
+    functions that it calls end no thread.
 
-    starts: the statement that each block begins with. successors: the numbers of the blocks that may come after each;
-    after the last block comes the one where threads leave the body.
+    starts: the index of the statement that each block begins with. successors: by block, the sorted numbers of those
+    that may come next. One more block, the last and empty, stands for having left the body.
     """
 
     def __init__(self, body: Body) -> None:
@@ -30,26 +31,28 @@ class FlowGraph:
         following = (index + 1 for index in ending)
         self.starts = sorted({0, *following, *(label.before for label in body.labels)})
         numbers = {index: block for block, index in enumerate(self.starts)}
-        # Where a branch by a table goes is not looked up.
-        anywhere = sorted({numbers[label.before] for label in body.labels})
-        count, guarded = len(self.starts), body.guarded
-        self.successors = [[block + 1] for block in range(count)]
+        # Where a branch by a table goes is not looked up: to any label.
+        labelled_blocks = sorted({numbers[label.before] for label in body.labels})
+        left_body, guarded = len(self.starts), body.guarded
+        # Without an instruction that ends it, a block goes on into the next.
+        self.successors = [[block + 1] for block in range(left_body)]
         self.successors.append([])
         for index in ending:
             block = numbers[index + 1] - 1
+            # Threads whose guard is false go on.
             after = {block + 1} if index in guarded else set()
             decoded = mnemonics[index]
             flow = decoded.flow if decoded is not None else None
             if flow is Flow.LEAVE:
-                after.add(count)
+                after.add(left_body)
             elif flow is Flow.JUMP:
                 target = _target(body, index)
                 # A name may have several labels, each in its braces.
-                after.update([numbers[place] for place in labels[target]] if target in labels else anywhere)
+                after.update([numbers[start] for start in labels[target]] if target in labels else labelled_blocks)
             self.successors[block] = sorted(after)
 
     def block(self, index: int) -> int:
-        """The number of the block that a statement is in."""
+        """The number of the block that a statement is in, by the statement's index in the body."""
         return bisect_right(self.starts, index) - 1
 
     @cached_property
@@ -67,11 +70,11 @@ class FlowGraph:
         return _dominating(self.successors, self._order, len(self.starts))
 
     def once(self, index: int) -> bool:
-        """No thread executes a statement twice."""
+        """Whether no thread executes a statement twice. index: of the statement in the body."""
         return self.block(index) in self.acyclic
 
     def always(self, index: int) -> bool:
-        """Every thread that leaves the body has executed a statement, once."""
+        """Whether every thread that leaves the body has executed a statement, and once. index: of the statement."""
         block = self.block(index)
         return block in self.acyclic and block in self.dominators_of_end
 
@@ -81,21 +84,26 @@ def _target(body: Body, index: int) -> str | None:
     decoded = body.mnemonics[index]
     if decoded is None or decoded.word != "bra":
         return None
+    # "@%p bra.uni LABEL", without the semicolon: the label is the last word.
     words = body.code[body.ends[index - 1] if index else body.start : body.ends[index] - 1].split()
     return words[-1]
 
 
 def _postorder(graph: list[list[int]]) -> list[int]:
-    """The nodes that node 0 reaches, in postorder."""
+    """The nodes that node 0 reaches, each after those that a depth-first search reaches from it.
+
+    graph: the successors of each node. Written without recursion: bodies may have more blocks than Python has stack.
+    """
     order: list[int] = []
-    seen = {0}
+    reached = {0}
+    # The nodes from node 0 to the current one, each with its successors that are still to be visited.
     path = [(0, iter(graph[0]))]
     while path:
-        node, rest = path[-1]
-        for other in rest:
-            if other not in seen:
-                seen.add(other)
-                path.append((other, iter(graph[other])))
+        node, remaining = path[-1]
+        for successor in remaining:
+            if successor not in reached:
+                reached.add(successor)
+                path.append((successor, iter(graph[successor])))
                 break
         else:
             order.append(node)
@@ -104,60 +112,75 @@ def _postorder(graph: list[list[int]]) -> list[int]:
 
 
 def _acyclic(graph: list[list[int]], order: list[int]) -> set[int]:
-    """The nodes of an order that lie on no cycle: Kosaraju's components of one node that does not follow itself."""
+    """The nodes that node 0 reaches and that lie on no cycle.
+
+    By Kosaraju's algorithm: those that make up a strongly connected component alone and are not their own successor.
+    graph: the sorted successors of each node; order: its postorder.
+    """
+    # Where each node's first successor, so each successor, has a higher number, there is no cycle.
     if all(after[0] > node for node, after in enumerate(graph) if after):
-        return set(order)  # no way leads back: successors are sorted
-    before: dict[int, list[int]] = {node: [] for node in order}
+        return set(order)
+    predecessors: dict[int, list[int]] = {node: [] for node in order}
     for node in order:
-        for other in graph[node]:
-            before[other].append(node)
-    found = set()
-    seen: set[int] = set()
+        for successor in graph[node]:
+            predecessors[successor].append(node)
+    acyclic = set()
+    assigned: set[int] = set()
     for root in reversed(order):
-        if root in seen:
+        if root in assigned:
             continue
-        seen.add(root)
-        component, at = [root], 0
-        while at < len(component):
-            new = [other for other in dict.fromkeys(before[component[at]]) if other not in seen]
-            seen.update(new)
+        # The root's component: all that lead to it and are in no earlier component.
+        assigned.add(root)
+        component, next_member = [root], 0
+        while next_member < len(component):
+            candidates = dict.fromkeys(predecessors[component[next_member]])
+            new = [node for node in candidates if node not in assigned]
+            assigned.update(new)
             component += new
-            at += 1
+            next_member += 1
         if len(component) == 1 and root not in graph[root]:
-            found.add(root)
-    return found
+            acyclic.add(root)
+    return acyclic
 
 
 def _dominating(graph: list[list[int]], order: list[int], end: int) -> set[int]:
-    """The nodes on every way from node 0 to the end; none where there is no way (Cooper, Harvey, Kennedy)."""
-    number = {node: at for at, node in enumerate(order)}
+    """The nodes, other than the end, on every path from node 0 to the end; none where there is no path.
+
+    By the algorithm of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm". graph: the successors of each
+    node; order: its postorder.
+    """
+    number = {node: position for position, node in enumerate(order)}
     if end not in number:
         return set()
-    before: dict[int, list[int]] = {node: [] for node in order}
+    predecessors: dict[int, list[int]] = {node: [] for node in order}
     for node in order:
-        for other in graph[node]:
-            before[other].append(node)
-    nearest = {0: 0}
+        for successor in graph[node]:
+            predecessors[successor].append(node)
+    # The immediate dominator of each node that was processed.
+    dominator = {0: 0}
     changed = True
     while changed:
         changed = False
+        # In reverse postorder, without node 0, which is the last.
         for node in reversed(order[:-1]):
+            # The nearest common dominator of the predecessors so far; -1 before the first.
             common = -1
-            for other in before[node]:
-                if other not in nearest:
+            for predecessor in predecessors[node]:
+                if predecessor not in dominator:
                     continue
                 if common < 0:
-                    common = other
-                while common != other:
-                    if number[common] < number[other]:
-                        common = nearest[common]
+                    common = predecessor
+                # Up the tree from whichever of the two is farther from node 0, until they meet.
+                while common != predecessor:
+                    if number[common] < number[predecessor]:
+                        common = dominator[common]
                     else:
-                        other = nearest[other]
-            if nearest.get(node) != common:
-                nearest[node] = common
+                        predecessor = dominator[predecessor]
+            if dominator.get(node) != common:
+                dominator[node] = common
                 changed = True
-    found = set()
+    dominating = set()
     while end != 0:
-        end = nearest[end]
-        found.add(end)
-    return found
+        end = dominator[end]
+        dominating.add(end)
+    return dominating

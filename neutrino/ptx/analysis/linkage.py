@@ -1,5 +1,5 @@
-"""What of its module a kernel needs: functions and variables to copy, variables to reach by address, and
-obstacles."""
+"""What a kernel's twin (instrumented copy) needs of the kernel's module: functions and variables to copy, variables to
+reach by address; and what makes a twin impossible."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
 
 _ALIAS = re.compile(r"\.alias\s+([A-Za-z_$][\w$]*)\s*,\s*([A-Za-z_$][\w$]*)\s*;", re.ASCII)
-_FEW_SYMBOLS = 48
-"""So many names are looked for one by one; of more, all names of a body are gathered."""
+_MOST_SEARCHED_SYMBOLS = 48
+"""Up to that many names are searched for in a body one by one; with more, all names of the body are gathered."""
 
 # Provided by the driver to every module (CUDA C++ Programming Guide: printf, assert, device-side malloc).
 _SYSTEM_CALLS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
@@ -35,10 +35,9 @@ class ObstacleError(Exception):
 
 @dataclass(frozen=True)
 class Callee:
-    """A function that a kernel calls, directly or not. module, linkage: of the one that defines it.
+    """A kernel, or a function that it calls, directly or not. linkage: of the module that defines it.
 
-    calls: what it or the kernel calls by name: where the names stand in the module's text, and what they mean.
-    variables: the module variables that it names and that are passed by address.
+    calls: its direct calls. variables: the module variables that it names and that the twin reaches by their addresses.
     """
 
     linkage: Linkage
@@ -69,12 +68,12 @@ class Call:
 
 @dataclass
 class Needs:
-    """statements: of the kernel's own module to copy, besides the kernel. by_address: variables in the order of the
-    probe block, each name once.
+    """What a kernel's twin needs besides the kernel's text.
 
-    kernel: what the kernel itself calls and names. functions: what it calls, directly or not. taken: functions
-    whose address it or they take. elsewhere: statements to copy of the modules that this one is linked with, by
-    their number.
+    statements: of the kernel's own module, to copy, without the kernel's. by_address: the variables that it reaches by
+    their addresses, in the order of the probe block, each name once. kernel: what the kernel itself calls and names.
+    functions: what it calls, directly or not. taken: names of functions whose address it or they take. elsewhere:
+    statements to copy of the modules that this one is linked with, by the module's number.
     """
 
     kernel: Callee
@@ -89,8 +88,8 @@ class Needs:
 class _Use:
     """A symbol of its module that a function names.
 
-    calls: where the function calls it, as positions of the name in the module's text. is_taken: of a function, whether
-    its address is taken, too.
+    calls: where the function calls it, as (start, end) of the name in the module's text. is_taken: the symbol is a
+    function, and named otherwise than to call it: its address is taken.
     """
 
     name: str
@@ -100,7 +99,7 @@ class _Use:
 
 
 class Surroundings(Protocol):
-    """What the device linker brings together for a relocatable module."""
+    """The modules that the device linker puts together with a relocatable module."""
 
     def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
         """The function that a name of user's module means in the linked code, None when no module defines it.
@@ -116,10 +115,10 @@ class Surroundings(Protocol):
 
 
 class Linkage:
-    """Answers for the kernels of one module.
+    """Finds what the kernels of one module need of it and of the modules that it is linked with.
 
-    surroundings: where the module is linked with others; number: which of them it is. aliases: by name, what
-    functions stand for, and the directive that says so.
+    surroundings: the linked modules, None where the module is complete by itself; number: which of them it is.
+    aliases: by name, the function that an alias stands for, and the directive that says so.
     """
 
     def __init__(self, module: Module, surroundings: Surroundings | None = None, number: int = 0) -> None:
@@ -132,31 +131,33 @@ class Linkage:
             if statement.kind is Kind.ALIAS
             and (alias := _ALIAS.fullmatch(module.code, statement.start, statement.end)) is not None
         }
+        # What `body`, `_uses`, `declarations` and `addresses_taken` gave: many kernels call the same functions.
         self._bodies: dict[ModuleStatement, Body] = {}
         self._uses_by_function: dict[ModuleStatement, tuple[list[_Use], bool]] = {}
         self._declarations_by_name: dict[str, frozenset[ModuleStatement]] = {}
+        self._taken_addresses: set[str] | None = None
         # Functions that passed `check_local_variables`.
         self._without_local_variables: set[ModuleStatement] = set()
-        self._taken_addresses: set[str] | None = None
 
     def body(self, function: Function) -> Body:
-        """The body of a function that has one."""
-        known = self._bodies.get(function.statement)
-        if known is None:
+        """The body of a kernel or function of this module, an empty one of a declaration; the same object each time."""
+        body = self._bodies.get(function.statement)
+        if body is None:
             start, end = function.body or (function.statement.end, function.statement.end)
+            # The header of a function may declare registers, that of a kernel only parameters.
             head = None if function.is_entry else (function.statement.start, start)
-            known = self._bodies[function.statement] = Body(self.module.code, start, end, head)
-        return known
+            body = self._bodies[function.statement] = Body(self.module.code, start, end, head)
+        return body
 
     def _symbols_in(self, body: Body) -> Set[str]:
         """The module's names that stand in operand position in a body, whatever they mean there."""
         symbols = self.module.symbols
-        if len(symbols) <= _FEW_SYMBOLS:
+        if len(symbols) <= _MOST_SEARCHED_SYMBOLS:
             return {name for name in symbols if body.names_operand(name)}
         return body.operand_names & symbols.keys()
 
     def needs(self, kernel: Function) -> Needs:
-        """What a kernel needs. Raises ObstacleError."""
+        """Find what a kernel's twin needs, by following its calls. Raises ObstacleError when it can have no twin."""
         needs = Needs(Callee(self, kernel, self.body(kernel)))
         reached: set[tuple[int, str]] = set()
         indirect = False
@@ -164,41 +165,44 @@ class Linkage:
         waiting = [needs.kernel]
         while waiting:
             user = waiting.pop()
-            at, function = user.linkage, user.function
-            uses, calls_a_register = at._uses(function)
+            # The function may be of another module than the kernel.
+            linkage, function = user.linkage, user.function
+            uses, calls_a_register = linkage._uses(function)
             indirect = indirect or calls_a_register
-            statements = needs.statements if at is self else needs.elsewhere.setdefault(at.number, set())
+            statements = needs.statements if linkage is self else needs.elsewhere.setdefault(linkage.number, set())
             for use in uses:
                 symbol = use.symbol
                 if isinstance(symbol, Variable):
-                    at.need_variable(needs, statements, symbol, user)
+                    linkage.need_variable(needs, statements, symbol, user)
                 elif symbol.is_entry:
                     raise ObstacleError(f"{function.name} refers to the kernel {use.name}")
                 else:
                     if use.is_taken:
                         taken.add(use.name)
-                    statements |= at.declarations(use.name)
-                    definition = at.definition(symbol)
+                    statements |= linkage.declarations(use.name)
+                    definition = linkage.definition(symbol)
                     if definition is None:
-                        continue
-                    key = (definition[0].number, definition[1].name)
+                        continue  # the driver provides it
+                    defining_linkage, defined = definition
+                    key = (defining_linkage.number, defined.name)
                     if use.name in taken:
-                        taken.add(definition[1].name)
-                    user.calls.extend(Call(*place, key) for place in use.calls)
+                        # The name may be an alias of the function.
+                        taken.add(defined.name)
+                    user.calls.extend(Call(start, end, key) for start, end in use.calls)
                     if key not in reached:
                         reached.add(key)
-                        waiting.append(definition[0].need_function(needs, definition[1], self))
-            if function.statement not in at._without_local_variables:
-                at.check_local_variables(user.body, function)
-                at._without_local_variables.add(function.statement)
+                        waiting.append(defining_linkage.need_function(needs, defined, self))
+            if function.statement not in linkage._without_local_variables:
+                linkage.check_local_variables(user.body, function)
+                linkage._without_local_variables.add(function.statement)
         self._check_pointers(taken, indirect=indirect)
         needs.taken = frozenset(taken)
         return needs
 
     def _uses(self, function: Function) -> tuple[list[_Use], bool]:
         """The symbols of the module that a function names, sorted by name, and whether it makes indirect calls."""
-        known = self._uses_by_function.get(function.statement)
-        if known is None:
+        result = self._uses_by_function.get(function.statement)
+        if result is None:
             body, names = self.named(function)
             called = self.calls_by_name(function, body) if names else {}
             uses = []
@@ -207,24 +211,28 @@ class Linkage:
                 if isinstance(symbol, Variable) or symbol.is_entry:
                     uses.append(_Use(name, symbol))
                     continue
-                places = called.get(name, [])
-                calls = places
+                all_calls = called.get(name, [])
+                calls = all_calls
                 if body.may_declare(name):
-                    calls = [place for place in places if body.declaration(name, place[0]) is None]
-                uses.append(_Use(name, symbol, tuple(calls), len(self.references(function, name)) > len(places)))
-            known = self._uses_by_function[function.statement] = uses, self.calls_a_register(body)
-        return known
+                    # Where the body declares the name, a call means a register or label of its own.
+                    calls = [span for span in all_calls if body.declaration(name, span[0]) is None]
+                # More references than calls: some are no calls, so they take the address.
+                is_taken = len(self.references(function, name)) > len(all_calls)
+                uses.append(_Use(name, symbol, tuple(calls), is_taken))
+            result = self._uses_by_function[function.statement] = uses, self.calls_a_register(body)
+        return result
 
     def declarations(self, name: str) -> frozenset[ModuleStatement]:
-        """All that declares or defines a function of that name, and what it is an alias of."""
-        known = self._declarations_by_name.get(name)
-        if known is None:
-            declarations = set(self._functions_by_name.get(name, ()))
+        """The statements that declare or define a function of that name; of an alias also its directive, and those of
+        the function that it stands for."""
+        declarations = self._declarations_by_name.get(name)
+        if declarations is None:
+            statements = set(self._functions_by_name.get(name, ()))
             if name in self.aliases:
-                target, statement = self.aliases[name]
-                declarations.update([statement, *self._functions_by_name.get(target, ())])
-            known = self._declarations_by_name[name] = frozenset(declarations)
-        return known
+                target, directive = self.aliases[name]
+                statements.update([directive, *self._functions_by_name.get(target, ())])
+            declarations = self._declarations_by_name[name] = frozenset(statements)
+        return declarations
 
     @cached_property
     def _functions_by_name(self) -> dict[str, list[ModuleStatement]]:
@@ -235,11 +243,11 @@ class Linkage:
         return by_name
 
     def calls_by_name(self, function: Function, body: Body) -> dict[str, list[tuple[int, int]]]:
-        """Where a function's body calls which name of the module, as positions of the names in the module's text."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        """By name, where a function's body calls it, as (start, end) of the name in the module's text."""
+        calls: dict[str, list[tuple[int, int]]] = {}
         for name, start, end in body.called:
-            found.setdefault(name, []).append((start, end))
-        return found
+            calls.setdefault(name, []).append((start, end))
+        return calls
 
     def named(self, function: Function) -> tuple[Body, set[str]]:
         """The function's body, and the module's symbols that it names."""
@@ -248,14 +256,19 @@ class Linkage:
         return body, self._not_shadowed(function, body, names) if names else set()
 
     def definition(self, function: Function) -> tuple[Linkage, Function] | None:
-        """What a function's name leads to; None for what the driver provides. Raises ObstacleError for nothing."""
+        """The definition of a function that this module names, and the module that it is in.
+
+        None for what the driver provides, as ``malloc``. Raises ObstacleError when nothing defines the function.
+        """
         if function.body is None and function.name in self.aliases:
-            target = self.module.symbols.get(self.aliases[function.name][0])
+            target_name, _ = self.aliases[function.name]
+            target = self.module.symbols.get(target_name)
             if isinstance(target, Function) and target.body is not None:
                 return self, target
-        found = self._surroundings.definition(self, function.name) if self._surroundings is not None else None
-        if found is not None:
-            return found
+        # Before the module's own definition: the linker may have kept that of another module.
+        linked = self._surroundings.definition(self, function.name) if self._surroundings is not None else None
+        if linked is not None:
+            return linked
         if function.body is not None:
             return self, function
         if function.name in _SYSTEM_CALLS:
@@ -263,7 +276,7 @@ class Linkage:
         raise ObstacleError(f"it calls the external function {function.name}")
 
     def calls_a_register(self, body: Body) -> bool:
-        """Whether a body calls what is no function's name."""
+        """Whether a body makes indirect calls: calls a name that means no function, or a register of its own."""
         return any(
             not isinstance(self.module.symbols.get(name), Function)
             or (body.may_declare(name) and body.declaration(name, start) is not None)
@@ -271,8 +284,9 @@ class Linkage:
         )
 
     def _not_shadowed(self, function: Function, body: Body, names: Set[str]) -> set[str]:
-        """Names that mean the module's symbol at one place at least."""
+        """Those of these names that mean the module's symbol at one place of the function at least."""
         parameters = _parameter_names(self.module, function)
+        # A name that the body declares may still mean the symbol outside of the declaration's scope.
         local = {name for name in names if body.may_declare(name) and name in body.declarations}
         return {
             name
@@ -281,17 +295,17 @@ class Linkage:
         }
 
     def references(self, function: Function, name: str) -> list[tuple[int, int]]:
-        """Where in a function's body a name means the module's symbol, as positions in the module's text."""
+        """Where in a function's body a name means the module's symbol, as (start, end) in the module's text."""
         body = self.body(function)
         if name in _parameter_names(self.module, function):
             return []
-        found = body.occurrences(name)
+        occurrences = body.occurrences(name)
         if not body.may_declare(name) or name not in body.declarations:
-            return found
-        return [place for place in found if body.declaration(name, place[0]) is None]
+            return occurrences
+        return [span for span in occurrences if body.declaration(name, span[0]) is None]
 
     def need_function(self, needs: Needs, function: Function, asker: Linkage) -> Callee:
-        """Note a function of this module that a kernel of asker's calls."""
+        """Add a function of this module to what a kernel needs. asker: of the kernel's module."""
         callee = Callee(self, function, self.body(function))
         needs.functions.append(callee)
         statements = needs.statements if self is asker else needs.elsewhere.setdefault(self.number, set())
@@ -299,7 +313,12 @@ class Linkage:
         return callee
 
     def need_variable(self, needs: Needs, statements: set[ModuleStatement], variable: Variable, user: Callee) -> None:
-        """Note a variable of this module that user names, a kernel or what it calls. Raises ObstacleError."""
+        """Add a variable of this module to what a kernel needs. user: the kernel, or its callee, that names it.
+
+        statements: gets the declaration of a variable that the twin can have a copy of; others go to
+        ``needs.by_address`` and ``user.variables``. Raises ObstacleError when the twin can reach it in neither way.
+        """
+        # Each launch has its own, so that a copy is as good.
         if variable.space in {"shared", "local", "reg", "param"}:
             statements.add(variable.statement)
             return
@@ -307,6 +326,7 @@ class Linkage:
             raise ObstacleError(f"it uses the {variable.space} {variable.name}")
         if "extern" in variable.linkage and self._surroundings is None:
             raise ObstacleError(f"it uses the external variable {variable.name}")
+        # The twin uses the original's variable, whose functions would be the original's, too.
         if variable.initializer is not None and self._names_functions(variable.initializer):
             raise ObstacleError(f"it uses the function table {variable.name}")
         if self._is_literal(variable):
@@ -319,6 +339,7 @@ class Linkage:
             needs.by_address.append(variable)
 
     def _is_literal(self, variable: Variable) -> bool:
+        """Whether a variable is a constant that the compiler made of a string or the like: see ``_LITERAL``."""
         return (
             variable.initializer is not None
             and not variable.linkage
@@ -333,7 +354,10 @@ class Linkage:
         )
 
     def check_local_variables(self, body: Body, function: Function) -> None:
-        """Raises ObstacleError when a function declares a variable that outlives it."""
+        """Raises ObstacleError when a function declares a global or constant variable within its body.
+
+        Such a variable outlives the function, and that of the twin's text would be another one than the original's.
+        """
         if not any(body.directives_with(".global", ".const")):
             return
         for declarations in body.declarations.values():
@@ -344,13 +368,19 @@ class Linkage:
                     )
 
     def _check_pointers(self, taken: set[str], *, indirect: bool) -> None:
-        """Function pointers must come from the twin's own text, and stay in it."""
+        """Refuse function pointers that do not both come from the twin's own text and stay in it.
+
+        The addresses of functions differ between the twin and the original. taken: the functions whose address the
+        kernel, or what it calls, takes. indirect: they make indirect calls. Raises ObstacleError.
+        """
         if not indirect:
+            # An address that nothing here calls can only go to memory that others read.
             if taken:
                 raise ObstacleError(f"it takes the address of the function {min(taken)}")
             return
         everywhere = self.addresses_taken() if self._surroundings is None else self._surroundings.addresses_taken()
         outside = set(everywhere) - taken
+        # Without any address taken here the pointers come from outside for certain.
         if outside or not taken:
             name = f" ({min(outside)} may be one)" if outside else ""
             raise ObstacleError(f"it calls functions by pointers that come from outside the kernel{name}")
@@ -362,19 +392,20 @@ class Linkage:
     def addresses_taken(self) -> set[str]:
         """Functions whose address any code or initializer of the module takes."""
         if self._taken_addresses is None:
-            found = set()
+            taken = set()
             functions = {function.name for function in self.module.functions}
             for function in (*self.module.functions, *self.module.entries):
                 body = self.body(function)
                 names = self._symbols_in(body) & functions
-                found |= {name for name in names if self.takes_address(function, body, name)}
+                taken |= {name for name in names if self.takes_address(function, body, name)}
             for variable in self.module.variables:
-                found |= functions.intersection(_WORD.findall(variable.initializer or ""))
-            self._taken_addresses = found
+                taken |= functions.intersection(_WORD.findall(variable.initializer or ""))
+            self._taken_addresses = taken
         return self._taken_addresses
 
 
 def _parameter_names(module: Module, function: Function) -> set[str]:
+    """The names of a kernel's or function's parameters."""
     if function.parameters is None:
         return set()
     start, end = function.parameters

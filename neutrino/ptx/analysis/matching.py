@@ -23,13 +23,13 @@ _LOC = re.compile(
     r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?",
     re.ASCII,
 )
-_DEEPEST = 32
-"""Calls that are followed outwards; a text may claim that a line was inlined into itself."""
+_MOST_CALLERS = 32
+"""Inlined calls that are followed outwards at most; a text may claim that a line was inlined into itself."""
 
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """A line of a source file, and where the function that it is in was inlined, from the inside out."""
+    """A line of a source file. callers: where its function was inlined, as (file, line), from the inside out."""
 
     file: str
     line: int
@@ -46,125 +46,141 @@ class SourcePlace:
 
 
 def is_file(path: str, name: str) -> bool:
-    """Whether a path ends in name, at a ``/``."""
+    """Whether a path is ``name`` or ends in ``/name``."""
     return path == name or path.endswith("/" + name.lstrip("/"))
 
 
 @dataclass(frozen=True)
 class _Location:
-    """One ``.loc``: file, line and column, and of which place it was inlined into."""
+    """One ``.loc``. place: number of its file, line, column. inlined_at: the place of the call that it was inlined at,
+    None if it was not inlined."""
 
-    at: tuple[int, int, int]
-    inlined: tuple[int, int, int] | None
+    place: tuple[int, int, int]
+    inlined_at: tuple[int, int, int] | None
 
 
 class Locations:
-    """The line information of a body: of a module's text from start to end. Read when first asked for."""
+    """The source lines that the ``.loc`` directives of a body give: of a module's text from start to end.
+
+    Read when first asked for. False if there are none.
+    """
 
     def __init__(self, module: Module, start: int, end: int) -> None:
         self._module = module
         self._start = start
         self._end = end
+        # By the number of the directive, counted from the body's first.
         self._places: dict[int, SourcePlace | None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._directives)
 
     @cached_property
-    def _found(self) -> list[re.Match[str]]:
-        return _directives(self._module.text, self._start, self._end)
+    def _directives(self) -> list[re.Match[str]]:
+        return _find_locations(self._module.text, self._start, self._end)
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [match.start() for match in self._found]
+        return [match.start() for match in self._directives]
 
     def place(self, position: int) -> SourcePlace | None:
-        """What the instruction at a position of the text is from, None where the text does not say."""
+        """The source line of the instruction at a position of the module's text, None where the text does not say."""
+        # The last directive before an instruction is about it; -1 where none is.
         index = bisect_right(self._starts, position) - 1
         if index not in self._places:
             self._places[index] = self._place(index) if index >= 0 else None
         return self._places[index]
 
     def _place(self, index: int) -> SourcePlace | None:
+        """The source line that the index-th directive gives, with the lines that it was inlined at."""
         location = self._location(index)
-        file, line, _ = location.at
+        file, line, _ = location.place
         if not line:
             return None  # line 0: no line of the source (DWARF, 6.2.2)
         callers: list[tuple[str, int]] = []
-        while location.inlined is not None and len(callers) < _DEEPEST:
-            callers.append((self._file(location.inlined[0]), location.inlined[1]))
-            before = self._inlining.get(location.inlined, ())
-            index = bisect_right(before, index - 1) - 1
-            if index < 0:
+        while location.inlined_at is not None and len(callers) < _MOST_CALLERS:
+            caller_file, caller_line, _ = location.inlined_at
+            callers.append((self._file(caller_file), caller_line))
+            # The place of the call may itself be inlined: the last directive before this one that gives that place says
+            # where.
+            candidates = self._by_place.get(location.inlined_at, ())
+            earlier = bisect_right(candidates, index - 1) - 1
+            if earlier < 0:
                 break
-            index = before[index]
+            index = candidates[earlier]
             location = self._location(index)
         return SourcePlace(self._file(file), line, tuple(callers))
 
     @cached_property
-    def _inlining(self) -> dict[tuple[int, int, int], list[int]]:
-        # By their place, the numbers of the directives that inlined ones may refer to.
-        found: dict[tuple[int, int, int], list[int]] = {}
-        for index in range(len(self._found)):
-            found.setdefault(self._location(index).at, []).append(index)
-        return found
+    def _by_place(self) -> dict[tuple[int, int, int], list[int]]:
+        """The numbers of the directives that give each place, ascending."""
+        numbers: dict[tuple[int, int, int], list[int]] = {}
+        for index in range(len(self._directives)):
+            numbers.setdefault(self._location(index).place, []).append(index)
+        return numbers
 
     def _location(self, index: int) -> _Location:
-        file, line, column, *inlined = (int(group or 0) for group in self._found[index].groups())
-        return _Location((file, line, column), tuple(inlined) if any(inlined) else None)  # type: ignore[arg-type]
+        """Decode the index-th directive. Its column may be missing, and all three numbers of ``inlined_at``."""
+        file, line, column, *inlined_at = (int(group or 0) for group in self._directives[index].groups())
+        return _Location((file, line, column), tuple(inlined_at) if any(inlined_at) else None)  # type: ignore[arg-type]
 
     def _file(self, number: int) -> str:
         return self._module.source_files.get(number, f"file {number}")
 
 
-def _directives(text: str, start: int, end: int) -> list[re.Match[str]]:
-    """Every ``.loc`` of a stretch of text, those in comments and strings left out."""
+def _find_locations(text: str, start: int, end: int) -> list[re.Match[str]]:
+    """The ``.loc`` directives of a text from start to end, without those in comments and strings, in text order."""
     if text.find(".loc", start, end) < 0:
         return []
-    found = list(_LOC.finditer(text, start, end))
-    hidden = [match.span() for match in NOT_CODE.finditer(text, start, end)]
-    if not hidden:
-        return found
-    starts = [opening for opening, _ in hidden]
+    matches = list(_LOC.finditer(text, start, end))
+    not_code = [match.span() for match in NOT_CODE.finditer(text, start, end)]
+    if not not_code:
+        return matches
+    starts = [span_start for span_start, _ in not_code]
 
     def is_code(position: int) -> bool:
+        # The last comment or string that begins at the position or before, -1 without one.
         index = bisect_right(starts, position) - 1
-        return index < 0 or position >= hidden[index][1]
+        return index < 0 or position >= not_code[index][1]
 
-    return [match for match in found if is_code(match.start())]
+    return [match for match in matches if is_code(match.start())]
 
 
-_MOST = 3
-"""Opcodes that are named."""
+_MOST_NEAR_MISSES = 3
+"""Opcodes that ``near_misses`` names at most, since they go into a message."""
 
 
 def near_misses(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Opcodes in a body that some pattern would find if it did not name a type; the first ones, each once."""
-    loose: dict[str, list[Pattern]] = {}
+    """Opcodes of a body that some pattern would match if it did not name a type, as a hint to who wrote the pattern.
+
+    The first ones in text order, each once.
+    """
+    # The patterns that name a type, without it, by the first part of their opcode.
+    untyped_patterns: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         untyped = tuple(part for part in pattern.opcode if not TYPE.fullmatch(part))
         if pattern.subject is Subject.OPCODE and untyped != pattern.opcode:
-            loose.setdefault(pattern.opcode[0], []).append(replace(pattern, opcode=untyped))
-    if not loose:
+            untyped_patterns.setdefault(pattern.opcode[0], []).append(replace(pattern, opcode=untyped))
+    if not untyped_patterns:
         return ()
     near = {
         opcode
         for opcode in body.opcodes
-        if any(pattern.matches(opcode.parts) for pattern in loose.get(opcode.word, ()))
+        if any(pattern.matches(opcode.parts) for pattern in untyped_patterns.get(opcode.word, ()))
     }
-    found = dict.fromkeys(body.statement(index).opcode for index in body.where(near))
-    return tuple(found)[:_MOST]
+    in_text_order = dict.fromkeys(body.statement(index).opcode for index in body.where(near))
+    return tuple(in_text_order)[:_MOST_NEAR_MISSES]
 
 
 _GLOB = frozenset("*?[")
 
 
 class Hit(NamedTuple):
-    """An instruction that probes match. number: its place among those of the kernel, in text order.
+    """An instruction that probes match. number: its place among those of the kernel, in text order: the probes' SITE.
 
-    statement: the instruction. probes: those of the instruction itself, in file order. opens, closes: those of the
-    source lines whose run of instructions begins or ends with it, with the number of the run's first instruction.
-    An instruction that only ends runs has no number of its own.
+    statement: the instruction. probes: those that match the instruction itself, in file order. opens: the probes of
+    source lines whose run of instructions begins with it; closes: those whose run ends with it, each with the number
+    of the run's first instruction. An instruction that only ends runs has no number of its own.
     """
 
     number: int | None
@@ -177,7 +193,7 @@ class Hit(NamedTuple):
 class OpcodeHits(Sequence[Hit]):
     """The hits of a body where opcode and guard alone decide which probes match. Each `Hit` is made when asked for.
 
-    indices: the matched instructions, by their places in the body. first: the number of the first hit.
+    indices: of the matched instructions in the body. first: the number of the first hit.
     """
 
     def __init__(self, body: Body, first: int, plan: _Plan) -> None:
@@ -188,6 +204,7 @@ class OpcodeHits(Sequence[Hit]):
         self._opcodes = plan.matched(body.opcodes)
         self.indices = body.where(self._opcodes)
         if plan.guarded is not plan.choices:
+            # An opcode may have probes with a guard only.
             self.indices = [index for index in self.indices if self._probes(index)]
 
     def __len__(self) -> int:
@@ -207,18 +224,20 @@ class OpcodeHits(Sequence[Hit]):
 
     @cached_property
     def unguarded(self) -> dict[Mnemonic, tuple[Probe, ...]]:
-        """The probes of an instruction without a guard, by its opcode, for each opcode of the body that has any."""
+        """By opcode, the probes of its instructions without a guard; for each opcode of the body that has any."""
         chosen = ((opcode, self._choices[opcode]) for opcode in self._opcodes)
         return {opcode: choice.probes for opcode, choice in chosen if choice is not None and choice.probes}
 
     @property
     def different_probes(self) -> Iterator[tuple[Probe, ...]]:
-        """Every combination of probes that some hit has."""
+        """Every combination of probes that some hit has; combinations may come more than once."""
         if self._guarded is self._choices:
+            # Guards do not matter, so the opcodes say it all, and no hit has to be looked at.
             return iter(self.unguarded.values())
         return map(self._probes, self.indices)
 
     def _probes(self, index: int) -> tuple[Probe, ...]:
+        """The probes that match the instruction with an index in the body."""
         opcode = self._body.mnemonics[index]
         if opcode is None:
             return ()
@@ -228,7 +247,8 @@ class OpcodeHits(Sequence[Hit]):
 
 @dataclass(frozen=True)
 class Found:
-    """What a body holds. ends: its ``ret`` and ``exit``, predicated or not. next_number: after the last hit's.
+    """What probes match in a body. hits: the instructions, in text order. ends: its ``ret`` and ``exit``, predicated or
+    not. next_number: the number of the next body's first hit.
 
     places: the source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
     """
@@ -243,31 +263,32 @@ class Found:
     def probes(self) -> tuple[Probe, ...]:
         """Each probe of some hit, once."""
         if isinstance(self.hits, OpcodeHits):
-            # Most hits share a few tuples.
-            matched = {id(probes): probes for probes in self.hits.different_probes}.values()
-            return tuple({id(probe): probe for probes in matched for probe in probes}.values())
-        found: dict[int, Probe] = {}
-        seen: set[int] = set()
+            # Many hits, but few different tuples of probes: first each tuple once, then each probe of them once.
+            combinations = {id(probes): probes for probes in self.hits.different_probes}.values()
+            return tuple({id(probe): probe for probes in combinations for probe in probes}.values())
+        # By id: hits hold the matcher's own probe objects, and most share a few tuples of them.
+        matched: dict[int, Probe] = {}
+        seen_combinations: set[int] = set()
         for hit in self.hits:
-            # Most hits share a few tuples.
-            if id(hit.probes) not in seen:
-                seen.add(id(hit.probes))
-                found.update((id(probe), probe) for probe in hit.probes)
+            if id(hit.probes) not in seen_combinations:
+                seen_combinations.add(id(hit.probes))
+                matched.update((id(probe), probe) for probe in hit.probes)
             if hit.opens or hit.closes:
-                found.update((id(probe), probe) for probe in (*hit.opens, *(probe for probe, _ in hit.closes)))
-        return tuple(found.values())
+                matched.update((id(probe), probe) for probe in (*hit.opens, *(probe for probe, _ in hit.closes)))
+        return tuple(matched.values())
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """What applies to an opcode. probes: whatever its line. on_lines: by the probe's index, lines to be on."""
+    """The probes that match an opcode. probes: those that match it on every source line. on_lines: those that match it
+    on certain lines only, as (the probe's index in file order, the lines)."""
 
     probes: tuple[Probe, ...]
     on_lines: tuple[tuple[int, tuple[SourceLines, ...]], ...]
 
 
 class _Choices(dict[Mnemonic, "_Choice | None"]):
-    """What applies to an opcode, None where nothing does; found out when first asked for."""
+    """By opcode, the probes that match it, None where none does; computed when first asked for."""
 
     def __init__(self, choose: Callable[[Mnemonic], _Choice | None]) -> None:
         self._choose = choose
@@ -277,8 +298,8 @@ class _Choices(dict[Mnemonic, "_Choice | None"]):
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """A probe as it applies to one function. index: its place in file order."""
+class _ActiveProbe:
+    """A probe that applies to a function, and those of its patterns that do. index: its place in file order."""
 
     index: int
     probe: Probe
@@ -287,7 +308,8 @@ class _Wanted:
 
 @dataclass
 class _LineSides:
-    """The line probes whose runs begin at an instruction, and those whose runs end there with where they began."""
+    """At one instruction. opens: the probes of source lines whose runs of instructions begin there. closes: those whose
+    runs end there, each with the index of the run's first instruction in the body."""
 
     opens: tuple[Probe, ...] = ()
     closes: tuple[tuple[Probe, int], ...] = ()
@@ -297,26 +319,32 @@ _NO_SIDES = _LineSides()
 
 
 class _Plan:
-    """The probes that apply in some function, with the patterns that do."""
+    """The probes that apply in some functions, indexed by what they match.
 
-    def __init__(self, wanted: Sequence[_Wanted]) -> None:
-        self._wanted = tuple(entry for entry in wanted if any(pattern.has_operands for pattern in entry.patterns))
+    choices: by opcode, the probes of its instructions without a guard; guarded: of those with one, the same object when
+    no pattern asks for a guard. line_probes: the probes of source lines, each with its lines.
+    """
+
+    def __init__(self, active: Sequence[_ActiveProbe]) -> None:
+        # Those that match instructions themselves, not lines of source.
+        self._active = tuple(entry for entry in active if any(pattern.has_operands for pattern in entry.patterns))
         self.choices = _Choices(functools.partial(self._choose, guarded=False))
         self.guarded = self.choices
         # By the first part of an opcode, by class, and under "" for every instruction; with their probe's index.
         self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
+        # The results of `probes`: by the choice's id and the indices of the probes whose lines fit.
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
-        # Opcodes that were met, and those of them that have probes.
+        # Opcodes that were met in any body, and those of them that have probes.
         self._met: set[Mnemonic] = set()
         self._matched: set[Mnemonic] = set()
         self.line_probes = [
             (entry.probe, lines)
-            for entry in wanted
+            for entry in active
             if (lines := [pattern.lines for pattern in entry.patterns
                           if pattern.subject is Subject.LINE and pattern.lines is not None])
         ]  # fmt: skip
         patterns = []
-        for entry in self._wanted:
+        for entry in self._active:
             for pattern in entry.patterns:
                 if pattern.has_operands:
                     patterns.append(pattern)
@@ -327,11 +355,11 @@ class _Plan:
 
     @cached_property
     def asks_for_lines(self) -> bool:
-        """Some pattern names a source line."""
-        return bool(self.line_probes) or any(pattern.lines for entry in self._wanted for pattern in entry.patterns)
+        """Whether some pattern names a source line."""
+        return bool(self.line_probes) or any(pattern.lines for entry in self._active for pattern in entry.patterns)
 
     def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
-        """Those of some opcodes that have probes, with a guard or without, if source lines do not matter."""
+        """Those of these opcodes that have probes, with a guard or without, if source lines do not matter."""
         for opcode in opcodes - self._met:
             self._met.add(opcode)
             if any(choice is not None and choice.probes for choice in (self.choices[opcode], self.guarded[opcode])):
@@ -339,33 +367,40 @@ class _Plan:
         return opcodes & self._matched
 
     def probes(self, choice: _Choice, place: SourcePlace | None) -> tuple[Probe, ...]:
-        """The probes that match an instruction on a line; the same tuple for the same ones."""
+        """The probes that match an instruction whose opcode has this choice and that is from this line of source.
+
+        Equal results are the same tuple, so that callers can cache by its id. place: None where the line is not known.
+        """
         if place is None:
             return choice.probes
-        chosen = frozenset(index for index, asked in choice.on_lines if any(place.is_in(lines) for lines in asked))
-        key = (id(choice), chosen)
+        on_this_line = frozenset(
+            index for index, ranges in choice.on_lines if any(place.is_in(lines) for lines in ranges)
+        )
+        key = (id(choice), on_this_line)
         if key not in self._narrowed:
             always = {id(probe) for probe in choice.probes}
             self._narrowed[key] = tuple(
-                entry.probe for entry in self._wanted if entry.index in chosen or id(entry.probe) in always
+                entry.probe for entry in self._active if entry.index in on_this_line or id(entry.probe) in always
             )
         return self._narrowed[key]
 
     def _choose(self, opcode: Mnemonic, *, guarded: bool) -> _Choice | None:
+        """The probes that match an opcode; None if none does. guarded: of instructions with a guard."""
         parts = opcode.parts
-        groups = opcode.row.classes if opcode.row is not None else frozenset()
+        classes = opcode.row.classes if opcode.row is not None else frozenset()
         # By the probe's index, the patterns that match.
         matching: dict[int, list[Pattern]] = {}
-        for key in {parts[0], *groups, ""}:
+        for key in {parts[0], *classes, ""}:
             for index, pattern in self._patterns.get(key, ()):
-                if (guarded or not pattern.predicated) and pattern.matches(parts, groups):
+                if (guarded or not pattern.predicated) and pattern.matches(parts, classes):
                     matching.setdefault(index, []).append(pattern)
         always = []
         on_lines = []
-        for entry in self._wanted if matching else ():
-            found = matching.get(entry.index, ())
-            lines = tuple(pattern.lines for pattern in found if pattern.lines is not None)
-            if len(lines) < len(found):
+        for entry in self._active if matching else ():
+            patterns = matching.get(entry.index, ())
+            lines = tuple(pattern.lines for pattern in patterns if pattern.lines is not None)
+            # One pattern without lines is enough for the probe to match on every line.
+            if len(lines) < len(patterns):
                 always.append(entry.probe)
             elif lines:
                 on_lines.append((entry.index, lines))
@@ -375,8 +410,8 @@ class _Plan:
 class Matcher:
     """Finds the instructions that a set's probes match.
 
-    demangle: gives a function's name as people write it; without it functions go by their mangled names alone. What is
-    found are these very probes.
+    demangle: returns a function's name as it is written in the source; without it functions go by their mangled names
+    alone. Results hold the very probe objects given here, so that callers can identify them by ``id``.
     """
 
     def __init__(self, probes: Sequence[Probe], demangle: Callable[[str], str] | None = None) -> None:
@@ -388,8 +423,11 @@ class Matcher:
             (probe, patterns) for probe in probes
             if (patterns := [entry for entry in probe.tracepoint.patterns if entry.subject is Subject.FUNCTION])
         )  # fmt: skip
+        # By mangled name, all names that a function goes by.
         self._names: dict[str, frozenset[str]] = {}
+        # By those of the restrictions that a function meets, the probes that apply in it.
         self._plans: dict[tuple[str, ...], _Plan] = {}
+        # The functions, as written, to which patterns of instructions are restricted.
         self._restrictions = tuple(sorted({
             pattern.function
             for probe in probes for pattern in probe.tracepoint.patterns
@@ -407,9 +445,10 @@ class Matcher:
         )
 
     def find(self, module: Module, function: Function, body: Body, first: int = 0) -> Found:
-        """What the body of a function of a module holds. first: the number of its first hit."""
+        """Find what probes match in the body of a function of a module. first: the number of its first hit."""
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
+        # Looking at places at all reads the text's line information, which few probes need.
         lacks_lines = not places if plan.asks_for_lines else False
         ends = tuple(map(body.statement, body.leaving))
         hits: OpcodeHits | tuple[Hit, ...]
@@ -423,14 +462,16 @@ class Matcher:
     def _find_by_line(
         self, plan: _Plan, body: Body, places: Locations, first: int
     ) -> tuple[tuple[Hit, ...], int]:
-        """The hits where some depend on an instruction's source line, and the number after the last one's."""
+        """The hits in a function with probes that ask for source lines, and the number after the last hit's."""
         line_sides = _line_sides(plan, body, places) if plan.line_probes else {}
         hits: list[Hit] = []
         number = first
+        # By the instruction's index in the body, for the ends of runs that begin there.
         numbers: dict[int, int] = {}
         choices, guarded = plan.choices, plan.guarded
-        looked_at = {opcode for opcode in body.opcodes if line_sides or choices[opcode] or guarded[opcode]}
-        for index in body.where(looked_at):
+        # A run of a line may begin or end at any opcode.
+        candidates = {opcode for opcode in body.opcodes if line_sides or choices[opcode] or guarded[opcode]}
+        for index in body.where(candidates):
             statement = body.statement(index)
             if statement.mnemonic is None:
                 continue
@@ -439,32 +480,35 @@ class Matcher:
             if choice is not None:
                 probes = plan.probes(choice, places.place(statement.position)) if choice.on_lines else choice.probes
             sides = line_sides.get(index, _NO_SIDES)
-            own = number if probes or sides.opens else None
-            if own is not None:
-                numbers[index] = own
+            own_number = number if probes or sides.opens else None
+            if own_number is not None:
+                numbers[index] = own_number
                 number += 1
             closes = tuple((probe, numbers[opening]) for probe, opening in sides.closes)
-            if own is not None or closes:
-                hits.append(Hit(own, statement, probes, sides.opens, closes))
+            if own_number is not None or closes:
+                hits.append(Hit(own_number, statement, probes, sides.opens, closes))
         return tuple(hits), number
 
     def _plan(self, function: str) -> _Plan:
-        held = tuple(name for name in self._restrictions if self._is_called(function, name))
-        plan = self._plans.get(held)
+        """The probes that apply to the instructions of a function, by its mangled name."""
+        # Functions that meet the same restrictions of patterns share a plan.
+        met = tuple(name for name in self._restrictions if self._is_called(function, name))
+        plan = self._plans.get(met)
         if plan is None:
-            wanted = []
+            active = []
             for index, probe in enumerate(self.probes):
                 patterns = tuple(
                     pattern for pattern in probe.tracepoint.patterns
                     if pattern.subject not in {Subject.KERNEL, Subject.FUNCTION}
-                    and (not pattern.function or pattern.function in held)
+                    and (not pattern.function or pattern.function in met)
                 )  # fmt: skip
                 if patterns:
-                    wanted.append(_Wanted(index, probe, patterns))
-            plan = self._plans[held] = _Plan(wanted)
+                    active.append(_ActiveProbe(index, probe, patterns))
+            plan = self._plans[met] = _Plan(active)
         return plan
 
     def _is_called(self, function: str, name: str) -> bool:
+        """Whether a function, by its mangled name, has a name as written in a tracepoint, which may be a glob."""
         names = self._names.get(function)
         if names is None:
             names = self._names[function] = frozenset(_names(function, self._demangle(function)))
@@ -472,22 +516,27 @@ class Matcher:
 
 
 def _names(mangled: str, demangled: str) -> Iterator[str]:
-    """What a function may be called: its names with and without parameters and result."""
+    """The names that a tracepoint may give a function: with and without its parameters and its result type."""
     yield mangled
     yield demangled
+    # The last closing parenthesis is that of the parameters: backwards to the one that opens them.
     depth = 0
     closing = demangled.rfind(")")
     for at in range(closing, -1, -1):
         depth += {")": 1, "(": -1}.get(demangled[at], 0)
         if depth == 0 and closing > 0:
-            bare = demangled[:at].strip()
-            yield bare
-            yield from _without_result(bare)
+            without_parameters = demangled[:at].strip()
+            yield without_parameters
+            yield from _without_result(without_parameters)
             return
 
 
 def _without_result(name: str) -> Iterator[str]:
-    """A demangled name after each space outside of brackets: templates' names follow their result types."""
+    """The rest of a demangled name after each space outside of brackets.
+
+    Result types stand before the names of templates, as in ``void scale<float>``, and may hold spaces themselves: which
+    of the rests is the name is not known.
+    """
     depth = 0
     for at, character in enumerate(name):
         depth += {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}.get(character, 0)
@@ -496,7 +545,7 @@ def _without_result(name: str) -> Iterator[str]:
 
 
 def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSides]:
-    """By the place of an instruction in the body, what begins and ends at it.
+    """By the index of an instruction in the body, the probes of source lines whose runs begin and end at it.
 
     A run is instructions in a row that one pattern names by their line, within one basic block: each run that begins
     also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
@@ -504,48 +553,53 @@ def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSi
     sides: dict[int, _LineSides] = {}
     if not places:
         return sides
+    # The open runs, by the index of their probe in plan.line_probes.
     runs: dict[int, _Run] = {}
 
-    def close(index: int) -> None:
-        run = runs.pop(index)
+    def close(probe_index: int) -> None:
+        run = runs.pop(probe_index)
         entry = sides.setdefault(run.last, _LineSides())
-        entry.closes = (*entry.closes, (plan.line_probes[index][0], run.first))
+        probe, _ = plan.line_probes[probe_index]
+        entry.closes = (*entry.closes, (probe, run.first))
 
     calls = _Calls(body)
     labelled = sorted(label.before for label in body.labels)
-    before = -1
+    previous = -1
     for statement in body:
         if statement.mnemonic is None:
             continue
-        at = statement.index
+        index = statement.index
         place = places.place(calls.stands_for(statement.position))
-        if bisect_right(labelled, at) > bisect_right(labelled, before):
-            for index in list(runs):
-                close(index)
-        for index, (probe, asked) in enumerate(plan.line_probes):
-            which = None if place is None else next((lines for lines in asked if place.is_in(lines)), None)
-            if index in runs and runs[index].lines is not which:
-                close(index)
-            if which is None:
+        # A label since the previous instruction begins a basic block.
+        if bisect_right(labelled, index) > bisect_right(labelled, previous):
+            for probe_index in list(runs):
+                close(probe_index)
+        for probe_index, (probe, ranges) in enumerate(plan.line_probes):
+            # The first of the probe's line ranges that the instruction is in.
+            current = None if place is None else next((lines for lines in ranges if place.is_in(lines)), None)
+            if probe_index in runs and runs[probe_index].lines is not current:
+                close(probe_index)
+            if current is None:
                 continue
-            if index in runs:
-                runs[index].last = at
+            if probe_index in runs:
+                runs[probe_index].last = index
             else:
-                runs[index] = _Run(which, at, at)
-                entry = sides.setdefault(at, _LineSides())
+                runs[probe_index] = _Run(current, index, index)
+                entry = sides.setdefault(index, _LineSides())
                 entry.opens = (*entry.opens, probe)
         if statement.mnemonic.ends_block:
-            for index in list(runs):
-                close(index)
-        before = at
-    for index in list(runs):
-        close(index)
+            for probe_index in list(runs):
+                close(probe_index)
+        previous = index
+    # The end of the body ends the last block.
+    for probe_index in list(runs):
+        close(probe_index)
     return sides
 
 
 @dataclass
 class _Run:
-    """first, last: places of its instructions."""
+    """Instructions in a row on the lines of one pattern. first, last: their indices in the body."""
 
     lines: SourceLines
     first: int
@@ -553,7 +607,7 @@ class _Run:
 
 
 class _Calls:
-    """The call that an instruction belongs to."""
+    """Finds the call that an instruction belongs to: with its arguments and results it counts as one instruction."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
@@ -564,4 +618,5 @@ class _Calls:
         sequence = self._body.call_sequence(at)
         if sequence is None:
             return at
-        return next(call for call in self._calls if call >= sequence[0])
+        sequence_start, _ = sequence
+        return next(call for call in self._calls if call >= sequence_start)

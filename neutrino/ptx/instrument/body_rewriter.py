@@ -1,5 +1,5 @@
-"""What a kernel and the functions that it calls have in common while they are written, one body and its edits; and the
-copy of a function that a kernel calls, with probes in it (``functions.py`` says what copies are).
+"""Writes the probes' code into one body, as edits: what kernels and the functions that they call have in common; and
+into the copy of a function that a kernel calls (``functions.py`` says what copies are).
 """
 
 from __future__ import annotations
@@ -11,37 +11,40 @@ from functools import cached_property
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.ends import End
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
-from neutrino.ptx.instrument.plan import BodyPlan, End
+from neutrino.ptx.instrument.plan import BodyPlan
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.edits import Edits, behind
+from neutrino.ptx.text.edits import Edits, after
 
 _DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
 
 
 def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str) -> None:
-    """Put instructions before an end; around them a branch for the threads that do not end there.
+    """Insert instructions before an end; around them a branch for the threads that do not end there.
 
-    code: the module's blanked text. label: for that branch, used nowhere else.
+    code: the module's text with comments blanked. closing: the instructions. label: for that branch, used nowhere else.
     """
     lines = closing
     if end.guard:
+        # "@%p exit": the threads for which the opposite holds go to a label after it.
         predicate = end.guard.strip()[1:].strip()
-        other = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
-        lines = [f"@{other} bra {label};", *closing]
+        opposite = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
+        lines = [f"@{opposite} bra {label};", *closing]
         edits.insert(code.find(";", end.at) + 1, f"\n{label}:")
-    edits.ahead_of(end.at, lines)
+    edits.insert_before(end.at, lines)
 
 
 def insert_at_entry(edits: Edits, body: Body, lines: Sequence[str]) -> None:
-    """Put instructions before all others of a body, behind its declarations."""
+    """Insert instructions before all others of a body, after its declarations, which they may refer to."""
     if lines:
+        # +1: after the opening brace.
         match = _DECLARATIONS.match(body.code, body.start + 1, body.end)
-        edits.insert_first(match.end() if match else body.start + 1, behind(lines))
+        edits.insert_first(match.end() if match else body.start + 1, after(lines))
 
 
 _Key = tuple[int, str]
@@ -50,7 +53,7 @@ _Key = tuple[int, str]
 class BodyRewriter:
     """Writes one body. Its steps are called from ``KernelRewriter.run``, each for all bodies before the next.
 
-    plan: what goes where. emission: writes its code. order: of module variables in the probe block.
+    plan: what to insert where. emission: writes the code. order: by name, a module variable's index in the probe block.
     """
 
     def __init__(
@@ -64,12 +67,14 @@ class BodyRewriter:
         # Code at the entry, and registers that have their values at ends of the thread alone.
         self.opening: list[str] = []
         self.loaded_late: set[str] = set()
+        # By module variable, the register with its address.
         self._variables: dict[str, str] = {}
+        # How many labels were used, which numbers the next one.
         self._labels = 0
         self._order = order
 
     def replace_variables(self) -> None:
-        """Have it reach module variables by their addresses."""
+        """Replace the module variables that the body names by registers with their addresses."""
         order = self._order
         for name in sorted((variable.name for variable in self.callee.variables), key=order.__getitem__):
             self._variables[name] = self.emission.variable(order[name])
@@ -77,12 +82,15 @@ class BodyRewriter:
         read_through_global_memory(self.callee, self.edits)
 
     def note_snippets(self) -> None:
-        """Tell the emission which snippets the body will hold."""
+        """Announce to the emission which snippets the body will hold."""
         for snippet, level in self.plan.snippets:
             self.emission.note_snippet(snippet, level)
 
     def write_sites(self, *, alone: bool = False) -> None:
-        """The code at all its sites. alone: of a kernel that calls no copies. Raises UnsupportedError, PtxError."""
+        """Insert the code at all its sites. alone: it is a kernel that calls no copies, as for ``RunWriter.write``.
+
+        Raises UnsupportedError, PtxError.
+        """
         writer = SiteWriter(
             self.callee,
             self.rewriting.facts,
@@ -96,7 +104,7 @@ class BodyRewriter:
         RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)
 
     def write_entry(self) -> None:
-        """The snippets at its entry."""
+        """Write the snippets at its entry, into ``opening``."""
         mark = self.emission.scratch.mark()
         for probe, snippet in self.plan.at_entry:
             self.opening += self.emission.snippet(snippet, level=probe.level).all
@@ -108,7 +116,8 @@ class BodyRewriter:
         return [line for one in code for line in one.all]
 
     def close_all(self, ends: Sequence[End], closing: list[str], counted: Mapping[str, int]) -> None:
-        """The same code before each of some ends. counted: the arithmetic before that code was written."""
+        """Insert the same code, closing, before each of some ends. counted: the arithmetic before it was written."""
+        # The emission counted the instructions of the code once, but it is inserted at each end.
         for mnemonic, count in self.emission.arithmetic.items():
             self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(ends) - 1)
         if closing:
@@ -125,12 +134,14 @@ class BodyRewriter:
         used: Mapping[_Key, set[str]],
         changed: Mapping[_Key, set[str]],
     ) -> None:
-        """Have the calls go to copies, and the state stored before and loaded behind them.
+        """Have the calls go to copies, and store the kernel's state before them and load it after them.
 
-        base: where the state is, for this body. names: of the copies. used, changed: the registers that each function
-        names and changes, with all that it calls. Raises UnsupportedError.
+        base: the state's address, as this body has it. names: of the copies, by the function's key. used, changed: the
+        registers that each function names and changes, those of the functions that it calls included. Raises
+        UnsupportedError.
         """
         body, address = self.callee.body, self.rewriting.names.state_address
+        # The calls by their call sequence: by start and end of the code around which the state is stored and loaded.
         sequences: dict[tuple[int, int], list[Call]] = {}
         for call in self.callee.calls:
             if call.callee in names:
@@ -142,21 +153,22 @@ class BodyRewriter:
             mark = scratch.mark()
             needed = set().union(*(used[call.callee] for call in calls))
             touched = set().union(*(changed[call.callee] for call in calls))
-            here = self.kept_from_entry()
+            # Only what this body has in registers: other parts of the state are passed on as they are.
+            registers = self.kept_from_entry()
             stored = needed & self.newer_than_state()
-            stores = state.store(base, [kept for kept in here if kept.name in stored], scratch)
-            loads = state.load(base, [kept for kept in here if kept.name in touched], scratch)
-            self.edits.ahead_of(start, stores)
+            stores = state.store(base, [kept for kept in registers if kept.name in stored], scratch)
+            loads = state.load(base, [kept for kept in registers if kept.name in touched], scratch)
+            self.edits.insert_before(start, stores)
             if loads:
-                self.edits.insert_first(end, behind(loads))
+                self.edits.insert_first(end, after(loads))
             scratch.release(mark)
 
     def newer_than_state(self) -> set[str]:
-        """What may be another value in the registers than in the state: in a kernel all that it keeps."""
+        """Names of the registers that may differ from the state in memory: in a kernel all that it keeps."""
         return {entry.name for entry in self.emission.kept}
 
     def kept_from_entry(self) -> list[Kept]:
-        """What lives in registers of the body from its entry on."""
+        """The registers of probes, sums and maps that hold their values in this body from its entry on."""
         return [entry for entry in self.emission.kept if entry.name not in self.loaded_late]
 
 
@@ -179,7 +191,7 @@ class FunctionRewriter(BodyRewriter):
         return copy_name(self.callee, self._kernel.callee)
 
     def write_around(self) -> None:
-        """The snippets at its entry and its returns."""
+        """Write the snippets at its entry and its returns."""
         scratch = self.emission.scratch
         mark = scratch.mark()
         self.write_entry()
@@ -190,39 +202,41 @@ class FunctionRewriter(BodyRewriter):
         scratch.release(mark)
 
     def write_exits(self, state: State) -> None:
-        """The code at ends of the thread, which are the kernel's."""
+        """Insert the code of the kernel's ends where the function ends the thread (``exit``)."""
         exits = [end for end in self.plan.ends if end.is_exit]
         if not exits:
             return
         of_kernel = [(probe, snippet) for probe, snippet in self._kernel.plan.at_ends if probe.tracepoint.is_kernel]
         counted = dict(self.emission.arithmetic)
-        known = {kept.name for kept in self.emission.kept}
+        named_before = {kept.name for kept in self.emission.kept}
         closing = self.snippets(of_kernel)
         if self.emission.has_end:
             closing += self.emission.end()
-        # What only the ends name is loaded there: most calls return.
-        only_here = [kept for kept in self.emission.kept if kept.name not in known]
-        self.loaded_late = {kept.name for kept in only_here}
-        closing = state.load(self._address, only_here, self.emission.scratch) + closing
+        # What only the ends name is loaded there and not at the entry: most calls return.
+        only_at_exits = [kept for kept in self.emission.kept if kept.name not in named_before]
+        self.loaded_late = {kept.name for kept in only_at_exits}
+        closing = state.load(self._address, only_at_exits, self.emission.scratch) + closing
         self.close_all(exits, closing, counted)
 
     def load_and_store(self, state: State) -> None:
-        """Load at the entry what it keeps, and store at the returns what may have changed."""
+        """Insert loads of the registers that it keeps at the entry, and stores of what may have changed at returns."""
         kept = self.kept_from_entry()
         newer = self.newer_than_state()
         scratch = self.emission.scratch
+        # The loads are done when the stores come: they may use the same scratch registers.
         mark = scratch.mark()
         loads = state.load(self._address, kept, scratch)
         scratch.release(mark)
         stores = state.store(self._address, [entry for entry in kept if entry.name in newer], scratch)
         declarations, first = self.emission.function_entry()
         for end in self.returns:
-            self.edits.ahead_of(end.at, stores)
+            self.edits.insert_before(end.at, stores)
         insert_at_entry(self.edits, self.callee.body, declarations + first + loads + self.opening)
 
     def copy(self, users: Iterable[Callee], *, is_recursive: bool) -> FunctionCopy:
-        """What it came to. users: the kernel and all functions that it calls. Raises UnsupportedError."""
+        """The finished copy. users: the kernel and all functions that it calls. Raises UnsupportedError."""
         callee, module = self.callee, self.callee.module
+        # The modules that call it; it has to be visible to those other than its own.
         numbers = {
             user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)
         }
@@ -242,10 +256,10 @@ class FunctionRewriter(BodyRewriter):
         )
 
     def newer_than_state(self) -> set[str]:
-        """It has loaded all at its entry: what it may have changed since."""
+        """As of a kernel, but a function has loaded all at its entry: only what it may have changed since."""
         return self.emission.registers.changed
 
     @cached_property
     def returns(self) -> list[End]:
-        """Where it goes back to what called it."""
+        """The ends where it returns to its caller, not those of the thread."""
         return [end for end in self.plan.ends if not end.is_exit]

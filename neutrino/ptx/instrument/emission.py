@@ -1,4 +1,4 @@
-"""What probes turn into: instructions on private registers, stores into records, sums.
+"""The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
 Inserted code never branches. It reads the probe block from the kernel's last parameter, and takes slot
 numbers anew from the special registers at each save, so that no register but the probes' own lives through
@@ -44,14 +44,17 @@ from neutrino.ptx.isa.measures import machine_arithmetic
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
-    """The ``.version`` that a snippet needs. Raises UnsupportedError where the architecture lacks an instruction."""
+    """The ``.version`` that a snippet needs, (0, 0) if any will do. architecture: 80 for ``sm_80``.
+
+    Raises UnsupportedError where the architecture lacks an instruction of the snippet.
+    """
     version = (0, 0)
     for statement in snippet.straight:
         if isinstance(statement, Save):
             version = max(version, save_version(statement.map, architecture))
             continue
         if (needed := need(statement.opcode)) is None:
-            continue
+            continue  # every version has it
         least_version, least_architecture = needed
         if architecture < least_architecture:
             raise UnsupportedError(
@@ -62,15 +65,16 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
 
 
 class Emission:
-    """Writes the inserted code of one kernel.
+    """Writes the inserted code of one body, and knows what registers that takes.
 
     prefix: starts every private register and occurs nowhere in the module. block: name of the probe block's
-    parameter. Raises UnsupportedError for what cannot be written.
+    parameter. architecture: 80 for ``sm_80``. Methods raise UnsupportedError for what cannot be written.
 
     kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
     that holds the address of its state, which begins as the probe block does (``functions.py``).
 
-    arithmetic: floating-point instructions of ours, by SASS mnemonic.
+    arithmetic: how many floating-point instructions were written, by SASS mnemonic. scratch: gives registers for
+    intermediate values; registers, sums: the probes' registers, and the sums, in this body.
     """
 
     def __init__(
@@ -78,10 +82,12 @@ class Emission:
     ) -> None:
         self._prefix = prefix
         self._architecture = architecture
+        # Module variables, by index, whose addresses are loaded at the entry.
         self._variables: set[int] = set()
         # Of the snippet being written: scratch registers of those that live within it.
         self._locals: dict[str, str] = {}
         self._for_functions: list[Kept] = []
+        # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
         """Of the maps, by name."""
@@ -100,7 +106,7 @@ class Emission:
         self.arithmetic: dict[str, int] = {}
 
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
-        """Tell, before any code is written, that the kernel will hold this snippet.
+        """Announce, before any code is written, that the kernel will hold this snippet.
 
         A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
         known. One that a snippet at warp or block level writes and one at a wider level names has to stay what
@@ -134,10 +140,11 @@ class Emission:
         waits: bool = False,
         ending: bool = False,
     ) -> Code:
-        """One side of one probe at one site, for the threads for which the guard holds.
+        """Write a snippet, one side of one probe at one place, for the threads for which the guard holds.
 
-        waits: the stores will be put further down, so that what they read is copied. ending: it is at an end of the
-        thread, where ``sums.settle`` came first and ``end`` follows.
+        resolve: gives the values of helpers. level: the probe's. waits: the stores will be inserted further down, so
+        that what they read is copied. ending: it is at an end of the thread, where the code of ``sums.settle`` comes
+        first and that of ``end`` follows.
         """
         code = Code([], [])
         self._locals = {}
@@ -148,21 +155,22 @@ class Emission:
             guard = Guard(guarded(slot.inside, guard, self.scratch.take, code.lines), False)
         for statement in snippet.straight:
             if not isinstance(statement, Save):
+                # Statements stay in order: stores so far go before this instruction, which may change what they read.
                 if not waits:
                     code.lines += code.stores
                     code.stores.clear()
                 self._instruction(statement, resolve, guard, code.lines)
                 continue
-            under = self._under(statement, guard, code.lines)
+            save_guard = self._save_guard(statement, guard, code.lines)
             save = SaveCode(
                 self._maps, self.numbers[statement.map.name], statement,
-                lambda operand: self._operand(operand, resolve), code, slots, under, waits=waits, ending=ending,
+                lambda operand: self._operand(operand, resolve), code, slots, save_guard, waits=waits, ending=ending,
             )  # fmt: skip
             statement.map.kind.save(statement.map, save)
         return code
 
-    def _under(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
-        """What a save is done under: its own predicate and the snippet's."""
+    def _save_guard(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
+        """The guard of a save: its own predicate and the snippet's guard, None if it has neither."""
         if save.guard is None:
             return guard
         register = self._register(save.guard)
@@ -187,7 +195,7 @@ class Emission:
         return self._with_variables(self._declarations() + [kept.declaration for kept in self.kept], [])
 
     def keep(self, kept: Kept) -> None:
-        """Give a register that functions name alone its first value."""
+        """Have ``entry`` declare and initialise a register that only functions name, not the kernel's own body."""
         self._for_functions.append(kept)
 
     @property
@@ -197,11 +205,11 @@ class Emission:
 
     @property
     def has_end(self) -> bool:
-        """Something of maps has to be stored when a thread ends."""
+        """Whether something of maps has to be stored when a thread ends."""
         return self._maps.has_end
 
     def end(self) -> list[str]:
-        """What of maps is stored where a thread ends: that of the kernel and its functions so far."""
+        """The code that stores, where a thread ends, what the kernel and its functions so far keep for maps."""
         lines: list[str] = []
         self._maps.end(lines)
         return lines
@@ -210,20 +218,22 @@ class Emission:
         return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
 
     def _with_variables(self, declarations: list[str], first: list[str]) -> tuple[list[str], list[str]]:
+        """Append to both lists what loads the addresses of module variables; returns the lists."""
         for index in sorted(self._variables):
             declarations.append(f".reg .u64 {self.variable(index)};")
             first.append(self.block.load_variable(index, self.variable(index)))
         return declarations, first
 
     def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
+        """Append an instruction of a snippet, under its own predicate and the snippet's guard."""
         own = statement.guard
         prefix = guard.prefix if guard is not None else ""
         if own is not None:
             # In the order of the text: a site's values may take registers.
-            register = self._text(own, statement.opcode, -1, resolve, lines)
+            register = self._operand_text(own, statement.opcode, -1, resolve, lines)
             prefix = f"@{'!' if statement.is_inverted else ''}{register} "
         operands = [
-            self._text(operand, statement.opcode, position, resolve, lines)
+            self._operand_text(operand, statement.opcode, position, resolve, lines)
             for position, operand in enumerate(statement.operands)
         ]
         if own is not None and guard is not None:
@@ -231,14 +241,18 @@ class Emission:
         self.count_arithmetic(statement.opcode)
         lines.append(f"{prefix}{statement.opcode} {', '.join(operands)};")
 
-    def _text(
+    def _operand_text(
         self, operand: AssemblyOperand, opcode: str, position: int, resolve: Resolver, lines: list[str]
     ) -> str:
-        """An operand as the twin has it. position: among the operands, -1 for the guard."""
+        """The text of an operand in the twin. position: its index among the operands, -1 for the instruction's guard.
+
+        Appends code to lines where a value has to be brought into a register first. Raises UnsupportedError for a value
+        that the instruction does not take.
+        """
         if isinstance(operand, Register):
             return self._register(operand)
         if isinstance(operand, Inverted):
-            return f"!{self._text(operand.operand, opcode, position, resolve, lines)}"
+            return f"!{self._operand_text(operand.operand, opcode, position, resolve, lines)}"
         if isinstance(operand, Pair):
             return f"{self._register(operand.first)}|{self._register(operand.second)}"
         if not isinstance(operand, SiteOperand):
@@ -263,6 +277,7 @@ class Emission:
         return self._locals[register.name]
 
     def _operand(self, operand: SavedOperand, resolve: Resolver) -> Value:
+        """The value of an operand of a ``SAVE``."""
         if isinstance(operand, SiteOperand):
             return resolve(operand.name, operand.element)
         if isinstance(operand, Register):

@@ -1,4 +1,4 @@
-"""A body's text in which nothing is left to ptxas to fuse: each product either rounds, or is part of an ``fma``.
+"""Edits of a body after which nothing is left to ptxas to fuse: each product either rounds, or is part of an ``fma``.
 
 ``mul.f32`` may be fused with an addition, ``mul.rn.f32`` may not (PTX ISA, "Floating Point Instructions: mul"). So text
 whose products all round, and whose sums are ``fma.rn`` where ptxas fused them, says by itself what comes out, whatever
@@ -35,9 +35,10 @@ class UnpinnableError(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """An unrounded product, sum or difference. start, end: from its guard to the end of its semicolon.
+    """An unrounded product, sum or difference. start, end: from its guard to after its semicolon, in the module's text.
 
-    guard: with ``@`` and the space after it, "" without one. modifiers: ``.ftz.sat``.
+    kind: ``mul``, ``add`` or ``sub``. guard: with ``@`` and the space after it, "" without one. modifiers: ``.ftz``,
+    ``.sat``, both or "". type: without its dot.
     """
 
     kind: str
@@ -59,35 +60,38 @@ class Operation:
 
 
 def operations(body: Body) -> list[Operation]:
-    """Those of a body, in text order: the number of one is its place there."""
+    """The unrounded products, sums and differences of a body, in text order. Their index there is their number."""
     kinds = {opcode: match for opcode in body.opcodes if (match := _OPERATION.match(opcode.text)) is not None}
-    found = []
+    body_operations = []
     for statement in map(body.statement, body.where(kinds.keys())):
         if statement.mnemonic is None or statement.instruction is None:
             continue
         kind, modifiers, type_ = kinds[statement.mnemonic].group("kind", "modifiers", "type")
         operands = statement.instruction.operands
-        found.append(Operation(kind, modifiers, type_, statement.guard or "", operands, statement.start, statement.end))
-    return found
+        guard = statement.guard or ""
+        body_operations.append(Operation(kind, modifiers, type_, guard, operands, statement.start, statement.end))
+    return body_operations
 
 
-def apart(text: str, found: Sequence[Operation]) -> str:
-    """The text with each of the operations in lines of its own; they begin at the lines that ``lines`` gives."""
+def apart(text: str, body_operations: Sequence[Operation]) -> str:
+    """The text with each of the operations on lines of its own, so that each has its own line information."""
     pieces, at = [], 0
-    for operation in found:
+    for operation in body_operations:
         pieces += [text[at : operation.start], "\n", text[operation.start : operation.end], "\n"]
         at = operation.end
     return "".join([*pieces, text[at:]])
 
 
 class Definitions:
-    """Which operations write the registers of a body that sums read."""
+    """Finds which operations write the registers of a body. Positions are in the module's text."""
 
-    def __init__(self, body: Body, found: Sequence[Operation]) -> None:
+    def __init__(self, body: Body, body_operations: Sequence[Operation]) -> None:
         self._body = body
-        starts = {operation.start: number for number, operation in enumerate(found)}
-        # By register: where it is written, whether always, and by which operation.
+        starts = {operation.start: number for number, operation in enumerate(body_operations)}
+        # By register: where it is written, whether without a guard, and the number of the operation (None: by another
+        # instruction).
         self._writers: dict[str, list[tuple[int, bool, int | None]]] = {}
+        # Where basic blocks begin or end, and calls.
         self._edges: list[int] = []
         labelled = {label.before for label in body.labels}
         for statement in body:
@@ -100,31 +104,41 @@ class Definitions:
                 self._writers.setdefault(name, []).append((start, always, starts.get(start)))
 
     def writers(self, name: str, position: int) -> list[int | None]:
-        """The numbers of the operations that may have written what a register holds at a position, None for each other
-        instruction: the last one before it where nothing comes in from elsewhere in between, else all."""
+        """The operations that may have written what a register holds at a position: their numbers, None for each other
+        instruction.
+
+        The last one before the position, if it has no guard and is in the same basic block; else all of the body.
+        """
         declared = self.declaration(name, position)
-        all_of_it = [entry for entry in self._writers.get(name, ()) if self.declaration(name, entry[0]) == declared]
-        before = [entry for entry in all_of_it if entry[0] < position]
-        if before and before[-1][1]:
-            edge = bisect_left(self._edges, before[-1][0] + 1)
-            if edge == len(self._edges) or self._edges[edge] > position:
-                return [before[-1][2]]
-        return [number for _, _, number in all_of_it]
+        # In another scope the name may mean another register.
+        writers = [entry for entry in self._writers.get(name, ()) if self.declaration(name, entry[0]) == declared]
+        before = [entry for entry in writers if entry[0] < position]
+        if before:
+            last_start, is_unconditional, last_number = before[-1]
+            # The first edge after the last writer.
+            edge = bisect_left(self._edges, last_start + 1)
+            if is_unconditional and (edge == len(self._edges) or self._edges[edge] > position):
+                return [last_number]
+        return [number for _, _, number in writers]
 
     def declaration(self, name: str, position: int) -> Declaration | None:
         """As ``Body.declaration``."""
         return self._body.declaration(name, position)
 
 
-def candidates(found: Sequence[Operation], definitions: Definitions, number: int) -> list[int]:
-    """Which of a sum's operands hold nothing but products that it may be fused with: 0, 1 or both."""
-    total = found[number]
+def candidates(body_operations: Sequence[Operation], definitions: Definitions, number: int) -> list[int]:
+    """Which of a sum's two source operands, 0 or 1, hold nothing but products that ptxas may fuse with it.
+
+    number: of the sum.
+    """
+    total = body_operations[number]
     fitting = []
+    # operands: the result, then the two sources.
     for place, operand in enumerate(total.operands[1:3]):
         if not REGISTER.fullmatch(operand):
             continue
         writers = definitions.writers(operand, total.start)
-        products = [found[writer] for writer in writers if writer is not None]
+        products = [body_operations[writer] for writer in writers if writer is not None]
         if (
             writers
             and len(products) == len(writers)
@@ -139,19 +153,24 @@ def candidates(found: Sequence[Operation], definitions: Definitions, number: int
     return fitting
 
 
-def pinned(body: Body, found: Sequence[Operation], fused: Mapping[int, int], prefix: str) -> list[tuple[int, int, str]]:
-    """The edits (start, end, new text) that pin a body.
+def pinned(
+    body: Body, body_operations: Sequence[Operation], fused: Mapping[int, int], prefix: str
+) -> list[tuple[int, int, str]]:
+    """The edits (start, end, new text) after which a body says by itself what is fused.
 
-    fused: numbers of the sums that are fused, and which of their operands the product is. prefix: of the registers that
-    it takes, which nothing else in the text begins with. Raises UnpinnableError.
+    fused: by the number of each sum to fuse, which of its two source operands, 0 or 1, is the product; every other
+    product rounds. prefix: begins the names of new registers, and nothing else in the text. Raises UnpinnableError when
+    an operand may hold something else than a product.
     """
-    definitions = Definitions(body, found)
+    definitions = Definitions(body, body_operations)
+    # By the register that holds a product, what begins the names of the registers with the product's factors.
     kept: dict[tuple[str, Declaration | None], str] = {}
     declarations = []
+    # The same by the product's number.
     of_product: dict[int, str] = {}
     for number, place in fused.items():
-        total = found[number]
-        if place not in candidates(found, definitions, number):
+        total = body_operations[number]
+        if place not in candidates(body_operations, definitions, number):
             raise UnpinnableError(f"not every value of {total.operands[1 + place]} is a product")
         name = total.operands[1 + place]
         key = (name, definitions.declaration(name, total.start))
@@ -165,33 +184,38 @@ def pinned(body: Body, found: Sequence[Operation], fused: Mapping[int, int], pre
     edits = []
     if declarations:
         edits.append((body.start + 1, body.start + 1, "\n\t" + " ".join(declarations)))
-    for number, operation in enumerate(found):
+    for number, operation in enumerate(body_operations):
         if operation.is_product:
             edits.append((operation.start, operation.end, _rounding(operation, of_product.get(number))))
         elif number in fused:
             place = fused[number]
             name = operation.operands[1 + place]
-            keeper = kept[name, definitions.declaration(name, operation.start)]
-            edits.append((operation.start, operation.end, _fused(operation, place, keeper)))
+            factor_prefix = kept[name, definitions.declaration(name, operation.start)]
+            edits.append((operation.start, operation.end, _fused(operation, place, factor_prefix)))
     return edits
 
 
-def _rounding(product: Operation, keeper: str | None) -> str:
+def _rounding(product: Operation, factor_prefix: str | None) -> str:
+    """The text of a product that rounds. factor_prefix: of the registers to keep its factors in; None: not needed."""
     opcode = f"mul.rn{product.modifiers}.{product.type}"
     lines = [f"{product.guard}{opcode} {', '.join(product.operands)};"]
-    if keeper is not None:
+    if factor_prefix is not None:
         move = _MOVES.get(product.type, f"mov.b{_BITS[product.type]}")
         lines[:0] = [
-            f"{product.guard}{move} {keeper}{part}, {factor};"
+            f"{product.guard}{move} {factor_prefix}{part}, {factor};"
             for part, factor in zip(_FACTORS, product.operands[1:], strict=True)
         ]
     return "\n\t".join(lines)
 
 
-def _fused(total: Operation, place: int, keeper: str) -> str:
+def _fused(total: Operation, place: int, factor_prefix: str) -> str:
+    """The text of a sum or difference as an ``fma`` of a product's factors, which registers hold.
+
+    place: which of its two source operands, 0 or 1, is the product. factor_prefix: of the registers.
+    """
     result, *terms = total.operands
     other = terms[1 - place]
-    factors = [f"{keeper}{part}" for part in _FACTORS]
+    factors = [f"{factor_prefix}{part}" for part in _FACTORS]
     lines = []
     if total.kind == "sub":
         # a * b - c, or c - a * b.
@@ -199,17 +223,18 @@ def _fused(total: Operation, place: int, keeper: str) -> str:
         if place == 0 and _NUMBER.match(other):
             other = _negated(other)
         else:
-            lines.append(f"{total.guard}neg.{total.type} {keeper}n, {negated};")
+            lines.append(f"{total.guard}neg.{total.type} {factor_prefix}n, {negated};")
             if place == 0:
-                other = f"{keeper}n"
+                other = f"{factor_prefix}n"
             else:
-                factors[0] = f"{keeper}n"
+                factors[0] = f"{factor_prefix}n"
     opcode = f"fma.rn{total.modifiers}.{total.type}"
     lines.append(f"{total.guard}{opcode} {result}, {', '.join(factors)}, {other};")
     return "\n\t".join(lines)
 
 
 def _negated(number: str) -> str:
+    """A floating-point constant in its exact form, ``0f3F800000``, with the highest bit, its sign, flipped."""
     digits = number[2:]
     sign = 1 << (4 * len(digits) - 1)
     return f"{number[:2]}{int(digits, 16) ^ sign:0{len(digits)}X}"

@@ -28,16 +28,17 @@ from neutrino.ptx.text.module import ModuleStatement
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)
-_ARGUMENTS = re.compile(r"\s*(?:,\s*\((?P<given>[^()]*)\)\s*)?(?=;)", re.ASCII)
+_ARGUMENTS = re.compile(r"\s*(?:,\s*\((?P<arguments_text>[^()]*)\)\s*)?(?=;)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class FunctionCopy:
-    """A function's private copy for one twin. name: the function's; copy_name: its own.
+    """A function's private copy for one twin. name: the function's; copy_name: the copy's.
 
-    text: the copy; prototype: its declaration, which stands before all code; original_text: the function. statement:
-    the function in its module, where the copy goes. callers: numbers of other modules that call it. own_arithmetic: as
-    for a twin. is_recursive: it calls itself, directly or not.
+    text: of the copy; prototype: its declaration, which stands before all code; original_text: of the function.
+    statement: the function in its module, in whose place the copy goes. callers: the numbers of other modules that call
+    it. own_arithmetic: how many floating-point instructions the probes add, by SASS mnemonic. is_recursive: it calls
+    itself, directly or not.
     """
 
     name: str
@@ -68,7 +69,11 @@ def copy_name(callee: Callee, kernel: Callee) -> str:
 
 
 def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tuple[str, str]:
-    """The header of a function's copy, and its declaration. address: the register that gets the state's address."""
+    """The header of a function's copy, with one more parameter, and the copy's declaration.
+
+    name: the copy's. address: the register that gets the address of the kernel's state. visible: to other modules.
+    Raises UnsupportedError for a function with a variable number of arguments.
+    """
     function, text, code = callee.function, callee.module.text, callee.module.code
     start, body_start = function.statement.start, callee.body.start
     name_start = function.name_end - len(function.name)
@@ -76,35 +81,41 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
     before = linkage + _LINKAGE_WORD.sub("", text[start:name_start])
     parameter = f".reg .b64 {address}"
     if function.parameters is None:
-        given, rest = f"({parameter})", function.name_end
+        parameters, rest = f"({parameter})", function.name_end
     else:
-        first, rest = function.parameters[0], function.parameters[1]
-        some = code[first:rest].rstrip()
-        if some.endswith("]") and some[:-1].rstrip().endswith("["):
+        first, closing = function.parameters
+        own_parameters = code[first:closing].rstrip()
+        # ".param .b8 x[]" as the last one takes what remains.
+        if own_parameters.endswith("]") and own_parameters[:-1].rstrip().endswith("["):
             raise UnsupportedError(f"the called function {function.name} takes any number of arguments")
-        added = f",\n\t{parameter}\n)" if some.strip() else f"{parameter})"
-        given = text[function.name_end : first + len(some)] + added
-        rest += 1
-    header = before + name + given + text[rest:body_start]
-    plain = before + name + given + _PRAGMA.sub("", code[rest:body_start])
-    return header, f"{plain.rstrip()}\n;"
+        added = f",\n\t{parameter}\n)" if own_parameters.strip() else f"{parameter})"
+        parameters = text[function.name_end : first + len(own_parameters)] + added
+        rest = closing + 1
+    header = before + name + parameters + text[rest:body_start]
+    # A declaration ends with a semicolon and has no pragmas.
+    declaration = before + name + parameters + _PRAGMA.sub("", code[rest:body_start])
+    return header, f"{declaration.rstrip()}\n;"
 
 
 def pass_address(body: Body, call: Call, address: str) -> tuple[int, str]:
-    """Where and what to insert so that a call passes the state's address. Raises UnsupportedError."""
+    """The insertion (position, text) after which a call passes the state's address as its last argument.
+
+    address: the register with it. Raises UnsupportedError for a call of an unknown form.
+    """
     arguments = _ARGUMENTS.match(body.code, call.end)
     if arguments is None:
         source = " ".join(body.code[call.start : body.code.find(";", call.end)].split())
         raise UnsupportedError(f"a call of an unknown form: {source!r}")
-    given = arguments["given"]
-    if given is None:
+    arguments_text = arguments["arguments_text"]
+    if arguments_text is None:
         return call.end, f", ({address})"
-    at = arguments.start("given") + len(given.rstrip())
-    return at, f", {address}" if given.strip() else address
+    at = arguments.start("arguments_text") + len(arguments_text.rstrip())
+    return at, f", {address}" if arguments_text.strip() else address
 
 
 def around_call(body: Body, call: Call) -> tuple[int, int]:
-    """Code around a call: the state is stored before it and loaded after it. Raises UnsupportedError."""
+    """Where the state is stored before a call and loaded after it: start and end of the call with its arguments and
+    results, in the module's text. Raises UnsupportedError."""
     sequence = body.call_sequence(call.start)
     if sequence is None:
         raise UnsupportedError(f"a call of an unknown form: {body.code[call.start : call.end]!r}")
@@ -112,13 +123,17 @@ def around_call(body: Body, call: Call) -> tuple[int, int]:
 
 
 class State:
-    """Where a kernel's state lies in its local memory. block_size: bytes of the probe block."""
+    """The layout of a kernel's state in its local memory, and code that stores and loads registers there.
+
+    block_size: bytes of the probe block, with whose words the state begins. size: bytes so far.
+    """
 
     def __init__(self, block_size: int) -> None:
         self._offsets: dict[str, int] = {}
         self.size = align_up(block_size, 8)
 
     def _offset(self, kept: Kept) -> int:
+        """The byte offset of a register in the state, allocated when first asked for."""
         if kept.name not in self._offsets:
             size = _bytes(kept)
             self._offsets[kept.name] = align_up(self.size, size)
@@ -148,11 +163,13 @@ class State:
 
 
 def _moved(kept: Kept, scratch: Scratch) -> tuple[str, str]:
-    """As what a register goes to memory and comes back: the type, and what holds it, for predicates a word."""
+    """The type with which a register is stored and loaded, and the register that is: for a predicate, which cannot go
+    to memory, a scratch register that stands for it."""
     return ("u32", scratch.take("b32")) if kept.type == "pred" else (f"b{bits(kept.type)}", kept.name)
 
 
 def _bytes(kept: Kept) -> int:
+    """The bytes that a register takes in the state. Raises UnsupportedError for a type without a size."""
     if kept.type == "pred":
         return 4
     size = TYPE_BYTES.get(kept.type)
@@ -166,25 +183,32 @@ _Key = tuple[int, str]
 
 
 def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[_Name]]) -> dict[_Key, set[_Name]]:
-    """Of each function its own names and those of the functions that it calls, directly or not."""
-    found = {key: set(names) for key, names in own.items()}
+    """By function, its own names and those of the functions that it calls, directly or not.
+
+    calls: by function, those that it calls; own: by function, its own names. What has no entry in own has no names.
+    """
+    names = {key: set(own_names) for key, own_names in own.items()}
+    # Until nothing is added: calls may be recursive.
     changed = True
     while changed:
         changed = False
         for key, called in calls.items():
-            known = len(found[key])
+            size = len(names[key])
             for callee in called:
-                found[key] |= found.get(callee, set())
-            changed = changed or len(found[key]) != known
-    return found
+                names[key] |= names.get(callee, set())
+            changed = changed or len(names[key]) != size
+    return names
 
 
-def concerned(functions: Collection[Callee], direct: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Of the functions of a kernel those in direct, and those that call one of them."""
-    found = set(direct)
-    known = -1
-    while len(found) != known:
-        known = len(found)
-        found |= {callee.key for callee in functions if any(call.callee in found for call in callee.calls)}
-    return found
+def with_their_callers(functions: Collection[Callee], direct: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+    """The keys of the functions in direct, and of those that call one of them, directly or not.
+
+    functions: all that a kernel calls, directly or not. direct: keys of some of them.
+    """
+    keys = set(direct)
+    previous_size = -1
+    while len(keys) != previous_size:
+        previous_size = len(keys)
+        keys |= {callee.key for callee in functions if any(call.callee in keys for call in callee.calls)}
+    return keys
 

@@ -1,4 +1,4 @@
-"""One kernel's twin: the steps from its text to the twin's, of the kernel itself and of the functions that it calls."""
+"""Writes one kernel's twin: the steps from the texts of the kernel and of the functions that it calls to the twin's."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from neutrino.ptx.text.module import Function, Module
 
 _ALIGN = 8
 
-def twin_header(module: Module, kernel: Function, body_start: int, twin_name: str, block: str, size: int) -> str:
-    """A kernel's text before its body with the twin's name, which begins with the kernel's, and its last parameter.
 
-    block: the parameter's name; size: its bytes.
+def twin_header(module: Module, kernel: Function, body_start: int, twin_name: str, block: str, size: int) -> str:
+    """A kernel's text before its body, with the twin's name and one more parameter, the probe block.
+
+    body_start: position of the body in the module's text. twin_name: begins with the kernel's. block: the parameter's
+    name; size: its bytes.
     """
     edits = Edits()
     edits.insert(kernel.name_end, twin_name[len(kernel.name) :])
@@ -27,19 +29,19 @@ def twin_header(module: Module, kernel: Function, body_start: int, twin_name: st
         edits.insert(kernel.name_end, f"(\n\t{parameter}\n)")
     else:
         start, end = kernel.parameters
-        given = module.code[start:end].rstrip()
-        separator = ",\n\t" if given else "\n\t"
-        edits.insert(start + len(given), f"{separator}{parameter}\n")
+        own_parameters = module.code[start:end].rstrip()
+        separator = ",\n\t" if own_parameters else "\n\t"
+        edits.insert(start + len(own_parameters), f"{separator}{parameter}\n")
     return edits.apply(module.text, kernel.statement.start, body_start)
 
 
 def write_twin(plan: KernelPlan) -> TwinKernel:
-    """The twin of a kernel. Raises UnsupportedError, PtxError where the plan has missed why it gets none."""
+    """Write the planned twin. Raises UnsupportedError, PtxError for a reason against it that the plan has missed."""
     return KernelRewriter(plan).run()
 
 
 class KernelRewriter(BodyRewriter):
-    """Writes one twin."""
+    """Writes one twin: the body of the kernel, and by ``FunctionRewriter`` those of the functions that get copies."""
 
     def __init__(self, plan: KernelPlan) -> None:
         rewriting, names = plan.rewriting, plan.rewriting.names
@@ -51,11 +53,12 @@ class KernelRewriter(BodyRewriter):
         self._functions = tuple(FunctionRewriter(rewriting, self, function, order) for function in plan.functions)
 
     def run(self) -> TwinKernel:
-        """All steps in order. Raises as ``write_twin``."""
+        """Write the twin. Raises as ``write_twin``."""
         functions = self._functions
         bodies = (self, *functions)
         for body in bodies:
             body.replace_variables()
+        # All snippets of all bodies are to be known before code is written: they share registers.
         for body in bodies:
             body.note_snippets()
         for body in bodies:
@@ -65,17 +68,17 @@ class KernelRewriter(BodyRewriter):
         return self._twin(bodies, self._write_ends(functions))
 
     def _write_ends(self, functions: Sequence[FunctionRewriter]) -> list[tuple[int, FunctionCopy]]:
-        """Entry and ends of the kernel, and what its functions need of it; their copies with their modules' numbers.
+        """Write the entry and ends of the kernel, and pass its state to its functions.
 
-        The entry comes last: its declarations say what was used.
+        Returns the functions' copies with their modules' numbers. The entry comes last: it declares what was used.
         """
         state = State(self.whole.block_size)
         self._close_ends()
         for function in functions:
             function.write_exits(state)
         declarations, setup, recursive = self._share_state(state, functions) if functions else ([], [], set())
-        own, first = self.emission.entry()
-        insert_at_entry(self.edits, self.callee.body, own + declarations + first + setup + self.opening)
+        own_declarations, first = self.emission.entry()
+        insert_at_entry(self.edits, self.callee.body, own_declarations + declarations + first + setup + self.opening)
         users = (self.callee, *self.needs.functions)
         return [
             (function.callee.linkage.number, function.copy(users, is_recursive=function.callee.key in recursive))
@@ -83,7 +86,7 @@ class KernelRewriter(BodyRewriter):
         ]
 
     def _close_ends(self) -> None:
-        """The snippets at its entry, and code at its ends."""
+        """Write the snippets at the kernel's entry and ends, and the stores of its sums and counts at the ends."""
         self.write_entry()
         at_ends = self.plan.at_ends
         counted = dict(self.emission.arithmetic)
@@ -96,9 +99,10 @@ class KernelRewriter(BodyRewriter):
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]
     ) -> tuple[list[str], list[str], set[tuple[int, str]]]:
-        """Bring the kernel's state to its functions and back.
+        """Write the code that brings the kernel's state to its functions and back, in all bodies.
 
-        Declarations and code for the kernel's entry, and the functions that call themselves, directly or not.
+        Returns declarations and instructions for the kernel's entry, and the keys of the functions that call
+        themselves, directly or not.
         """
         rewriting = self.rewriting
         address, place = rewriting.names.state_address, rewriting.names.state
@@ -114,12 +118,14 @@ class KernelRewriter(BodyRewriter):
         called = reach(calls, calls)
         for function in functions:
             function.load_and_store(state)
-        known = {entry.name for entry in self.emission.kept}
-        others = {entry.name: entry for function in functions for entry in function.emission.kept}
+        # Registers that only functions name get their first values in the kernel's entry, and go to the state at once.
+        of_kernel = {entry.name for entry in self.emission.kept}
+        of_functions = {entry.name: entry for function in functions for entry in function.emission.kept}
         setup: list[str] = []
-        for entry in (entry for name, entry in others.items() if name not in known):
+        for entry in (entry for name, entry in of_functions.items() if name not in of_kernel):
             self.emission.keep(entry)
             setup += state.store(place, [entry], self.emission.scratch)
+        # The words of the probe block that functions read: they have no access to the kernel's parameters.
         reads = {offset: kind for function in functions for offset, kind in function.emission.block.reads.items()}
         setup += self.emission.block.copy(reads, place, self.emission.scratch.take)
         setup.append(f"mov.u64 {address}, {place};")
@@ -129,7 +135,7 @@ class KernelRewriter(BodyRewriter):
     def _twin(
         self, bodies: Sequence[BodyRewriter], copies: Sequence[tuple[int, FunctionCopy]]
     ) -> TwinKernel:
-        """What it all came to. copies: with their modules' numbers."""
+        """The finished twin, once all bodies are written. copies: with their modules' numbers."""
         callee, needs, module, plan = self.callee, self.needs, self.callee.module, self.whole
         kernel = callee.function
         header = twin_header(
@@ -169,5 +175,5 @@ class KernelRewriter(BodyRewriter):
             ),
             left_out=plan.left_out,
             copies=tuple(copy for number, copy in copies if number == callee.linkage.number),
-            copies_elsewhere={number: tuple(made) for number, made in elsewhere.items()},
+            copies_elsewhere={number: tuple(function_copies) for number, function_copies in elsewhere.items()},
         )

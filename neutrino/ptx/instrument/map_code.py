@@ -1,4 +1,4 @@
-"""The operations of ``neutrino.maps.target`` as PTX: what saves turn into, and what is left for a thread's end."""
+"""The operations of ``neutrino.maps.target`` as PTX: code for the saves of probes, and for the end of a thread."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ VERSION = (6, 2)
 
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
-    """The ``.version`` that saves to a map need."""
+    """The ``.version`` that saves to a map need; (0, 0) if any will do. architecture: 80 for ``sm_80``."""
     return VERSION if entry.kind.combines_lanes and architecture >= _MATCHES else (0, 0)
 
 
 class MapCode:
-    """Writes one body's code of maps. maps: of the probes. prefix: starts every private register.
+    """Writes one body's code for maps. maps: of the probes. prefix: starts every private register.
 
-    changed: gets the names of registers that the code writes. kernel: as for ``ProbeRegisters``.
+    take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes.
+    architecture: 80 for ``sm_80``. kernel: for the body of a function that a kernel calls, that of the kernel; else
+    None.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class MapCode:
         self.architecture = architecture
         self._prefix = prefix
         self._changed = changed
+        # By the map's index and the number in it, the registers that the body's code names; and those of the kernel and
+        # all its functions.
         self._kept: dict[tuple[int, int], Kept] = {}
-        # Of the kernel and all its functions.
         self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
 
     @property
@@ -58,26 +61,30 @@ class MapCode:
 
     @property
     def has_end(self) -> bool:
-        """Something has to be stored when a thread ends."""
+        """Whether something has to be stored when a thread ends."""
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
 
     def keep(self, index: int, number: int, bits: int) -> str:
-        """The register that the index-th map keeps under a number; it is named and changed."""
+        """The register of that many bits that the index-th map keeps under a number, to the end of the thread.
+
+        It counts as named and changed by the body's code.
+        """
         name = f"{self._prefix}e{index}_{number}"
         kept = self._all_kept.setdefault((index, number), Kept(name, f"u{bits}", "0", f"u{bits}"))
         self._kept[index, number] = kept
         self._changed.add(name)
         return name
 
-    def kept_by(self, index: int, number: int) -> str:
-        """That register, where a thread ends."""
+    def kept_register(self, index: int, number: int) -> str:
+        """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
         return self._kept[index, number].name
 
     def end(self, lines: list[str]) -> None:
-        """Store what is kept where a thread ends: that of the kernel and its functions so far."""
+        """Append the code that stores, where a thread ends, what the kernel and its functions so far have kept."""
         self.records.end(Slots(self.block, self.take), lines)
+        # From here on the body's code names all of it.
         self._kept = dict(self._all_kept)
-        group = _Group(self.take, lines, self.architecture)
+        group = _EndingThreads(self.take, lines, self.architecture)
         for index in sorted({index for index, _ in self._kept}):
             self.maps[index].kind.settle(self.maps[index], EndCode(self, index, lines, group))
         # Last: where one thread adds for others, those end before it does.
@@ -85,7 +92,10 @@ class MapCode:
 
 
 class _Operations:
-    """Arithmetic, each a new register."""
+    """Appends arithmetic to lines, each operation with a new register for its result, whose name it returns.
+
+    Implements ``neutrino.maps.target.Operations``.
+    """
 
     def __init__(self, take: Take, lines: list[str]) -> None:
         self._take = take
@@ -129,7 +139,10 @@ class _Operations:
 
 
 class SaveCode(_Operations):
-    """One ``SAVE``. operand_value: what an operand is there. The rest as of ``Emission.snippet``."""
+    """Writes one ``SAVE``: implements ``neutrino.maps.target.SaveWriter``.
+
+    operand_value: gives the value of an operand there. The other parameters are those of ``Emission.snippet``.
+    """
 
     def __init__(
         self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
@@ -145,7 +158,7 @@ class SaveCode(_Operations):
         self._guard = guard
         self._waits = waits
         self._ending = ending
-        self._counting: str | None = None
+        self._predicate: str | None = None
 
     def append_record(self) -> None:
         """As of ``SaveWriter``."""
@@ -155,6 +168,7 @@ class SaveCode(_Operations):
     def add_fields(self) -> None:
         """As of ``SaveWriter``."""
         sums = self._maps.sums
+        # Under a predicate of its own the save does not add what counters give in all threads.
         ending = self._ending and self._save.guard is None and sums.are_tallied
         sums.add(
             self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending
@@ -170,22 +184,24 @@ class SaveCode(_Operations):
         field = self._save.map.fields[number]
         value = self._operand_value(self._save.operands[number])
         name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
+        # There is no arithmetic on fewer than 32 bits.
         if field.type.size >= 4:
             return name
         return self.convert(f"{field.type.value[0]}32", field.type.value, name)
 
     def add_to(self, cell: int) -> None:
         """As of ``SaveWriter``."""
-        when = self._when()
+        when = self._counting_threads()
         self._maps.sums.count(self._index, cell, f"@{when} " if when else "", self._lines)
 
     def add_at(self, cell: str) -> None:
-        """As of ``SaveWriter``."""
-        take, when, lines = self._take, self._when(), self._code.stores
-        # A number that no cell has stands for the threads that add nothing: what says so may change before the stores.
+        """As of ``SaveWriter``. Lanes of a warp that add to the same cell are added up first where possible."""
+        take, when, lines = self._take, self._counting_threads(), self._code.stores
+        # -1, which no cell has, stands for the threads that add nothing: the predicate may change before the stores.
         key = self.select(32, when, cell, -1) if when else cell
         amount, adds = "1", take("pred")
         if self._save.map.level is Level.THREAD and self._maps.architecture >= _MATCHES:
+            # Of the lanes with the same cell the lowest adds, and as much as there are lanes.
             here, same, lower, amount = take("b32"), take("b32"), take("b32"), take("b64")
             lines += [
                 f"activemask.b32 {here};",
@@ -200,51 +216,64 @@ class SaveCode(_Operations):
                 lines.append(f"setp.ne.and.s32 {adds}, {key}, -1, {adds};")
         else:
             lines.append(f"setp.ne.s32 {adds}, {key}, -1;")
+        # Each cell is a word of 8 bytes.
         base = copy_address(self._save.map, self._index, self._maps.block, take, lines)
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
-        """As of ``SaveWriter``."""
+        """As of ``SaveWriter``. when: a predicate of its own, None without one."""
         name = self._maps.keep(self._index, number, bits)
-        counting = self._when()
+        counting = self._counting_threads()
         if when and counting:
             when = self.both(when, counting)
-        prefix = f"@{when or counting} " if when or counting else ""
+        predicate = when or counting
+        prefix = f"@{predicate} " if predicate else ""
         self._lines.append(f"{prefix}max.u{bits} {name}, {name}, {value};")
 
-    def _when(self) -> str | None:
-        """A predicate for the threads that the save counts for; None for all."""
-        if self._counting is None:
+    def _counting_threads(self) -> str | None:
+        """A predicate for the threads that the save is for, None for all; its code is written once.
+
+        At the levels of warps and blocks that is the thread with their slot; at any level the guard holds.
+        """
+        if self._predicate is None:
             level = self._save.map.level
             if level is not Level.THREAD:
                 slot = self._slots.at(level, self._lines)
-                self._counting = guarded(slot.inside, self._guard, self._take, self._lines)
+                self._predicate = guarded(slot.inside, self._guard, self._take, self._lines)
             elif self._guard is not None:
-                self._counting = positive(self._guard, self._take, self._lines)
-        return self._counting
+                self._predicate = positive(self._guard, self._take, self._lines)
+        return self._predicate
 
 
-class _Group:
-    """Those threads of a warp that end together, found out where they are first asked for."""
+class _EndingThreads:
+    """The threads of a warp that end together. Code that finds them is appended to lines when they are first needed.
+
+    Where the architecture has no instructions for it, each thread is on its own.
+    """
 
     def __init__(self, take: Take, lines: list[str], architecture: int) -> None:
         self._take = take
         self._lines = lines
         self._combines = architecture >= _MATCHES
         self._reduces = architecture >= _REDUCES
+        # Registers: the mask of the threads; whether it is the whole warp; whether this thread writes for all.
         self._here = ""
         self._all = ""
         self._writes: str | None = None
 
     def greatest(self, kept: str, bits: int) -> str:
-        """The greatest of them, where they can be combined; else each thread's own."""
-        self._find()
+        """A register with the greatest value that a register has in any of the threads, where values can be combined.
+
+        Else the register itself. bits: 32 or 64, of an unsigned value.
+        """
+        self._compute_masks()
         if not self._combines:
             return kept
         if bits == 32:
             return self._reduced(kept) if self._reduces else self._shuffled(kept, bits)
         if not self._reduces:
             return self._shuffled(kept, bits)
+        # 64 bits: the greatest upper half, then the greatest lower half of the threads with that upper half.
         low, high, same, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
         self._lines.append(f"mov.b64 {{{low}, {high}}}, {kept};")
         upper = self._reduced(high)
@@ -256,10 +285,11 @@ class _Group:
     @property
     def writes(self) -> str | None:
         """A predicate for the threads that write; None for all."""
-        self._find()
+        self._compute_masks()
         return self._writes
 
-    def _find(self) -> None:
+    def _compute_masks(self) -> None:
+        """Append the code that finds the threads, once; nothing where they cannot be combined."""
         if not self._combines or self._here:
             return
         self._here, lower, self._writes = self._take("b32"), self._take("b32"), self._take("pred")
@@ -283,6 +313,10 @@ class _Group:
         return total
 
     def _shuffled(self, kept: str, bits: int) -> str:
+        """``greatest`` by a butterfly of shuffles over the whole warp; this thread's own value where lanes are missing.
+
+        A shuffle moves 32 bits, so that 64 go as two words.
+        """
         best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
         words = [self._take("b32") for _ in range(bits // 32)]
         self._lines.append(f"mov.b{bits} {best}, {kept};")
@@ -300,9 +334,9 @@ class _Group:
 
 
 class EndCode(_Operations):
-    """What a map leaves to a thread's end."""
+    """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``."""
 
-    def __init__(self, maps: MapCode, index: int, lines: list[str], group: _Group) -> None:
+    def __init__(self, maps: MapCode, index: int, lines: list[str], group: _EndingThreads) -> None:
         super().__init__(maps.take, lines)
         self._maps = maps
         self._index = index
@@ -311,7 +345,7 @@ class EndCode(_Operations):
 
     def greatest(self, number: int, bits: int) -> str:
         """As of ``EndWriter``."""
-        return self._group.greatest(self._maps.kept_by(self._index, number), bits)
+        return self._group.greatest(self._maps.kept_register(self._index, number), bits)
 
     def write_greatest(self, cell: int, value: str, when: str) -> None:
         """As of ``EndWriter``."""
@@ -325,6 +359,7 @@ class EndCode(_Operations):
         """As of ``EndWriter``."""
         entry = self._maps.maps[self._index]
         cells = entry.kind.cells(entry.fields)
+        # The greatest of a cell is 0 at first, so that a value of 0 would leave no trace: it sets the mark instead.
         zero = self.compare("eq", "u64", value, 0)
         offset = self.select(64, zero, cells[mark].offset, cells[cell].offset)
         address = self.binary("add", "u64", self._address(), offset)

@@ -32,10 +32,10 @@ def plan_module(
 ) -> ModulePlan:
     """Find where the probes go in a module's kernels.
 
-    names: only these kernels, the others are left out without a word. version: the highest ``.version`` that
-    may be raised to where the probe block needs parameter space; None: the module's own. linkage: of a module that
-    is linked with others. demangle: gives a function's name as people write it, for ``func:``. Raises PtxError when
-    the text has no ``.version`` or no ``.target sm_``.
+    names: plan only these kernels; None plans all. Others are neither planned nor skipped. version: the highest
+    ``.version`` that a twin may have where it needs a higher one than the module's; None: the module's own. linkage: of
+    a module that is linked with others. demangle: returns a function's name as written in the source, for ``func:``.
+    Raises PtxError when the text has no ``.version`` or no ``.target sm_``.
     """
     linkage = linkage or Linkage(module)
     rewriting = Rewriting(linkage, probes, version=version, demangle=demangle)
@@ -59,7 +59,7 @@ def plan_module(
 
 
 def write_module(plan: ModulePlan) -> TwinModule:
-    """Write the planned twins. skipped: those of the plan, then what could not be written though it was planned."""
+    """Write the planned twins. The result's ``skipped``: those of the plan, then those that could not be written."""
     kernels = []
     skipped = list(plan.skipped)
     for kernel in plan.kernels:

@@ -21,31 +21,38 @@ _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 
 
 def pass_by_address(callee: Callee, registers: Mapping[str, str], edits: Edits) -> None:
-    """Put registers in the place of the module variables that a body names.
+    """Replace the module variables that a body names by registers with their addresses.
 
-    registers: by the variable's name, what holds its address. Raises UnsupportedError.
+    registers: by the variable's name. Raises UnsupportedError for a variable in an instruction of another kind.
     """
     for variable, register in registers.items():
         for start, end in callee.linkage.references(callee.function, variable):
-            _replace(callee, variable, register, start, end, edits)
+            _replace_reference(callee, variable, register, start, end, edits)
 
 
-def _replace(callee: Callee, variable: str, register: str, start: int, end: int, edits: Edits) -> None:
+def _replace_reference(callee: Callee, variable: str, register: str, start: int, end: int, edits: Edits) -> None:
+    """Replace one reference to a variable, from start to end in the module's text, by the register with its address.
+
+    Raises UnsupportedError where the instruction does not take a register in its place.
+    """
     code, body = callee.module.code, callee.body
     statement = body.statement(body.index_at(start))
-    at = statement.start
-    ahead = code[at:start]
-    follows = code[end : end + 32].lstrip()
-    if ahead.count("[") > ahead.count("]"):
+    preceding = code[statement.start : start]
+    # 32 characters are enough for the white space before the next one.
+    following = code[end : end + 32].lstrip()
+    # Within an address, "[variable+4]".
+    if preceding.count("[") > preceding.count("]"):
         edits.replace(start, end, register)
         return
-    opcode = _OPCODE.search(ahead)
-    if follows.startswith((";", ",")) and opcode and opcode[0].startswith((*_MOVES, "cvta.")):
+    # The address itself, "mov.u64 %rd1, variable;" or "cvta.global.u64 %rd1, variable;".
+    opcode = _OPCODE.search(preceding)
+    if following.startswith((";", ",")) and opcode and opcode[0].startswith((*_MOVES, "cvta.")):
         edits.replace(start, end, register)
         return
-    if follows.startswith("+") and opcode and opcode[0] in _MOVES:
+    # "mov.u64 %rd1, variable+4;": becomes "add.s64 %rd1, register, 4;".
+    if following.startswith("+") and opcode and opcode[0] in _MOVES:
         plus = code.index("+", end)
-        edits.replace(at + opcode.start(), at + opcode.end(), "add.s64")
+        edits.replace(statement.start + opcode.start(), statement.start + opcode.end(), "add.s64")
         edits.replace(start, plus + 1, f"{register}, ")
         return
     source = " ".join(statement.text.split())
@@ -58,21 +65,22 @@ _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 
 
 def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
-    """Have a body that names constant variables read them as global ones.
+    """Change the loads of a body that names constant variables to loads from global memory.
 
-    Whether it makes generic addresses of such: then a generic load anywhere in the kernel may mean one, which
-    ``check_load`` refuses. Raises UnsupportedError.
+    Returns whether the body makes generic addresses of constants: then a generic load anywhere in the kernel may read
+    one, which ``check_load`` refuses. Raises UnsupportedError.
     """
     names = {variable.name for variable in callee.variables if variable.space == "const"}
     if not names:
         return False
     body = callee.body
-    if any(_asks(opcode) for opcode in body.opcodes):
+    if any(_asks_for_constants(opcode) for opcode in body.opcodes):
         raise UnsupportedError("it asks for the constant space (isspacep.const) and uses constant variables")
     for statement in _about_constants(body):
         match = _CONST.match(body.code, statement.position, statement.end)
         if match is None:
             continue
+        # An explicit constant bank, as "ld.const[3].f32".
         if match["bank"]:
             raise UnsupportedError(f"line {callee.module.line(statement.position)}: it names a constant bank")
         edits.replace(*match.span("space"), ".global")
@@ -99,21 +107,21 @@ def check_given_addresses(callee: Callee) -> None:
 
 
 def _about_constants(body: Body) -> list[Statement]:
-    """Loads from the constant space, then conversions of its addresses, then questions about them."""
+    """The ``ld.const``, then the ``cvta`` of constant addresses, then the ``isspacep.const`` of a body."""
     words = ("ld", "cvta", "isspacep")
     chosen = {opcode for opcode in body.opcodes if opcode.word in words and "const" in opcode.parts}
     found = [body.statement(index) for index in body.where(chosen)]
     return sorted(found, key=lambda statement: words.index(statement.word))
 
 
-def _asks(opcode: Mnemonic) -> bool:
+def _asks_for_constants(opcode: Mnemonic) -> bool:
     return opcode.word == "isspacep" and "const" in opcode.parts
 
 
 def check_load(statement: Statement, line: int) -> None:
-    """Refuse a load that may mean a constant by its generic address. line: of the module's text, from 1.
+    """Refuse a load by a generic address, without a state space: it may read a constant. Raises UnsupportedError.
 
-    Raises UnsupportedError.
+    line: of the module's text, from 1.
     """
     if statement.word == "ld" and statement.mnemonic is not None and not statement.mnemonic.state_space:
         raise UnsupportedError(
@@ -127,6 +135,7 @@ def _check_addresses(callee: Callee, names: set[str]) -> None:
     The twin has another address. Registers are followed by name, whatever the order of instructions.
     """
     module, body = callee.module, callee.body
+    # Registers that may hold an address in the constant space, or a number computed from one.
     moved: set[str] = set()
     for index in body.where({opcode for opcode in body.opcodes if opcode.word == "mov"}):
         statement = body.statement(index)
@@ -148,13 +157,14 @@ def _check_addresses(callee: Callee, names: set[str]) -> None:
         statement = body.statement(index)
         read = _read(statement)
         loads = statement.word in {"ld", "cvta", *_MOVES_ADDRESSES}
+        # A comparison of such numbers with each other is allowed, one with other numbers is not.
         if not (loads or moved.isdisjoint(read) or (statement.word == "setp" and moved.issuperset(read))):
             line, shown = module.line(statement.start), " ".join(statement.text.split())
             raise UnsupportedError(f"line {line}: {shown!r} depends on the address of a constant")
 
 
 def _written(statement: Statement) -> set[str]:
-    """The first operand, where an instruction has several."""
+    """The register that an instruction with several operands writes, its first operand; empty for others."""
     instruction = statement.instruction
     return {instruction.operands[0]} if instruction is not None and len(instruction.operands) > 1 else set()
 

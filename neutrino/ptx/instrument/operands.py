@@ -1,5 +1,5 @@
-"""OUT, IN1 …, ADDR and the other helpers at one instruction: which registers hold them, and what is needed to get at
-them."""
+"""The values of OUT, IN1 …, ADDR and the other helpers at one instruction: the registers that hold them, and the code
+that computes them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from neutrino.ptx.text.body import Body
 
 
 class LineOperands:
-    """Answers for the helpers at one place of a source line, as ``SiteOperands`` does at an instruction.
+    """The values of helpers in a snippet at the beginning or end of a source line: SITE and LANES, no others.
 
-    number: for SITE. here: lines to put where the snippet goes, whose registers come from scratch.
+    Used as ``SiteOperands``. number: the value of SITE, None without one. here: lines to put where the snippet goes,
+    whose registers come from scratch.
     """
 
     def __init__(self, number: int | None, scratch: Scratch) -> None:
@@ -36,7 +37,7 @@ class LineOperands:
         self.here: list[str] = []
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Another snippet begins, which stands without a guard."""
+        """Another snippet begins. guard: None, since a line has no predicate; LANES are computed anew."""
         self._lanes = None
 
     def __call__(self, helper: str, element: str | None) -> Value:
@@ -59,19 +60,21 @@ _CONSTANT = re.compile(r"[-+~!(\s]*(?:\d|WARP_SZ\b)[-+*/%<>=!&|^~?:()\s\w]*\Z", 
 _NAME = re.compile(r"[A-Za-z_$%]", re.ASCII)
 # Video instructions, "vadd.s32.u32.s32 d, a.b1, b.h0": a byte or a half of a register; those on several parts at once
 # take a choice of them, "a.h10", and their destination a mask.
-_PART = re.compile(r"(?P<register>[\w$%]+)\.(?P<kind>[bh])(?P<number>[0-3])\Z", re.ASCII)
-_MASK = re.compile(r"(?P<register>[\w$%]+)\.[bh]\d{1,4}\Z", re.ASCII)
+_REGISTER_PART = re.compile(r"(?P<register>[\w$%]+)\.(?P<kind>[bh])(?P<number>[0-3])\Z", re.ASCII)
+_MASKED_DESTINATION = re.compile(r"(?P<register>[\w$%]+)\.[bh]\d{1,4}\Z", re.ASCII)
 _ELEMENT = {"x": 0, "y": 1, "z": 2, "w": 3}
 _LETTERS = "xyzw"
 
 
 class SiteOperands:
-    """Answers for the helpers at one side of one site.
+    """The values of helpers in the snippets on one side of one site (an instruction that probes match).
 
-    here: lines to put where the snippet goes. early: lines to put before the instruction, filled on the
-    ``after`` side for values that the instruction overwrites. reads_operands: an answer depended on more than
-    the opcode. product: gives a private copy of a product that may be fused, or None. module_addresses: the
-    registers that hold module variables' addresses. site: the number for SITE. All registers come from scratch.
+    Call it for a value. here: lines to put where the snippet goes. early: lines to put before the instruction, filled
+    on the ``after`` side for values that the instruction overwrites. reads_operands: whether a value depended on more
+    than the opcode. body, position: where the instruction is, in the module's text. after: the side. product: returns a
+    register with a private copy of the product that a register holds, if ptxas may fuse it with a sum (see
+    ``site_writer.Products.copy_of``), else None. module_addresses: by module variable, the register with its address.
+    site: the value of SITE. All new registers come from scratch.
     """
 
     def __init__(
@@ -94,7 +97,9 @@ class SiteOperands:
         self._module_addresses = module_addresses
         self._product = product
         self._site = site
+        # The values so far, by helper and element.
         self._known: dict[tuple[str, str | None], Value] = {}
+        # The predicate for LANES, if a snippet has begun: None is one without a predicate.
         self._guard: Guard | None = None
         self._guard_known = False
         self.reads_operands = False
@@ -102,18 +107,22 @@ class SiteOperands:
         self.early: list[str] = []
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Another snippet begins, for the threads for which the guard holds: LANES are taken anew.
+        """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew.
 
-        Without it LANES are those of the instruction's own predicate.
+        Where this is never called, LANES are those of the instruction's own predicate.
         """
         self._guard, self._guard_known = guard, True
         self._known.pop(("LANES", None), None)
 
     def __call__(self, helper: str, element: str | None) -> Value:
-        """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks."""
+        """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks.
+
+        element: of a vector operand, ``x`` to ``w`` or a number; None for the first or only one.
+        """
         if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE"}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
         constant = None
+        # Only operands have elements.
         if element is not None and helper != "OUT" and not helper.startswith("IN"):
             raise self._lacks(f"{helper}.{element}")
         if helper == "BYTES":
@@ -129,7 +138,8 @@ class SiteOperands:
         return self._known[key]
 
     def _resolve(self, helper: str, element: str | None) -> Value:
-        simple: dict[str, Callable[[], Value]] = {
+        """The value of a helper that depends on more than the opcode. Raises as ``__call__``."""
+        without_element: dict[str, Callable[[], Value]] = {
             "ADDR": self._own_address,
             "BYTES": self._bytes,
             "OPS": self._operations,
@@ -137,11 +147,11 @@ class SiteOperands:
             "LANES": self._lanes,
             "SITE": lambda: Value(str(self._site), None),
         }
-        if helper in simple:
-            return simple[helper]()
+        if helper in without_element:
+            return without_element[helper]()
         if helper == "OUT":
             return self._out(element)
-        number = int(helper[2:])
+        number = int(helper[2:])  # IN1 is the first source
         if number > len(self._instruction.sources):
             raise self._lacks(helper)
         return self._source(self._instruction.sources[number - 1], helper, element)
@@ -152,6 +162,7 @@ class SiteOperands:
     # OUT and IN
 
     def _out(self, element: str | None) -> Value:
+        """OUT: the register that the instruction has written, or an element of it."""
         instruction = self._instruction
         if not self._after:
             raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
@@ -161,19 +172,24 @@ class SiteOperands:
             )
         if not instruction.destinations:
             raise self._lacks("OUT")
-        name = self._element(instruction.destinations[0].partition("|")[0].strip(), "OUT", element)
+        # Of "setp p|q" and "shfl d|p" the first.
+        destination = instruction.destinations[0].partition("|")[0].strip()
+        name = self._element(destination, "OUT", element)
         if name == "_":
             raise UnsupportedError(f"OUT of {instruction.opcode} is thrown away (_)")
-        mask = _MASK.match(name)
-        name = mask["register"] if mask else name
-        kind = self._register_type(name)
-        if kind is None:
+        masked = _MASKED_DESTINATION.match(name)
+        name = masked["register"] if masked else name
+        register_type = self._register_type(name)
+        if register_type is None:
             raise UnsupportedError(f"OUT of {instruction.opcode} is {name!r}, which is no register")
-        self._check_width(kind, "OUT")
-        return Value(self._product(name, True) or name, kind)
+        self._check_width(register_type, "OUT")
+        # A second argument of True: the product is the instruction's result.
+        return Value(self._product(name, True) or name, register_type)
 
     def _source(self, operand: str, helper: str, element: str | None) -> Value:
+        """The value of an operand, or of one of its elements. helper, element: what asks for it, for messages."""
         if operand.startswith("["):
+            # Either an object and coordinates, "[tex, {x, y}]", whose parts are the elements, or an address.
             parts = object_parts(operand)
             if not parts:
                 if element not in {None, "x", "0"}:
@@ -193,33 +209,45 @@ class SiteOperands:
         self.here.append(f"not.pred {opposite}, {value.text};")
         return Value(opposite, "pred")
 
-    def _read(self, name: str, helper: str) -> Value:
-        if _FLOAT.match(name) or _FRACTION.match(name):
-            return self._float(name, helper)
-        if _CONSTANT.match(name):
-            return Value(name if name.lstrip("-").isalnum() or name == "WARP_SZ" else f"({name})", None)
-        if name in SPECIAL_REGISTERS and self._body.declaration(name, self._position) is None:
-            return Value(name, SPECIAL_REGISTERS[name])
-        kind = self._register_type(name)
-        if kind is not None:
-            self._check_width(kind, helper)
-            product = self._product(name, False)
-            return Value(product, kind) if product is not None else self._preserved(name, kind)
-        part = _PART.match(name)
+    def _read(self, operand: str, helper: str) -> Value:
+        """The value of a scalar operand: a constant, a register, a part of one, or a variable's address plus an offset.
+
+        helper: what asks for it. Raises UnsupportedError for anything else.
+        """
+        if _FLOAT.match(operand) or _FRACTION.match(operand):
+            return self._float(operand, helper)
+        if _CONSTANT.match(operand):
+            # An expression goes in parentheses, so that it is one operand wherever it is put.
+            is_single = operand.lstrip("-").isalnum() or operand == "WARP_SZ"
+            return Value(operand if is_single else f"({operand})", None)
+        if operand in SPECIAL_REGISTERS and self._body.declaration(operand, self._position) is None:
+            return Value(operand, SPECIAL_REGISTERS[operand])
+        register_type = self._register_type(operand)
+        if register_type is not None:
+            self._check_width(register_type, helper)
+            # False: the product of an earlier instruction, not of this one.
+            product = self._product(operand, False)
+            return Value(product, register_type) if product is not None else self._preserved(operand, register_type)
+        part = _REGISTER_PART.match(operand)
         if part is not None and self._register_type(part["register"]) is not None:
             return self._register_part(part, helper)
-        if name.startswith("-") and self._register_type(name[1:].partition(".")[0]) is not None:
-            return self._negated(self._read(name[1:], helper))
-        address = read_address(f"[{name}]")
+        # Video instructions take "-a.b1".
+        if operand.startswith("-") and self._register_type(operand[1:].partition(".")[0]) is not None:
+            return self._negated(self._read(operand[1:], helper))
+        address = read_address(f"[{operand}]")
+        # What is left is the address of a variable, with or without an offset.
         if address is None or not REGISTER.fullmatch(address.base) or self._is_label(address.base):
-            raise self._unreadable(name, helper)
+            raise self._unreadable(operand, helper)
         return self._sum(address)
 
     def _unreadable(self, name: str, helper: str) -> UnsupportedError:
         return UnsupportedError(f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read")
 
     def _is_label(self, name: str) -> bool:
-        """Labels, functions, and names of textures and surfaces have no value that could be moved."""
+        """Whether a name stands for a label, function, texture or surface, by what operands the instruction takes.
+
+        These have no value that could be moved.
+        """
         roles = self._instruction.facts.operands if self._instruction.facts else ()
         if Role.LABEL in roles:
             return True
@@ -227,6 +255,10 @@ class SiteOperands:
         return is_object and self._body.declaration(name, self._position) is None
 
     def _element(self, operand: str, helper: str, element: str | None) -> str:
+        """An element of an operand, as text: of ``{a, b}`` or a vector register, or the operand itself.
+
+        element: ``x`` to ``w`` or a number, None for the first. Raises UnsupportedError where the operand has too few.
+        """
         elements = vector_elements(operand)
         count = self._instruction.elements
         if len(elements) == 1 and count > 1 and self._is_vector_register(operand):
@@ -239,7 +271,7 @@ class SiteOperands:
         return elements[index]
 
     def _is_vector_register(self, name: str) -> bool:
-        """Declared as ``.reg .v4 .f32``, and an operand of a vector instruction, not a scalar beside the vector."""
+        """Whether a name is that of a vector register, declared as ``.reg .v4 .f32``."""
         declaration = self._body.declaration(name, self._position)
         if declaration is None or declaration.space != "reg" or declaration.count is not None:
             return False
@@ -247,36 +279,44 @@ class SiteOperands:
         return re.match(r"\.reg\s*\.v[248]\b", head) is not None
 
     def _float(self, number: str, helper: str) -> Value:
-        """A constant as the bits that the instruction takes for it, in a register: moves of bits take no floats."""
+        """The value of a floating-point constant, in a register, since moves of bits take no such constants.
+
+        number: as written, ``0f3F800000``, ``0d…`` or a decimal fraction, whose type is that of the instruction.
+        """
         if _FLOAT.match(number):
-            wide = number[1] in "dD"
+            is_double = number[1] in "dD"
         else:
-            kinds = [part for part in self._instruction.parts if part in {"f32", "f64"}]
+            types = [part for part in self._instruction.parts if part in {"f32", "f64"}]
             # Of several types the last is that of the sources, but "slct.f64.f32 d, a, b, c" has it for c alone.
-            is_choice = self._instruction.parts[0] == "slct" and helper != "IN3"
-            wide = kinds[:1] == ["f64"] if is_choice else kinds[-1:] == ["f64"]
-            letter, code = ("d", ">d") if wide else ("f", ">f")
+            is_first_type = self._instruction.parts[0] == "slct" and helper != "IN3"
+            is_double = types[:1] == ["f64"] if is_first_type else types[-1:] == ["f64"]
+            # The exact form of PTX: the bits as big-endian hexadecimal digits.
+            letter, code = ("d", ">d") if is_double else ("f", ">f")
             try:
                 number = f"0{letter}" + struct.pack(code, float(number)).hex().upper()
             except OverflowError:
                 message = f"{number} does not fit into {self._instruction.opcode}'s type"
                 raise UnsupportedError(message) from None
-        kind = "f64" if wide else "f32"
-        name = self._scratch.take("b64" if wide else "b32")
-        self.here.append(f"mov.{kind} {name}, {number};")
-        return Value(name, kind)
+        float_type = "f64" if is_double else "f32"
+        name = self._scratch.take("b64" if is_double else "b32")
+        self.here.append(f"mov.{float_type} {name}, {number};")
+        return Value(name, float_type)
 
     def _register_part(self, part: re.Match[str], helper: str) -> Value:
-        """A byte or a half of a register, extended as the video instruction does."""
-        kinds = [kind for kind in self._instruction.parts[1:] if kind in {"s32", "u32"}]
-        number = int(helper[2:]) if helper.startswith("IN") else 0
-        if number not in {1, 2} or len(kinds) < 3 or (part["kind"] == "h" and part["number"] not in "01"):
+        """A byte or a half of a register, extended to 32 bits as the video instruction does.
+
+        part: a match of ``_REGISTER_PART``. Raises UnsupportedError for another instruction or operand.
+        """
+        # The types of "vadd.s32.u32.s32 d, a.b1, b.h0": of the destination, of the first and of the second source.
+        types = [modifier for modifier in self._instruction.parts[1:] if modifier in {"s32", "u32"}]
+        source = int(helper[2:]) if helper.startswith("IN") else 0
+        if source not in {1, 2} or len(types) < 3 or (part["kind"] == "h" and part["number"] not in "01"):
             raise self._unreadable(part[0], helper)
         whole = self._preserved(part["register"], "b32")
         width = 8 if part["kind"] == "b" else 16
         name = self._scratch.take("b32")
-        self.here.append(f"bfe.{kinds[number]} {name}, {whole.text}, {int(part['number']) * width}, {width};")
-        return Value(name, kinds[number])
+        self.here.append(f"bfe.{types[source]} {name}, {whole.text}, {int(part['number']) * width}, {width};")
+        return Value(name, types[source])
 
     def _negated(self, value: Value) -> Value:
         name = self._scratch.take("b32")
@@ -284,7 +324,7 @@ class SiteOperands:
         return Value(name, "s32")
 
     def _register_type(self, name: str) -> str | None:
-        """The type of a register or of an element of a vector register, None for what is none."""
+        """The type of a register, or of an element of a vector register (``%v.x``); None if the name is neither."""
         declaration = self._body.declaration(name, self._position)
         if declaration is None and name[-2:] in {".x", ".y", ".z", ".w"}:
             declaration = self._body.declaration(name[:-2], self._position)
@@ -297,7 +337,10 @@ class SiteOperands:
             )
 
     def _preserved(self, name: str, kind: str) -> Value:
-        """The register, or where the instruction overwrites it a copy from before."""
+        """The value that a register has before the instruction: the register itself, or a copy made before it.
+
+        A copy is needed for a snippet after the instruction where this overwrites the register. kind: its type.
+        """
         written = self._instruction.written
         if not (self._after and (name in written or name.partition(".")[0] in written)):
             return Value(name, kind)
@@ -309,6 +352,7 @@ class SiteOperands:
     # PRED and LANES
 
     def _predicate(self) -> Value:
+        """PRED: whether the thread executes the instruction, always true for one without a predicate."""
         instruction = self._instruction
         if instruction.predicate is None:
             always = self._scratch.take("pred")
@@ -322,8 +366,9 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _lanes(self) -> Value:
-        """PTX ISA, "activemask": the lanes for which the instruction's own predicate holds."""
+        """LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's predicate."""
         guard = self._guard
+        # No snippet has begun (see `begin_snippet`).
         if not self._guard_known and self._instruction.predicate is not None:
             register = self._preserved(self._instruction.predicate, "pred").text
             guard = Guard(register, self._instruction.negated)
@@ -334,23 +379,25 @@ class SiteOperands:
     # ADDR
 
     def _own_address(self) -> Value:
-        """ADDR: of a copy between two spaces the side in global memory."""
+        """ADDR: the address that the instruction accesses; of a copy between two spaces the one in global memory."""
         instruction = self._instruction
         roles = instruction.facts.operands if instruction.facts else ()
-        found = [
+        # strict=False: operands at the end may be left out.
+        addresses = [
             operand
             for operand, role in zip(instruction.operands, roles, strict=False)
             if role is Role.ADDRESS and operand.startswith("[")
         ]
-        if not found:
-            objects = Role.OBJECT in roles
-            raise self._lacks("ADDR", "an object and coordinates name the memory" if objects else "")
-        if len(found) > 1:
-            spaces = [part.partition("::")[0] for part in instruction.parts]
-            places = [part for part in spaces if part in {"global", "shared"}]
-            if places[:2] == ["shared", "global"]:
-                return self._address(found[1])
-        return self._address(found[0])
+        if not addresses:
+            has_object = Role.OBJECT in roles
+            raise self._lacks("ADDR", "an object and coordinates name the memory" if has_object else "")
+        if len(addresses) > 1:
+            # "cp.async.ca.shared.global [dst], [src]": the spaces stand in the order of the addresses.
+            modifiers = [part.partition("::")[0] for part in instruction.parts]
+            spaces = [modifier for modifier in modifiers if modifier in {"global", "shared"}]
+            if spaces[:2] == ["shared", "global"]:
+                return self._address(addresses[1])
+        return self._address(addresses[0])
 
     def _address(self, operand: str) -> Value:
         address = read_address(operand)
@@ -359,6 +406,7 @@ class SiteOperands:
         return self._sum(address)
 
     def _sum(self, address: Address) -> Value:
+        """The value of an address, base plus offset, in a register of 64 bits or as an integer."""
         base, offset = address.base, address.offset
         if _NAME.match(offset):
             raise UnsupportedError(f"the address holds {offset!r}, which is no integer")
@@ -399,6 +447,7 @@ class SiteOperands:
     # BYTES and OPS that depend on operands
 
     def _bytes(self) -> Value:
+        """BYTES of an instruction with an operand that gives the size."""
         facts = self._instruction.facts
         if facts is not None and facts.measure is Measure.COPY:
             return self._async_copy_bytes()
@@ -406,10 +455,11 @@ class SiteOperands:
             index = facts.operands.index(Role.SIZE)
             if index < len(self._instruction.operands):
                 return self._widened(self._instruction.operands[index])
-        objects = facts is not None and Role.OBJECT in facts.operands
-        raise self._lacks("BYTES", "an object and coordinates name the memory" if objects else "")
+        has_object = facts is not None and Role.OBJECT in facts.operands
+        raise self._lacks("BYTES", "an object and coordinates name the memory" if has_object else "")
 
     def _widened(self, operand: str) -> Value:
+        """The value of a size operand, which has 32 bits as a rule, as one of 64 bits or an integer."""
         value = self._source(operand, "BYTES", None)
         if value.type is None or bits(value.type) == 64:
             return value
@@ -418,8 +468,10 @@ class SiteOperands:
         return Value(wide, "b64")
 
     def _async_copy_bytes(self) -> Value:
-        """``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};`` reads src-size bytes,
-        or none."""
+        """BYTES of ``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};``: what it reads.
+
+        That is src-size bytes if given, none if the predicate ignore-src holds, else cp-size.
+        """
         operands = list(self._instruction.operands)
         if "L2::cache_hint" in self._instruction.parts:
             operands = operands[:-1]
@@ -427,18 +479,21 @@ class SiteOperands:
             raise self._lacks("BYTES")
         if len(operands) == 3:
             return self._widened(operands[2])
-        choice = operands[3]
-        declaration = self._body.declaration(choice.lstrip("! "), self._position)
+        copy_size, last = operands[2:4]
+        # The last one is a predicate, maybe negated, or a size.
+        declaration = self._body.declaration(last.lstrip("! "), self._position)
         if declaration is None or declaration.type != "pred":
-            return self._widened(choice)
+            return self._widened(last)
         size = self._scratch.take("b64")
-        whole, none = (operands[2], "0") if not choice.startswith("!") else ("0", operands[2])
-        self.here.append(f"selp.b64 {size}, {none}, {whole}, {choice.lstrip('! ')};")
+        if_false, if_true = (copy_size, "0") if not last.startswith("!") else ("0", copy_size)
+        self.here.append(f"selp.b64 {size}, {if_true}, {if_false}, {last.lstrip('! ')};")
         return Value(size, "b64")
 
     def _operations(self) -> Value:
-        """OPS by an instruction descriptor (PTX ISA, "tcgen05 Instruction descriptor"): N/8 in bits 17 to 22, M/16 in
-        24 to 28."""
+        """OPS of ``tcgen05.mma``, 2 * M * N * K. Its instruction descriptor has N/8 in bits 17 to 22, M/16 in 24 to 28.
+
+        See PTX ISA, "tcgen05 Instruction descriptor".
+        """
         instruction = self._instruction
         facts = instruction.facts
         if facts is None or facts.measure is not Measure.DESCRIPTOR:
@@ -456,6 +511,7 @@ class SiteOperands:
             f"mul.lo.u32 {rows}, {rows}, {columns};",
         ]
         k, longer = depth
+        # Two operations per multiplication and addition; the descriptor holds M / 16 and N / 8.
         factor = 2 * 16 * 8
         if longer:
             # Bit 31 chooses the longer of the two depths of a four-bit kind.
@@ -470,6 +526,7 @@ class SiteOperands:
 
 
 def _integer(text: str) -> int:
+    """The value of an integer as PTX writes it. Raises UnsupportedError if it is none."""
     try:
         return integer(text)
     except ValueError:

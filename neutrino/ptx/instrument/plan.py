@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import block_size
@@ -24,7 +23,8 @@ from neutrino.ptx.analysis.additions import Added, Runs
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
 from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
-from neutrino.ptx.instrument.functions import around_call, concerned, copy_header, copy_name, pass_address
+from neutrino.ptx.instrument.ends import End, all_ends
+from neutrino.ptx.instrument.functions import around_call, copy_header, copy_name, pass_address, with_their_callers
 from neutrino.ptx.instrument.module_variables import (
     check_given_addresses,
     check_load,
@@ -37,7 +37,7 @@ from neutrino.ptx.instrument.site_writer import Placed, SiteWriter
 from neutrino.ptx.instrument.twin import LeftOut, Shown, Site, SiteList, SkippedKernel
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.text.body import Statement
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Module, Parameter
 
@@ -51,16 +51,19 @@ _LARGE_ARCHITECTURE = 70
 
 
 def block_offset(used: int) -> int:
-    """Where the block lies, in bytes. used: bytes of the kernel's own parameters."""
+    """The probe block's offset in bytes in the parameter space, where it follows the kernel's own parameters.
+
+    used: bytes of these.
+    """
     return align_up(used, _ALIGN)
 
 
 def version_with_room(
     needed: int, own: tuple[int, int], highest: tuple[int, int], architecture: int
 ) -> tuple[int, int]:
-    """The lowest ``.version``, from own to highest, that has parameter space for that many bytes.
+    """The lowest ``.version``, from own to highest, that has parameter space for the needed bytes.
 
-    Raises SkipError when none has.
+    architecture: 90 for ``sm_90``. Raises SkipError when none has.
     """
     large = architecture >= _LARGE_ARCHITECTURE
     if needed <= (_LARGE if large and own >= _LARGE_VERSION else _SMALL):
@@ -71,47 +74,14 @@ def version_with_room(
     raise SkipError(Reason.PARAMETERS, f"{needed} bytes of parameters with the probe block, {limit} fit")
 
 
-class End(NamedTuple):
-    """Where threads leave a body. at: the position before which code goes. guard: ``@!%p`` as written, None without.
-
-    shown: the instruction in one line, ``}`` where threads fall off the body.
-    """
-
-    at: int
-    guard: str | None
-    shown: str
-
-    @property
-    def is_exit(self) -> bool:
-        """The thread ends here, in a called function too."""
-        return self.shown.split()[-1].startswith("exit")
-
-
-def _find_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
-    """Every end of a body, falling off it included. leaving: its ``ret`` and ``exit``, as in ``Found.ends``."""
-    found = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
-    if _is_fallen_off(body):
-        found.append(End(body.end - 1, None, "}"))
-    return found
-
-
-def _is_fallen_off(body: Body) -> bool:
-    """Control may come to the closing brace."""
-    rest = len(body) - 1
-    if rest == 0 or body.mnemonics[rest] is not None or any(label.before == rest for label in body.labels):
-        return True
-    last = body.statement(rest - 1)
-    return last.guard is not None or last.mnemonic is None or not last.mnemonic.ends_block
-
-
 @dataclass(frozen=True)
 class BodyPlan:
-    """What goes where in one body. found: what it holds. at_entry, at_ends: the snippets there, with their probes.
-    snippets: all that it will hold, with their probes' levels. ends: where threads leave it.
+    """What to insert where in one body. found: what the probes match. at_entry, at_ends: the snippets there, with their
+    probes. snippets: all that the body will hold, with their probes' levels. ends: where threads leave it.
 
-    placed: the code at its instructions, in text order. runs: what instructions in a row add up, without code of their
-    own; None where no instruction has a probe. points_to_constants: a generic load in the kernel may mean a constant.
-    sites: as they are shown.
+    placed: the code at its instructions, in text order. runs: the instructions whose probes only add constants, which
+    are added up per run; None where no instruction has a probe. points_to_constants: whether a generic load in the
+    kernel may read a constant. sites: for manifests and listings.
     """
 
     callee: Callee
@@ -198,13 +168,14 @@ def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
 
 
 class _Planner:
-    """Plans one twin. needs: of its module; what declares functions that get copies is taken out."""
+    """Plans one twin (instrumented copy of a kernel). Takes out of needs what declares functions that get copies."""
 
     def __init__(self, rewriting: Rewriting, needs: Needs, twin_name: str) -> None:
         self._rewriting = rewriting
         self._needs = needs
         self._twin_name = twin_name
         matcher = rewriting.matcher
+        # The probes at the kernel's entry and ends.
         around = rewriting.facts.in_order((
             *matcher.kernel_probes,
             *matcher.function_probes(needs.kernel.function.name),
@@ -212,13 +183,15 @@ class _Planner:
         self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, is_kernel=True)
 
     def run(self) -> KernelPlan:
-        """All steps in order. Raises as ``plan_twin``."""
+        """Make the plan. Raises as ``plan_twin``."""
         rewriting, needs = self._rewriting, self._needs
         functions = self._functions()
         bodies = (self._kernel, *functions)
-        around = any(body.at_entry or body.at_ends for body in bodies)
-        if not around and not any(body.found.hits for body in bodies):
+        has_around = any(body.at_entry or body.at_ends for body in bodies)
+        if not has_around and not any(body.found.hits for body in bodies):
             raise SkipError(Reason.NO_SITE, self._nothing_matches())
+
+        # The probe block, and the version that has room for it.
         parameters, used = rewriting.module.parameter_layout(needs.kernel.function)
         offset = block_offset(used)
         size = block_size(len(rewriting.probes.maps), len(needs.by_address))
@@ -227,33 +200,39 @@ class _Planner:
         version = max(version, *(body.needed_version() for body in bodies))
         if version > rewriting.highest:
             raise UnsupportedError(f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take")
+
+        # Where the code goes.
         for body in bodies:
             body.place_sites(points_to_constants=points_to_constants)
         for function in functions:
             function.check_names()
-            function.show_around(".func", [end for end in function.ends if not end.is_exit])
-        if not around and not any(body.sites for body in bodies):
+            function.list_around(".func", [end for end in function.ends if not end.is_exit])
+        if not has_around and not any(body.sites for body in bodies):
+            # There were hits, so each of them was left out.
             first = next(entry for body in bodies for entry in body.sites.left_out)
             raise SkipError(Reason.NO_SITE, f"line {first.line}: {first.instruction!r}: {first.reason}")
-        self._kernel.show_around(".entry", self._kernel.ends)
+        self._kernel.list_around(".entry", self._kernel.ends)
+        # A thread that ends in a called function ends the kernel there.
         of_kernel = [probe for probe, _ in self._kernel.at_ends if probe.tracepoint.is_kernel]
         for function in functions:
-            function.show_ends([end for end in function.ends if end.is_exit], of_kernel)
+            function.list_ends([end for end in function.ends if end.is_exit], of_kernel)
         if functions:
             self._check_calls(functions)
-        own, *others = [body.plan(points_to_constants=points_to_constants) for body in bodies]
+        kernel, *others = [body.plan(points_to_constants=points_to_constants) for body in bodies]
         return KernelPlan(
-            rewriting, needs, self._twin_name, parameters, offset, size, version, own, tuple(others)
+            rewriting, needs, self._twin_name, parameters, offset, size, version, kernel, tuple(others)
         )
 
     def _functions(self) -> tuple[_Body, ...]:
         """The called functions that get copies: with sites, ends of the thread, module variables, or calls of such.
 
-        What declares them, and the kernel, is not taken along otherwise.
+        Takes out of the statements to copy what declares them and the kernel, since they are written anew. Raises
+        UnsupportedError when the address of such a function is taken: calls by it would not pass the state.
         """
         rewriting = self._rewriting
         found_by_key: dict[tuple[int, str], Found] = {}
         with_concern = []
+        # Sites are numbered through: first the kernel's, then those of its functions.
         number = self._kernel.found.next_number
         for callee in self._needs.functions:
             found = rewriting.find_in_function(callee, number)
@@ -261,7 +240,7 @@ class _Planner:
             found_by_key[callee.key] = found
             if _concern(rewriting, callee, found):
                 with_concern.append(callee.key)
-        keys = concerned(self._needs.functions, with_concern)
+        keys = with_their_callers(self._needs.functions, with_concern)
         chosen = tuple(
             _Body(
                 rewriting, callee, found_by_key[callee.key],
@@ -269,9 +248,9 @@ class _Planner:
             )
             for callee in self._needs.functions if callee.key in keys
         )  # fmt: skip
-        trials = _Trials(rewriting, (self._kernel, *chosen))
+        trial_emissions = _TrialEmissions(rewriting, (self._kernel, *chosen))
         for body in (self._kernel, *chosen):
-            body.trials = trials
+            body.trial_emissions = trial_emissions
         for function in chosen:
             name = function.callee.function.name
             if name in self._needs.taken:
@@ -279,20 +258,20 @@ class _Planner:
                 raise UnsupportedError(f"{what} in the called function {name}, whose address is taken")
         for body in (self._kernel, *chosen):
             callee = body.callee
-            self._leave(callee.linkage, callee.function.name)
+            self._do_not_copy(callee.linkage, callee.function.name)
             for call in callee.calls:
                 if call.callee in keys:
-                    self._leave(callee.linkage, callee.module.code[call.start : call.end])
+                    self._do_not_copy(callee.linkage, callee.module.code[call.start : call.end])
         return chosen
 
-    def _leave(self, linkage: Linkage, name: str) -> None:
-        """Do not take along what declares a function of that name in a module: it gets a copy."""
-        own = linkage.number == self._needs.kernel.linkage.number
-        statements = self._needs.statements if own else self._needs.elsewhere.get(linkage.number, set())
+    def _do_not_copy(self, linkage: Linkage, name: str) -> None:
+        """Take what declares a function of that name in a module out of the statements to copy: it is written anew."""
+        is_kernels_module = linkage.number == self._needs.kernel.linkage.number
+        statements = self._needs.statements if is_kernels_module else self._needs.elsewhere.get(linkage.number, set())
         statements -= linkage.declarations(name)
 
     def _nothing_matches(self) -> str:
-        """What the probes look for, and what there is instead."""
+        """A message for a kernel without sites: what the probes look for, and what in the kernel comes close."""
         probes = self._rewriting.probes.probes
         patterns = [pattern for probe in probes for pattern in probe.tracepoint.patterns]
         near = near_misses(self._needs.kernel.body, patterns)
@@ -304,17 +283,21 @@ class _Planner:
         )
 
     def _replace_variables(self, bodies: Sequence[_Body]) -> bool:
-        """Check that all can reach module variables by their addresses; whether a generic load may mean a constant."""
+        """Check that all bodies can reach module variables by their addresses. Raises UnsupportedError when not.
+
+        Returns whether a generic load in the kernel may read a constant: some body makes generic addresses of these.
+        """
         by_address = self._needs.by_address
         order = {variable.name: index for index, variable in enumerate(by_address)}
-        found = [body.replace_variables(order) for body in bodies]
+        # A list, since each of them has to be checked.
+        point_to_constants = [body.replace_variables(order) for body in bodies]
         if any(variable.space == "const" for variable in by_address):
             for callee in (self._needs.kernel, *self._needs.functions):
                 check_given_addresses(callee)
-        return any(found)
+        return any(point_to_constants)
 
     def _check_calls(self, functions: Sequence[_Body]) -> None:
-        """Refuse calls and functions that cannot be given the kernel's state."""
+        """Refuse calls and functions that cannot be given the kernel's state, by trying. Raises UnsupportedError."""
         kernel = self._needs.kernel
         address = self._rewriting.names.state_address
         names = {function.callee.key: copy_name(function.callee, kernel) for function in functions}
@@ -323,13 +306,14 @@ class _Planner:
                 if call.callee in names:
                     pass_address(callee.body, call, address)
                     around_call(callee.body, call)
-        for key, name in names.items():
-            copy_header(next(one.callee for one in functions if one.callee.key == key), name, address, visible=False)
+        for function in functions:
+            copy_header(function.callee, names[function.callee.key], address, visible=False)
 
 
 def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
-    """What of a called function asks for a copy; None when nothing does but what it calls."""
+    """What in a called function makes a copy of it necessary, for a message; None when at most its calls do."""
     first = found.hits[0].statement if found.hits else None
+    # An ``exit`` ends the thread there, so that the code at ends of threads goes before it.
     if first is None and rewriting.facts.has_end_work:
         first = next((statement for statement in found.ends if statement.word == "exit"), None)
     if first is not None:
@@ -342,7 +326,7 @@ def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
 class _Body:
     """Plans one body. around: the probes at its entry and its ends. is_kernel: it is not a called function's.
 
-    trials: of the kernel and those of its functions that get copies.
+    trial_emissions: those of the kernel and of its functions that get copies; set anew when these are known.
     """
 
     def __init__(
@@ -351,7 +335,7 @@ class _Body:
         self.callee = callee
         self.found = found
         self.is_kernel = is_kernel
-        self.trials = _Trials(rewriting, (self,))
+        self.trial_emissions = _TrialEmissions(rewriting, (self,))
         self.at_entry = [(probe, probe.before) for probe in around if probe.before]
         self.at_ends = [(probe, probe.after) for probe in around if probe.after]
         self.sites = SiteList(callee.function.name, callee.module, found.places)
@@ -361,9 +345,9 @@ class _Body:
         self._runs: Runs | None = None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
-        """Check that module variables can be reached by their addresses; whether it points to constants itself.
+        """Check that its module variables can be reached by their addresses, by trying. Raises UnsupportedError.
 
-        order: of the variables in the probe block. Raises UnsupportedError.
+        Returns whether it makes generic addresses of constants. order: of the variables, by name, in the probe block.
         """
         if not self.callee.variables:
             return False
@@ -397,7 +381,7 @@ class _Body:
     @property
     def emission(self) -> Emission:
         """Writes code that is thrown away, to see whether it can be written."""
-        return self.trials.emissions[self.callee.key]
+        return self.trial_emissions.emissions[self.callee.key]
 
     def place_sites(self, *, points_to_constants: bool) -> None:
         """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
@@ -407,7 +391,8 @@ class _Body:
             self._placed = sites.place_all(self.found.hits, self._runs)
 
     def check_names(self) -> None:
-        """Refuse a function of a module that has the probes' names."""
+        """Refuse a function whose module has names of the probes', which are chosen to occur in no text of the kernel's
+        module. Raises UnsupportedError."""
         prefix = self._rewriting.names.prefix
         if prefix in self.callee.module.text:
             raise UnsupportedError(f"the module of {self.callee.function.name} has names with {prefix}")
@@ -415,9 +400,9 @@ class _Body:
     @cached_property
     def ends(self) -> tuple[End, ...]:
         """Where threads leave it."""
-        return tuple(_find_ends(self.callee.body, self.found.ends))
+        return tuple(all_ends(self.callee.body, self.found.ends))
 
-    def show_around(self, directive: str, ends: Sequence[End]) -> None:
+    def list_around(self, directive: str, ends: Sequence[End]) -> None:
         """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError."""
         function = self.callee.function
         checked = self._rewriting.tried.around
@@ -428,24 +413,27 @@ class _Body:
         for probe, _ in self.at_entry:
             line = self.callee.module.line(function.name_end)
             self.sites.add(Shown(line, f"{directive} {function.name}"), [probe])
-        self.show_ends(ends, [probe for probe, _ in self.at_ends])
+        self.list_ends(ends, [probe for probe, _ in self.at_ends])
 
-    def show_ends(self, ends: Sequence[End], probes: Sequence[Probe]) -> None:
+    def list_ends(self, ends: Sequence[End], probes: Sequence[Probe]) -> None:
         """List the sites of probes at some ends."""
         if probes:
             for end in ends:
                 self.sites.add(Shown(self.callee.module.line(end.at), end.shown), probes)
 
     def plan(self, *, points_to_constants: bool) -> BodyPlan:
-        """What it came to."""
+        """The plan, once all steps are done."""
         return BodyPlan(
             self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self.snippets, self.ends,
             self._placed, self._runs, points_to_constants, self.sites,
         )  # fmt: skip
 
 
-class _Trials:
-    """Where bodies of one kernel, its own first, write code that is thrown away. Few kernels need it."""
+class _TrialEmissions:
+    """Writers for code that is thrown away, to see whether it can be written. bodies: the kernel's first.
+
+    They are made when first asked for: few kernels need them.
+    """
 
     def __init__(self, rewriting: Rewriting, bodies: Sequence[_Body]) -> None:
         self._rewriting = rewriting
@@ -453,13 +441,14 @@ class _Trials:
 
     @cached_property
     def emissions(self) -> dict[tuple[int, str], Emission]:
-        """By the keys of the bodies' callees."""
+        """By the key of the body's callee."""
         rewriting, names = self._rewriting, self._rewriting.names
         emissions: dict[tuple[int, str], Emission] = {}
         kernel: Emission | None = None
         for body in self._bodies:
             block = names.block if body.is_kernel else names.state_address
             emission = Emission(rewriting.probes, names.prefix, block, rewriting.architecture, kernel)
+            # The first body is the kernel's; the emissions of its functions refer to it.
             kernel = kernel or emission
             emissions[body.callee.key] = emission
             for snippet, level in body.snippets:
@@ -499,6 +488,7 @@ class _Sites:
         self._calls = bool(self._body.call_sequences)
         # Instructions where writing has been tried: by opcode, guard and probes, where more than these does not matter.
         self._tried: set[tuple[str, str | None, tuple[int, ...]]] = set()
+        # By declaration, how `_shape` shows its register.
         self._words: dict[object, str] = {}
 
     @cached_property
@@ -512,13 +502,15 @@ class _Sites:
         Instructions at which probes only add constants are counted by their opcodes, without looking at each.
         """
         if not isinstance(hits, OpcodeHits):
+            # Some depend on their source lines.
             every = [self._place(hit, runs) for hit in hits]
             return tuple(placed for placed in every if placed.has_code)
         indices, mnemonics = hits.indices, self._body.mnemonics
         by_opcode = self._added_by_opcode(hits)
         added = [by_opcode.get(mnemonics[index], _NOTHING_ADDED) for index in indices]
-        special = self._special(indices)
-        one_by_one = [at for at, index in enumerate(indices) if index in special or added[at] is _NOTHING_ADDED]
+        not_by_opcode = self._not_by_opcode(indices)
+        # Numbers of the hits that need a look at each; those between them are counted all at once, in text order.
+        one_by_one = [at for at, index in enumerate(indices) if index in not_by_opcode or added[at] is _NOTHING_ADDED]
         with_code = []
         start = 0
         for at in one_by_one:
@@ -528,22 +520,27 @@ class _Sites:
                 with_code.append(placed)
             start = at + 1
         runs.add_all(indices, added, start, len(indices))
+        # `_place` has listed its sites itself; the rest is listed here, as one entry.
         count = sum([len(one.amounts) * sites for one, sites in Counter(added).items()])
         self._sites.add_hits(hits, one_by_one, count - sum([len(added[at].amounts) for at in one_by_one]))
         return tuple(with_code)
 
-    def _special(self, indices: Sequence[int]) -> set[int]:
-        """The places of instructions whose sites depend on more than their opcode. indices: the places of sites."""
+    def _not_by_opcode(self, indices: Sequence[int]) -> set[int]:
+        """The instructions where more than the opcode decides about the code of probes, by their indices in the body.
+
+        They have a guard, take several lines, or are part of a call. indices: of the sites.
+        """
         body = self._body
-        special = {*body.guarded, *body.multiline(indices)}
+        result = {*body.guarded, *body.multiline(indices)}
         for start, end in body.call_sequences:
-            special.update(range(body.index_at(start), body.index_at(end) + 1))
-        return special
+            result.update(range(body.index_at(start), body.index_at(end) + 1))
+        return result
 
     def _added_by_opcode(self, hits: OpcodeHits) -> dict[Mnemonic | None, Added]:
         """What is added at instructions without a guard, by opcode, for opcodes at which probes do nothing else."""
         added: dict[Mnemonic | None, Added] = {}
         for opcode, probes in hits.unguarded.items():
+            # Such loads are looked at one by one, in `_place`, as is what ends a block or calls.
             is_checked_load = self._points_to_constants and opcode.text.startswith("ld")
             if opcode.flow is None and not is_checked_load:
                 alone = self._additions.added_alone(probes, self._body, opcode)
@@ -552,25 +549,30 @@ class _Sites:
         return added
 
     def _place(self, hit: Hit, runs: Runs) -> Placed:
-        """Where the code of one instruction's probes goes, around a call that it is part of. Raises UnsupportedError,
-        PtxError."""
+        """Decide where the code of one instruction's probes goes: next to it, or around the call that it is part of.
+
+        Lists the site, and counts in runs what its probes add. Raises UnsupportedError, PtxError.
+        """
         statement = hit.statement
         decoded, start, end = statement.mnemonic, statement.start, statement.end
         if decoded is None:
             raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
         if self._code.find("\n", start, end - 1) >= 0:
+            # A statement of several lines may be two, the first of which lacks its semicolon.
             self._check_end(statement)
         if self._points_to_constants and decoded.text.startswith("ld"):
             check_load(statement, self._module.line(start))
         probes = hit.probes
         in_call = self._calls and self._body.call_sequence(statement.position) is not None
         shown: Collection[Probe] = probes
-        # A function may end the thread, so that nothing behind its call runs.
+        # Whether what is added there is no part of a run: a function may end the thread, so that nothing after its call
+        # runs.
         stands_alone = False
         if decoded.flow is not None or in_call or hit.opens or hit.closes:
             if in_call:
                 start, end, probes = self._around_call(hit)
             stands_alone = start != statement.start or decoded.flow is Flow.CALL
+            # After a branch, ``ret`` or ``exit`` no code runs.
             if decoded.ends_block and any(probe.after for probe in probes):
                 self._sites.leave_out(
                     self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
@@ -589,13 +591,19 @@ class _Sites:
         return placed
 
     def _check_end(self, statement: Statement) -> None:
+        """Raises PtxError when a line of a statement looks like another instruction: a semicolon is missing."""
         text = statement.text
-        if next_one := _NEXT.search(text, statement.position - statement.start + len(statement.opcode)):
+        after_opcode = statement.position - statement.start + len(statement.opcode)
+        if next_instruction := _NEXT.search(text, after_opcode):
             line = self._module.line(statement.start)
-            raise PtxError(line, text[: next_one.start()], "no ';' before the next instruction")
+            raise PtxError(line, text[: next_instruction.start()], "no ';' before the next instruction")
 
     def _around_call(self, hit: Hit) -> tuple[int, int, tuple[Probe, ...]]:
-        """Where code goes, and of which probes, when the instruction belongs to a call: nothing goes inside."""
+        """Where code before and after an instruction of a call goes, and the probes whose code does: outside the call.
+
+        Leaves out probes that read operands of a move of arguments or results, which are not known there. Raises
+        UnsupportedError when the call sequence holds other instructions.
+        """
         statement = hit.statement
         sequence = self._body.call_sequence(statement.position)
         if sequence is None:
@@ -618,10 +626,15 @@ class _Sites:
         return Shown.of(statement, self._module, self._places)
 
     def _check(self, placed: Placed) -> None:
-        """Refuse a site at which probes lack what they name. Raises UnsupportedError, PtxError."""
+        """Refuse a site at which probes lack what they name, by writing their code. Raises UnsupportedError, PtxError.
+
+        Instructions that look alike are tried once: by opcode, guard and probes where these decide about the code, else
+        by their whole shape.
+        """
         hit = placed.hit
         statement, guard = hit.statement, hit.statement.guard
         probes = tuple(map(id, placed.probes))
+        # Not plain: code of source lines, or an instruction that names its own predicate.
         plain = not hit.opens and not hit.closes and not (
             guard and guard_register(guard) in self._code[statement.position : statement.end]
         )  # fmt: skip
@@ -635,25 +648,29 @@ class _Sites:
         if not plain and (hit.opens or hit.closes):
             self._trial.write_snippets(placed)
             return
-        known = self._rewriting.tried.shapes
+        # Shared with all modules of these probes. The value: whether opcode and guard alone decide about the code.
+        tried_shapes = self._rewriting.tried.shapes
         clear = None
         if any(map(self._facts.holds_collective, placed.probes)):
             clear = self._trial.is_clear(placed.start), self._trial.is_clear(placed.end)
         shape = (statement.opcode, guard is None, probes, clear, *self._shape(instruction, statement.position))
-        if shape not in known:
-            known[shape] = self._trial.write_snippets(placed)
-        if plain and known[shape]:
+        if shape not in tried_shapes:
+            tried_shapes[shape] = self._trial.write_snippets(placed)
+        if plain and tried_shapes[shape]:
             self._tried.add(key)
 
     def _shape(self, instruction: Instruction, position: int) -> Iterator[str]:
-        """An instruction's operands with each register as what it is declared as, and whether it is written."""
+        """An instruction's operands with the names of registers replaced by what matters of them for inserted code.
+
+        That is their declaration, and whether the instruction writes them. Equal shapes get equal code, but for names.
+        """
         written = instruction.written
         declared = self._body.declaration
 
-        def word(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             name = match["name"]
             if name is None:
-                return "1"
+                return "1"  # for every integer other than 0
             declaration = declared(name, position)
             if declaration is None:
                 return f"[{name in self._variables}]{name}"
@@ -664,4 +681,4 @@ class _Sites:
                 known = self._words[declaration] = f"<{declaration.space} {declaration.type} {is_vector}"
             return f"{known} {name in written}>"
 
-        return (_TOKEN.sub(word, operand) for operand in instruction.operands)
+        return (_TOKEN.sub(replacement, operand) for operand in instruction.operands)

@@ -1,4 +1,5 @@
-"""How inserted code reads the probe block, and finds a thread's slot or the copy of a record that it adds to."""
+"""Inserted code that reads the probe block (the twin's extra parameter), and computes a thread's slot or the address of
+the copy of a record that it adds to."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ from neutrino.ptx.isa.scalars import WARP_LANES
 
 
 class ProbeBlock:
-    """The probe block as one body reads it. address: a parameter's name, or a register. space: that it is in.
+    """The probe block as one body reads it. address: a parameter's name, or a register with the address. space: the
+    state space that it is in, ``param`` or ``local``.
 
-    maps: their number. reads: what was read, offset → type.
+    maps: the number of maps. reads: the words that were read, byte offset → type.
     """
 
     def __init__(self, address: str, space: str, maps: int) -> None:
@@ -42,7 +44,10 @@ class ProbeBlock:
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
     def copy(self, words: Mapping[int, str], state: str, take: Take) -> list[str]:
-        """Copies of words, offset → type, to the same offsets of the kernel's state."""
+        """Code that copies words of the block to the same offsets of the kernel's state.
+
+        words: byte offset → type. state: the name of the state's variable. take: gives a new register of a type.
+        """
         lines = []
         for offset, kind in sorted(words.items()):
             word = take(f"b{bits(kind)}")
@@ -52,9 +57,10 @@ class ProbeBlock:
 
 @dataclass(frozen=True)
 class Slot:
-    """index, lane: 32-bit registers; inside: predicate, this thread has a slot in the launch's regions.
+    """The registers that say where in a launch's regions of memory a thread's records go.
 
-    index: of the warp in the grid, at block level of the block.
+    index: of the warp in the grid, at block level of the block, 32 bits. lane: in the warp, 32 bits; at block level of
+    no use. inside: a predicate, whether this thread has a slot: at warp and block level only the first thread has.
     """
 
     index: str
@@ -63,20 +69,26 @@ class Slot:
 
 
 class Slots:
-    """The slots of a thread, each computed where it is first asked for: for code that runs as one."""
+    """The slots of a thread by level. Code that computes one is appended where it is first asked for.
+
+    So all code that asks must run after that and under no other predicate.
+    """
 
     def __init__(self, block: ProbeBlock, take: Take) -> None:
         self._block = block
         self._take = take
-        self._found: dict[Level, Slot] = {}
+        self._slots: dict[Level, Slot] = {}
 
     def at(self, level: Level, lines: list[str]) -> Slot:
-        """The slot of this thread at the level, and whether it owns one and the launch has room for it."""
-        if level not in self._found:
-            self._found[level] = self._block_slot(lines) if level is Level.BLOCK else self._warp_slot(level, lines)
-        return self._found[level]
+        """The slot of this thread at a level. Appends code to lines if it is the first one that asks for it."""
+        if level not in self._slots:
+            self._slots[level] = self._block_slot(lines) if level is Level.BLOCK else self._warp_slot(level, lines)
+        return self._slots[level]
 
     def _warp_slot(self, level: Level, lines: list[str]) -> Slot:
+        """Append the code for a slot per warp: the warp's index in the grid is block index * warps per block + warp."""
+        # a, b, c hold intermediate numbers; lane first the thread's linear index in its block, whose upper bits
+        # (without the 5 of the lane) are the warp's index there.
         warp, lane, a, b, c = (self._take("b32") for _ in range(5))
         inside = self._take("pred")
         lines += [
@@ -100,6 +112,7 @@ class Slots:
         return Slot(warp, lane, inside)
 
     def _block_slot(self, lines: list[str]) -> Slot:
+        """Append the code for a slot per block, which the thread 0, 0, 0 of the block has."""
         block, lane, a, b = (self._take("b32") for _ in range(4))
         inside = self._take("pred")
         lines += [
@@ -119,7 +132,7 @@ class Slots:
 
 
 def _block_index(index: str, a: str, b: str) -> list[str]:
-    """The block's linear index in the grid; a and b are for other numbers meanwhile."""
+    """Code that puts the block's linear index in the grid into a register. a, b: registers that it overwrites."""
     return [
         f"mov.u32 {index}, %ctaid.z;",
         f"mov.u32 {a}, %nctaid.y;",
@@ -134,9 +147,11 @@ def _block_index(index: str, a: str, b: str) -> list[str]:
 def copy_address(
     entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], lower: str | None = None
 ) -> str:
-    """A register with the address of the copy. entry: the index-th map.
+    """A register with the address of the copy of the index-th map's record that this thread's multiprocessor adds to.
 
-    lower: a register that is zero in the threads that add, but not known to be the same in all.
+    There are several copies so that fewer threads add to one address. entry: the map. Appends the code to lines. lower:
+    a register that is zero in the threads that add, but that ptxas cannot know to be the same in all lanes; None if
+    there is none.
     """
     copy, mask, base = take("b32"), take("b32"), take("b64")
     lines += [

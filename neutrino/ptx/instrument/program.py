@@ -22,11 +22,11 @@ from neutrino.ptx.text.module import Function, Module, ModuleStatement
 
 
 class Program:
-    """Modules that were linked into one image.
+    """Modules that were linked into one image; implements ``linkage.Surroundings``.
 
-    functions: the names of the image's functions. own: of each module, those of them that are from it. variables: the
-    names of the image's variables, as often as they occur. missing: what of the image none of the modules defines, in
-    words; "" when they define all of it.
+    functions: the names of the image's functions. own: by module, the names of those that are from it. variables: the
+    names of the image's variables, as often as they occur. missing: a message about what of the image none of the
+    modules defines; "" when they define all of it.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class Program:
         self._own = tuple(own)
         self._variables = variables
         self._missing = missing
+        # What `addresses_taken` gave.
         self._taken: frozenset[str] | None = None
+        # By name, the definitions that other modules can refer to: those with a linkage directive.
         self._definitions: dict[str, list[tuple[Linkage, Function]]] = {}
         for linkage in self.linkages:
             for function in linkage.module.functions:
@@ -52,26 +54,28 @@ class Program:
                     self._definitions.setdefault(function.name, []).append((linkage, function))
 
     def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
-        """The function that a name of user's module means in the image, None when no module defines it.
+        """The function that a name of user's module means in the image, with its module; None when none defines it.
 
         Templates are in each module that uses them, and the linker keeps one. Raises ObstacleError when they differ,
         or when the image lacks the function or has another of that name.
         """
         local = user.module.symbols.get(name)
         is_local = isinstance(local, Function) and local.body is not None
-        found = [(user, local)] if is_local and isinstance(local, Function) else []
-        if not found or found[0][1].linkage:
-            found += [entry for entry in self._definitions.get(name, ()) if entry not in found]
-        if not found:
+        definitions = [(user, local)] if is_local and isinstance(local, Function) else []
+        # A function without a linkage directive is static: the name means the module's own.
+        if not definitions or definitions[0][1].linkage:
+            definitions += [entry for entry in self._definitions.get(name, ()) if entry not in definitions]
+        if not definitions:
             return None
         if name in self._functions:
-            if not any(name in self._own[linkage.number] for linkage, _ in found):
+            if not any(name in self._own[linkage.number] for linkage, _ in definitions):
                 raise ObstacleError(f"it calls the function {name}, and what was linked is another of that name")
         elif not is_local:
+            # A local one may be inlined everywhere, so that the image need not have it.
             raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
-        if len(found) > 1 and len({shapes(linkage, function) for linkage, function in found}) > 1:
+        if len(definitions) > 1 and len({shapes(linkage, function) for linkage, function in definitions}) > 1:
             raise ObstacleError(f"it calls the function {name}, which translation units define differently")
-        return found[0]
+        return definitions[0]
 
     def check_address(self, name: str) -> None:
         """Raises ObstacleError when the name of a variable is not that of exactly one in the image."""
@@ -93,23 +97,31 @@ _NUMBERED = re.compile(r"((?<![\w$])(?:\$L__[A-Za-z_]+|BB|__local_depot))\d+", r
 
 
 def shape(module: Module, function: Function) -> str:
-    """A function's text without what says nothing of it: white space, comments, line information, its number."""
+    """A function's text without what may differ between modules where the function is the same.
+
+    That is white space, comments, line information, and numbers in the names of labels.
+    """
     text = module.code[function.statement.start : function.statement.end]
     return "".join(_NUMBERED.sub(r"\1", text).split())
 
 
 def shapes(linkage: Linkage, function: Function) -> tuple[str, ...]:
-    """The shapes of a function and of those that it reaches and no other module can, by name."""
-    found: dict[str, str] = {}
+    """The shape of a function, then those of the static functions that it reaches, sorted by name.
+
+    Two definitions in different modules are the same if these are equal: static functions may differ, and others of
+    one name are compared when they are called.
+    """
+    by_name: dict[str, str] = {}
     waiting = [function]
     while waiting:
-        at = waiting.pop()
-        found[at.name] = shape(linkage.module, at)
-        for name in linkage.named(at)[1]:
+        user = waiting.pop()
+        by_name[user.name] = shape(linkage.module, user)
+        _, names = linkage.named(user)
+        for name in names:
             symbol = linkage.module.symbols[name]
-            if isinstance(symbol, Function) and symbol.body is not None and not symbol.linkage and name not in found:
+            if isinstance(symbol, Function) and symbol.body is not None and not symbol.linkage and name not in by_name:
                 waiting.append(symbol)
-    return found.pop(function.name), *(found[name] for name in sorted(found))
+    return by_name.pop(function.name), *(by_name[name] for name in sorted(by_name))
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,8 @@ class TwinProgram:
         """
         chosen = [[kernel for kernel in module.kernels if names is None or kernel.name in names]
                   for module in self.modules]  # fmt: skip
+        # By the module's number, what twins of other modules need of it: statements, copies of its functions; and the
+        # copies of other modules' functions that its code calls.
         needed: dict[int, set[ModuleStatement]] = {}
         copies: dict[int, list[FunctionCopy]] = {}
         external: dict[int, list[FunctionCopy]] = {}
@@ -140,8 +154,8 @@ class TwinProgram:
             for kernel in kernels:
                 for number, statements in kernel.elsewhere.items():
                     needed.setdefault(number, set()).update(statements)
-                for number, made in kernel.copies_elsewhere.items():
-                    copies.setdefault(number, []).extend(made)
+                for number, function_copies in kernel.copies_elsewhere.items():
+                    copies.setdefault(number, []).extend(function_copies)
                 for copy in kernel.all_copies:
                     for number in copy.callers:
                         external.setdefault(number, []).append(copy)
@@ -189,10 +203,11 @@ def plan_program(
     """
     modules = []
     for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):
-        names = [name for name, at in kernels.items() if at == number]
+        names = [name for name, module_number in kernels.items() if module_number == number]
         try:
             plan = plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
         except PtxError as error:
+            # The module cannot be read: its kernels get no twins, those of the others may.
             plan = ModulePlan(module, (), tuple(SkippedKernel(name, Reason.UNSUPPORTED, str(error)) for name in names))
         modules.append(plan)
     return ProgramPlan(tuple(modules))

@@ -1,4 +1,4 @@
-"""Records that snippets save: values of fields, where they go, how many there were, and as few stores as hold them."""
+"""Code that stores the records that snippets save: values converted to fields, where they go, how many there were."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
 
 
 def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value:
-    """The value in a register of the field's width (at least that, for fields below 32 bits).
+    """The value in a register of the field's width, or a wider one for fields below 32 bits. Appends code to lines.
 
     Raises UnsupportedError for a value that no field can hold.
     """
-    wanted = max(field.type.size * 8, 16)
+    # There are no registers of 8 bits.
+    width = max(field.type.size * 8, 16)
+    # Immediates and special registers are brought into a register first: "cvt" takes neither.
     if value.type is None or value.text in SPECIAL_REGISTERS:
-        kind = value.type or _EXACT_FLOAT.get(value.text[:2].lower(), f"b{wanted}")
+        kind = value.type or _EXACT_FLOAT.get(value.text[:2].lower(), f"b{width}")
         name = take(f"b{bits(kind)}")
         lines.append(f"mov.{kind} {name}, {value.text};")
         value = Value(name, kind)
@@ -35,24 +37,26 @@ def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value
         name = take("b32")
         lines.append(f"selp.u32 {name}, 1, 0, {value.text};")
         value = Value(name, "u32")
-    have = bits(value.type or "")
-    if have == wanted or (have == 32 and wanted == 16):
+    own_width = bits(value.type or "")
+    # A store of 8 or 16 bits takes a register of 32.
+    if own_width == width or (own_width == 32 and width == 16):
         return value
-    name = take(f"b{wanted}")
+    name = take(f"b{width}")
     if field.type is ScalarType.F32 and value.type == "f64":
         lines.append(f"cvt.rn.f32.f64 {name}, {value.text};")
     elif field.type is ScalarType.F64 and value.type == "f32":
         lines.append(f"cvt.f64.f32 {name}, {value.text};")
-    elif 0 < have <= 64:
+    elif 0 < own_width <= 64:
+        # By the field's sign, whatever the value's type.
         letter = "s" if field.type.value[0] == "s" else "u"
-        lines.append(f"cvt.{letter}{wanted}.{letter}{have} {name}, {as_bits(value, take, lines)};")
+        lines.append(f"cvt.{letter}{width}.{letter}{own_width} {name}, {as_bits(value, take, lines)};")
     else:
         raise UnsupportedError(f"a value of type .{value.type} cannot be saved as {field.type.value}")
-    return Value(name, f"b{wanted}")
+    return Value(name, f"b{width}")
 
 
 def copied(value: Value, take: Take, lines: list[str]) -> Value:
-    """The value in a register of its own, as bits."""
+    """A copy of the value in a new register, as bits. Appends the code to lines."""
     kind = f"b{bits(value.type or '')}"
     name = take(kind)
     lines.append(f"mov.{kind} {name}, {value.text};")
@@ -60,14 +64,17 @@ def copied(value: Value, take: Take, lines: list[str]) -> Value:
 
 
 def as_bits(value: Value, take: Take, lines: list[str]) -> str:
-    """The value in a register that integer instructions take: those for floating point are another class."""
+    """The name of a register with the value that integer instructions take: those for floating point are another class.
+
+    It is the value's own unless that is of a floating-point type. Appends code to lines.
+    """
     return copied(value, take, lines).text if value.type in FLOATING else value.text
 
 
 @dataclass
 class Code:
-    """Inserted instructions. lines: free of predicated memory accesses; stores: the predicated stores after
-    them."""
+    """Inserted instructions, one per entry. lines: those that may stand anywhere; stores: the predicated stores after
+    them, which may not stand between a product and a sum that ptxas fuses."""
 
     lines: list[str]
     stores: list[str]
@@ -79,9 +86,10 @@ class Code:
 
 
 class Records:
-    """Writes the records of one body. maps: of the probes. prefix: starts every private register.
+    """Writes the code for records in one body. maps: of the probes. prefix: starts every private register.
 
-    changed: gets the names of registers that the code writes. kernel: as for ``ProbeRegisters``.
+    take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. kernel:
+    for the body of a function that a kernel calls, the records of the kernel; else None.
     """
 
     def __init__(
@@ -93,8 +101,9 @@ class Records:
         self._block = block
         self._take = take
         self._changed = changed
+        # By the map's index, the registers that count saves: those that the body's code names, and those of the kernel
+        # and all its functions.
         self._counters: dict[int, str] = {}
-        # Of the kernel and all its functions.
         self._all_counters: dict[int, str] = kernel._all_counters if kernel else {}
 
     @property
@@ -104,18 +113,22 @@ class Records:
 
     @property
     def has_counts(self) -> bool:
-        """The kernel or a function so far counts what it saves."""
+        """Whether the kernel or a function so far counts what it saves."""
         return bool(self._all_counters)
 
     def store(
         self, index: int, values: list[Value], code: Code, slots: Slots, guard: Guard | None, *, waits: bool
     ) -> None:
-        """Save a record of the index-th map. waits: the stores will be put further down, so that values are copied."""
+        """Append to code what saves a record of the index-th map, in the threads that have a slot.
+
+        values: of the fields. waits: the stores will be inserted further down, so that values are copied.
+        """
         target = self._maps[index]
         lines = code.lines
         slot = slots.at(target.level, lines)
         takes_part = guarded(slot.inside, guard, self._take, lines)
         lanes = WARP_LANES if target.level is Level.THREAD else 1
+        # The address: slots after each other, in each cap records, in each of those one per lane.
         base = self._take("b64")
         lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index))
         cap = str(target.cap)
@@ -130,6 +143,7 @@ class Records:
             self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
         if lanes > 1:
             self._scaled(base, slot.lane, target.size, lines)
+        # With counts, only the first cap records are stored, but all are counted.
         stores = takes_part
         if has_counts(target):
             counter = self._all_counters.setdefault(index, f"{self._prefix}k{index}")
@@ -139,37 +153,41 @@ class Records:
             lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
             self._scaled(base, counter, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
-        for where, kind, text in self._packed(target, values, lines, waits):
+        for where, kind, text in self._as_few_stores(target, values, lines, waits):
             at = f"[{base}+{where}]" if where else f"[{base}]"
             code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
 
     def end(self, slots: Slots, lines: list[str]) -> None:
-        """Store the counts where a thread ends: those of the kernel and its functions so far."""
+        """Append the code that stores the counts where a thread ends: of the kernel and its functions so far."""
+        # From here on the body's code names all of them.
         self._counters = dict(self._all_counters)
         for index, counter in self._counters.items():
             target = self._maps[index]
             slot = slots.at(target.level, lines)
             base = self._take("b64")
+            # A map's entry in the block is two addresses of 8 bytes: of its records and of its counts.
             lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index + 8))
             lanes = WARP_LANES if target.level is Level.THREAD else 1
+            # Each count is 4 bytes.
             self._scaled(base, slot.index, 4 * lanes, lines)
             if lanes > 1:
                 self._scaled(base, slot.lane, 4, lines)
             lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
 
     def _scaled(self, base: str, index: str, scale: int, lines: list[str]) -> None:
-        """base += index · scale in 64 bits."""
+        """Append code for base += index · scale. base: a register of 64 bits; index: one of 32; scale: a constant."""
+        # The instruction multiplies 32 bits by 32.
         if scale < 1 << 32:
             lines.append(f"mad.wide.u32 {base}, {index}, {scale}, {base};")
             return
         wide = self._take("b64")
         lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
 
-    def _packed(
+    def _as_few_stores(
         self, target: Map, values: list[Value], lines: list[str], waits: bool
     ) -> list[tuple[int, str, str]]:
-        """The record as few stores: (offset, type, operand), 32-bit fields paired to 64 bits, those to
-        128."""
+        """The stores of a record, (offset in bytes, type, operand), as few as hold it: adjacent fields of 32 bits are
+        paired to 64 bits, and those to 128, where the offset is a multiple of the size in each record."""
         single: list[tuple[int, str, str]] = []
         for field, value in zip(target.fields, values, strict=True):
             fitting = converted(value, field, self._take, lines)

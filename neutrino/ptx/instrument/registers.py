@@ -1,4 +1,4 @@
-"""Registers, operands and predicates of inserted code: the probes' own, and others that the program does not have."""
+"""Registers, operands and predicates of inserted code: the probes' own, and scratch registers. The program has none."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class PrivateNames:
 
     @classmethod
     def for_text(cls, text: str) -> PrivateNames:
-        """Those for a module: longer ones where its text has the usual ones."""
+        """The names for a module: the usual ones, made longer where its text has them."""
         if "neutrino_" not in text:
-            text = ""  # one search in place of three
+            text = ""  # all three hold that word: one search in place of three
         prefix = "%neutrino_"
         while prefix in text:
             prefix = prefix[:-1] + "x_"
@@ -90,9 +90,9 @@ Take = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Kept:
-    """A register that lives through the kernel. type: without its dot; initial: its first value, as an operand.
+    """A register that is kept from the kernel's entry to the end of the thread.
 
-    move: the type that ``mov`` takes for it.
+    type: without its dot. initial: its first value, as an operand. move: the type that ``mov`` takes for it.
     """
 
     name: str
@@ -107,10 +107,14 @@ class Kept:
 
 
 class Scratch:
-    """Names of private registers. What is taken is handed out again after ``release(mark)``."""
+    """Allocates private registers, by type. What is taken after ``mark()`` is free again after ``release(mark)``.
+
+    prefix: begins every name.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        # By type, the number of the next register, and how many were ever in use at once.
         self._next = dict.fromkeys(_SCRATCH_LETTER, 0)
         self._most = dict.fromkeys(_SCRATCH_LETTER, 0)
 
@@ -124,7 +128,7 @@ class Scratch:
         return f"{self._prefix}{_SCRATCH_LETTER[kind]}{number}"
 
     def mark(self) -> dict[str, int]:
-        """What is taken now."""
+        """The state of the allocation, for ``release``."""
         return dict(self._next)
 
     def release(self, mark: dict[str, int]) -> None:
@@ -154,7 +158,10 @@ class Guard:
 
 
 def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str]) -> str:
-    """The predicate that a register, or what it is not, and a guard hold."""
+    """A new predicate register: whether a register, or its negation, and a guard hold. Appends the code to lines.
+
+    negated: of the register.
+    """
     joined = take("pred")
     other = positive(guard, take, lines)
     if negated:
@@ -165,7 +172,7 @@ def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str
 
 
 def positive(guard: Guard, take: Take, lines: list[str]) -> str:
-    """The predicate that a guard holds."""
+    """A predicate register that is true where a guard holds: the guard's own, or its negation in a new one."""
     if not guard.negated:
         return guard.register
     name = take("pred")
@@ -174,7 +181,7 @@ def positive(guard: Guard, take: Take, lines: list[str]) -> str:
 
 
 def guarded(inside: str, guard: Guard | None, take: Take, lines: list[str]) -> str:
-    """The predicate that a predicate holds and, where there is one, a guard."""
+    """A predicate register: whether the predicate register inside is true and, where there is one, a guard holds."""
     if guard is None:
         return inside
     joined = take("pred")
@@ -182,14 +189,15 @@ def guarded(inside: str, guard: Guard | None, take: Take, lines: list[str]) -> s
     return joined
 
 
-# Levels from few threads to all.
+# By level, those at which more threads run a snippet.
 _WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: ()}
 
 
 class ProbeRegisters:
     """The probes' registers in one body. prefix: starts every private register.
 
-    kernel: for the body of a function that a kernel calls, those of the kernel. changed: private names of kept
+    kernel: for the body of a function that a kernel calls, the registers of the kernel; else None. types: of the
+    registers that are kept to the end of the thread (not local to a snippet), by name. changed: private names of kept
     registers that the body's code writes.
     """
 
@@ -200,43 +208,48 @@ class ProbeRegisters:
         self.types = {register.name: register.type for register in kept}
         self._initial = {register.name: register.initial for register in kept}
         self.changed: set[str] = set()
+        # Names of the registers that the body's code names.
         self._used: set[str] = set()
+        # By level, the registers that snippets of the kernel, and of functions that it calls, write and name.
         self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in LEVELS}
         self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in LEVELS}
 
     def note(self, snippet: Snippet, level: Level) -> None:
-        """Tell, before any code is written, that the kernel will hold this snippet."""
+        """Announce, before any code is written, that the kernel will hold this snippet."""
         self._written[level] |= snippet.written
         self._named[level] |= snippet.named
 
     def change(self, snippet: Snippet) -> None:
-        """Tell that the code of a snippet is written."""
+        """Note that the code of a snippet is written, so that the registers that it writes are changed."""
         self.changed |= {self.private(name) for name in snippet.written if name in self.types}
 
     def needs_mask(self, snippet: Snippet, level: Level) -> bool:
-        """Whether a snippet at that level writes what other lanes look at at a wider one."""
+        """Whether only the level's own threads may run a snippet: other lanes use, at a wider level, what it writes."""
         return not all(self._named[wider].isdisjoint(snippet.written) for wider in _WIDER[level])
 
     def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
-        """Whether what is added to these at a level may be tallied: not where others look at lanes that add nothing."""
-        wider = [self._named[other] for other in _WIDER[level]]
-        return not any(name in found for name in names for found in wider)
+        """Whether counters may be kept for what is added to these sums at a level.
+
+        Not where snippets of a wider level use them: these run in lanes, too, that must not add.
+        """
+        named_wider = [self._named[wider] for wider in _WIDER[level]]
+        return not any(name in named for name in names for named in named_wider)
 
     def private(self, name: str) -> str:
-        """The name that a register has in twins."""
+        """The name that a probe's register (``%name``) has in twins."""
         return f"{self._prefix}r_{name[1:]}"
 
     def use(self, name: str) -> str:
-        """The private name of a register, which is kept from now on."""
+        """The private name of a register; counts it as named by the body's code."""
         self._used.add(name)
         return self.private(name)
 
     def initial(self, name: str) -> int:
-        """What a register holds at first."""
+        """A register's first value; of a float its bits."""
         return self._initial[name]
 
     def is_zero(self, operand: str) -> bool:
-        """Whether an operand is 0 all the time: that, or a register that no snippet writes."""
+        """Whether an operand is always 0: the number, or a register that is 0 at first and that no snippet writes."""
         if operand == "0":
             return True
         if self._initial.get(operand) != 0:
@@ -245,7 +258,7 @@ class ProbeRegisters:
 
     @property
     def kept(self) -> list[Kept]:
-        """Those that the code names."""
+        """The registers that the body's code names."""
         return [
             Kept(self.private(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
             for entry in self._registers
@@ -261,6 +274,7 @@ def _move_type(register_type: str) -> str:
 
 
 def _initial(register_type: str, value: int) -> str:
+    """A first value as an operand. value: of a float its bits."""
     if register_type == "f32":
         return f"0f{value:08X}"
     if register_type == "f64":

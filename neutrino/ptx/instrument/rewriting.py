@@ -1,4 +1,4 @@
-"""What all twins of one module share while they are written, and what keeps kernels from having one."""
+"""What all twins of one module share while they are written, and checks for what makes a twin impossible."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _SPECIAL = re.compile(
 )
 
 # What compilers declare, in which no special register has to be looked for.
-_NUMBERED = re.compile(r"\.reg\s+\.\w+\s+%(?:p|rs|r|rd|rq|f|fd)<\d+>;", re.ASCII)
+_NUMBERED_REGISTERS = re.compile(r"\.reg\s+\.\w+\s+%(?:p|rs|r|rd|rq|f|fd)<\d+>;", re.ASCII)
 
 
 class SkipError(Exception):
-    """A kernel gets no twin, for another reason than that it holds what is not supported. detail: as in a manifest."""
+    """A kernel gets no twin, for another reason than that its code is not supported. detail: what manifests say."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -41,12 +41,13 @@ class SkipError(Exception):
 
 
 def module_obstacle(linkage: Linkage) -> str | None:
-    """What makes twins of all kernels of a module impossible, None when nothing does."""
+    """A message about what makes twins of all kernels of a module impossible, None when nothing does."""
     module = linkage.module
     if module.address_size != 64:
         return f".address_size is {module.address_size}, not 64"
     aliases = {directive for _, directive in linkage.aliases.values()}
     for statement in module.statements:
+        # An alias directive that could not be read counts as unknown, too.
         if statement.kind is Kind.UNKNOWN or (statement.kind is Kind.ALIAS and statement not in aliases):
             line = module.line(statement.start)
             source = module.source(statement).strip().split("\n")[0]
@@ -55,18 +56,19 @@ def module_obstacle(linkage: Linkage) -> str | None:
 
 
 def check_text(module: Module, body: Body) -> None:
-    """Refuse a body of a module that ptxas reads otherwise than we do. Raises UnsupportedError."""
-    # Where nothing closes a body it takes in all the rest.
+    """Refuse a body that ptxas may read otherwise than we do. Raises UnsupportedError."""
+    # Where nothing closes a body, it goes to the end of the text.
     if body.end == len(module.code) and module.code.count("{", body.start) != module.code.count("}", body.start):
         raise UnsupportedError(f"line {module.line(body.start)}: the text ends within the body that begins there")
     for position in body.spaced_dots:
         statement = body.statement(body.index_at(position))
         if module.code[statement.start] != ".":
             raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
+    # Special registers are recognised by name, so that no register of the body may have the name of one.
     for start, end in body.directive_spans:
         if not module.code.startswith(".reg", start) or module.code.find("%", start, end) < 0:
             continue
-        if _NUMBERED.fullmatch(module.code, start, end):
+        if _NUMBERED_REGISTERS.fullmatch(module.code, start, end):
             continue
         special = _SPECIAL.search(module.code, start, end)
         if special is not None:
@@ -74,9 +76,9 @@ def check_text(module: Module, body: Body) -> None:
 
 
 class ProbeFacts:
-    """Answers about these very probes, by identity: they are asked for at every site, so all are found out at first.
+    """Facts about probes and their snippets, computed once, since they are asked for at every site.
 
-    probes: of one set, in file order.
+    Probes and snippets are known by ``id``: the very objects given here. probes: of one set, in file order.
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
@@ -90,7 +92,7 @@ class ProbeFacts:
             (probe.tracepoint.is_kernel and probe.after is not None) or any(map(_ends_with_store, _saves(probe)))
             for probe in probes
         )
-        """Every end of a thread gets code, in functions too: ``after`` of a kernel, sums or counts."""
+        """Whether every end of a thread gets code, in functions too: ``after`` of a kernel, sums or counts."""
 
     def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
         """Each probe once, in file order."""
@@ -100,19 +102,19 @@ class ProbeFacts:
         return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self._order[id(probe)])
 
     def must_be_clear(self, probe: Probe) -> bool:
-        """It holds code that must not stand between a product and its sum."""
+        """Whether a probe holds code that must not stand between a product and its sum: it would change the result."""
         return id(probe) in self._storing or self.holds_collective(probe)
 
     def reads_operands(self, probe: Probe) -> bool:
-        """It names an operand of its instructions."""
+        """Whether a probe names operands of its instructions, by OUT, IN… or ADDR."""
         return id(probe) in self._reading
 
     def holds_collective(self, probe: Probe) -> bool:
-        """One of its snippets does."""
+        """Whether one of a probe's snippets is collective."""
         return any(map(self.is_collective, _snippets(probe)))
 
     def is_collective(self, snippet: Snippet) -> bool:
-        """It holds an instruction between lanes, which ends a basic block."""
+        """Whether a snippet holds an instruction between lanes (as ``shfl``), which ends a basic block."""
         return id(snippet) in self._collective
 
 
@@ -130,6 +132,7 @@ def _ends_with_store(save: Save) -> bool:
 
 
 def _names_operands(probe: Probe) -> bool:
+    """Whether a probe names an operand of its instructions: a result, a source or the address."""
     return any(
         operand.name.startswith(("OUT", "IN", "ADDR"))
         for snippet in _snippets(probe)
@@ -145,14 +148,14 @@ def _has_collective(snippet: Snippet) -> bool:
 _MOST_SHAPES = 1 << 14
 
 
-class Tried:
-    """What was found out about code for an architecture, by writing it for plans and throwing it away."""
+class TriedCode:
+    """What is known about the code of probes for one architecture, from writing it for plans and throwing it away."""
 
     def __init__(self) -> None:
         self.versions: dict[int, tuple[int, int]] = {}
-        """The ``.version`` that snippets need, by their ids."""
+        """By the snippet's id, the ``.version`` that it needs."""
         self.around: set[int] = set()
-        """Snippets at entries and ends, by their ids."""
+        """The ids of snippets at entries and ends that could be written."""
         self.shapes: dict[Hashable, bool] = {}
         """By what an instruction with probes looks like, whether opcode and guard decide about its code."""
 
@@ -164,7 +167,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class _ProbeKnowledge:
-    """What is known of probes whatever the module: for all texts that the same ones are looked for in.
+    """What is known of probes whatever the module, shared by all modules that they are inserted into.
 
     tried: by architecture.
     """
@@ -172,20 +175,21 @@ class _ProbeKnowledge:
     matcher: Matcher
     facts: ProbeFacts
     additions: Additions
-    tried: defaultdict[int, Tried]
+    tried: defaultdict[int, TriedCode]
 
 
 @functools.lru_cache(maxsize=8)
-def _knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) -> _ProbeKnowledge:
+def _probe_knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) -> _ProbeKnowledge:
     return _ProbeKnowledge(
-        Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes), defaultdict(Tried)
+        Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes), defaultdict(TriedCode)
     )
 
 
 class Rewriting:
-    """A probe set on its way into the kernels of a module. Parameters and errors: as of ``probe_module``.
+    """The insertion of a probe set into the kernels of a module: what its twins share.
 
-    version: the module's; highest: the one that a twin may have. architecture: ``90`` of ``sm_90a``.
+    Parameters and errors are those of ``module_twins.plan_module``. version: the module's own; highest: the highest
+    that a twin may have. architecture: 90 for ``sm_90a``. names: of what the twins add. probes: after lowering.
     """
 
     def __init__(
@@ -208,28 +212,30 @@ class Rewriting:
         self.highest = max(version or module.version, module.version)
         self.architecture = module.architecture
         self.names = PrivateNames.for_text(module.text)
-        # They may be an earlier module's, whose probes are equal and not the same.
-        known = _knowledge(probes, demangle)
+        # Cached by equality: these probes may be other objects than those of the earlier module that the cached ones
+        # are from. From here on only the matcher's own objects are used, by their ids.
+        known = _probe_knowledge(probes, demangle)
         self.matcher, self.facts, self.additions = known.matcher, known.facts, known.additions
         self.tried = known.tried[self.architecture]
         self.tried.limit()
         self.checked_bodies: set[Body] = set()
         """Those that passed ``check_text``: a function may be called by many kernels."""
+        # By the function's key, what probes match in it, with numbers from 0.
         self._found_in: dict[tuple[int, str], Found] = {}
 
     @functools.cached_property
     def private_statements(self) -> frozenset[ModuleStatement]:
-        """What declares variables that each of the module's images has for itself."""
+        """The statements that declare variables that each image with the module has for itself, as shared ones."""
         return frozenset(
             variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
         )
 
     def find(self, callee: Callee, first: int = 0) -> Found:
-        """What the body of a kernel or of what it calls holds. first: the number of its first site."""
+        """Find what probes match in the body of a kernel or a function. first: the number of its first site."""
         return self.matcher.find(callee.module, callee.function, callee.body, first)
 
     def find_in_function(self, callee: Callee, first: int) -> Found:
-        """As ``find``, of a function that several kernels may call."""
+        """As ``find``, for a function that several kernels may call; quick when nothing in it matches."""
         found = self._found_in.get(callee.key)
         if found is None:
             found = self._found_in[callee.key] = self.find(callee)

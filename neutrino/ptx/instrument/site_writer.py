@@ -1,4 +1,4 @@
-"""Code at the instructions of one body that probes match: the snippets before and behind each."""
+"""Code at the sites of one body, the instructions that probes match: the snippets before and after each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.edits import Edits, before, behind
+from neutrino.ptx.text.edits import Edits, after, before
 from neutrino.ptx.text.module import Module
 
 
 class RunWriter:
-    """Writes what the sites of one body add up to in their runs."""
+    """Writes the additions of the sites whose probes only add constants: once per run of sites, at its beginning.
+
+    runs: of the body, None without any. edits: of the body, to insert the code.
+    """
 
     def __init__(self, body: Body, runs: Runs | None, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
         self._body = body
@@ -40,12 +43,14 @@ class RunWriter:
         self._edits = edits
 
     def write(self, *, alone: bool) -> None:
-        """Insert what sites in a row add up to; behind all other code of sites, which it stands before.
+        """Insert the code of all runs. Called after all other code of sites, so that it stands right before the sites.
 
-        alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends.
+        alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends: counters
+        may be kept in their place, from which the sums are computed there.
         """
-        runs = self._runs.found if self._runs is not None else []
+        runs = self._runs.runs if self._runs is not None else []
         forks = self._runs.forks() if self._runs is not None and alone else []
+        # By the id of each probe that counters are kept for, the sums that it adds to.
         tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
         if alone:
             for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
@@ -55,21 +60,24 @@ class RunWriter:
             graph = FlowGraph(self._body) if runs else None
             rows = [row(run, tallied, graph) for run in runs] if graph is not None else []
             self._emission.sums.tally(rows, forks)
-        # Code of probes that add for themselves, by the guard and what they add.
-        known: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], list[str]] = {}
+        # The code of the other probes, by the guard and what they add: many runs add the same.
+        code_of_others: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], list[str]] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
             lines = self._emission.sums.add_row(number, guard)
             if not run.totals.keys() <= tallied.keys():
-                others = {probe: tuple(totals) for probe, (_, totals) in run.totals.items() if probe not in tallied}
+                others = {
+                    probe_id: tuple(totals)
+                    for probe_id, (_, totals) in run.totals.items() if probe_id not in tallied
+                }  # fmt: skip
                 key = (run.guard, tuple(others.items()))
-                if key not in known:
-                    known[key] = self._code(run, others, guard)
-                lines += known[key]
-            self._edits.ahead_of(run.first.start, lines)
+                if key not in code_of_others:
+                    code_of_others[key] = self._code(run, others, guard)
+                lines += code_of_others[key]
+            self._edits.insert_before(run.first.start, lines)
 
     def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
-        """Of the probes that add for themselves. totals: what they add, by their ids."""
+        """The code of a run's probes without counters, their snippets with the totals. totals: by the probe's id."""
         lines: list[str] = []
         mark = self._emission.scratch.mark()
         for probe in self._facts.in_order(probe for probe, _ in run.totals.values() if id(probe) in totals):
@@ -80,7 +88,11 @@ class RunWriter:
 
 
 class Products:
-    """The products of one body. edits, emission: what is written of it."""
+    """The products of one body that ptxas may fuse with sums: where code may stand, and copies for probes to read.
+
+    Code that ends a basic block between a product and its sum would keep ptxas from fusing them and change the result,
+    as would another reader of the product. edits, emission: of the body.
+    """
 
     def __init__(self, module: Module, body: Body, edits: Edits, emission: Emission) -> None:
         self._module = module
@@ -93,12 +105,14 @@ class Products:
     def _contractions(self) -> Contractions:
         return Contractions(self._body)
 
-    def clear_of(self, position: int) -> int:
-        """The first place from position on for predicated stores: within no product and sum, no call sequence."""
+    def first_clear(self, position: int) -> int:
+        """The first position, from this one on, where predicated stores may stand: not between a product and its sum,
+        and not within a call sequence."""
         if not self._contractions:
             return position
+        # The end of one may lie within the other: until neither moves it on.
         while True:
-            spot = self._contractions.clear_of(position)
+            spot = self._contractions.first_clear(position)
             sequence = self._body.call_sequence(spot)
             if sequence is not None and spot > sequence[0]:
                 spot = sequence[1]
@@ -107,19 +121,22 @@ class Products:
             position = spot
 
     def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
-        """A register with the product that one of the program's holds at an instruction, None when none may be fused.
+        """A register for probes with the product that a register of the program holds; None if that need not be copied.
 
-        is_out: as its result.
+        It is copied when ptxas may fuse the product: then another reader would change the result. position: of the
+        instruction whose operand the register is. is_out: as its result, else as one of its sources.
         """
         products = self._contractions
-        found = products.at(position) if is_out else products.open_product(register, position)
+        product = products.at(position) if is_out else products.open_product(register, position)
         declared = self._body.declaration
-        if found and not is_out and declared(register, found.start) != declared(register, position):
-            found = None
-        return self._private(found.start) if found else None
+        # The same name in another scope is another register.
+        if product and not is_out and declared(register, product.start) != declared(register, position):
+            product = None
+        return self._private_copy(product.start) if product else None
 
-    def _private(self, position: int) -> str:
-        """A register with the rounded product of the ``mul`` at a position, for probes alone."""
+    def _private_copy(self, position: int) -> str:
+        """A register for probes with the product of the ``mul`` at a position, which is computed once more right before
+        it, rounded."""
         if position in self._copies:
             return self._copies[position]
         statement = self._body.statement(self._body.index_at(position))
@@ -133,15 +150,16 @@ class Products:
         sources = ", ".join(instruction.operands[1:])
         lines = [f"{opcode} {name}, {sources};"]
         if instruction.predicate is not None:
+            # Where the predicate is false the destination keeps its value.
             guard = Guard(instruction.predicate, instruction.negated)
             lines = [f"mov.b{bits(kind['type'])} {name}, {instruction.operands[0]};", guard.prefix + lines[0]]
-        self._edits.ahead_of(statement.start, lines)
+        self._edits.insert_before(statement.start, lines)
         self._emission.count_arithmetic(opcode)
         return name
 
 
 class Placed(NamedTuple):
-    """Where the code of one instruction's probes goes: before start and behind end.
+    """Where the code of one instruction's probes goes: before the position start, and at the position end.
 
     probes: those whose code goes there; what others add is left to a run of sites.
     """
@@ -153,23 +171,24 @@ class Placed(NamedTuple):
 
     @property
     def has_code(self) -> bool:
-        """Not all is left to a run."""
+        """Whether any code goes there, that is, not all is left to a run."""
         return bool(self.probes or self.hit.opens or self.hit.closes)
 
 
 @dataclass(frozen=True)
-class _Repeated:
-    """Code before and behind an instruction that may stand at others too. stores: where stores may stand."""
+class _ReusableCode:
+    """Code before and after an instruction that may be inserted at others, too. stores: only where stores may stand."""
 
     before: str
-    behind: str
+    after: str
     stores: bool
 
 
 class SiteWriter:
     """Writes the code of one body's sites, in text order.
 
-    variables: by name of a module variable, the register with its address. places: the lines of the source.
+    edits: of the body, to insert the code. variables: by name of a module variable, the register with its address.
+    places: the source lines of the body, for messages.
     """
 
     def __init__(
@@ -192,23 +211,25 @@ class SiteWriter:
         self._places = places
         self._products = Products(self._module, self._body, edits, emission)
         # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
-        self._repeated: dict[tuple[str, str | None, int, tuple[int, ...]], _Repeated] = {}
+        self._reusable: dict[tuple[str, str | None, int, tuple[int, ...]], _ReusableCode] = {}
 
     def write_snippets(self, place: Placed) -> bool:
-        """Insert the snippets of probes at a place, as they were written at an equal one where that may be.
+        """Insert the snippets of probes at a place, reusing the code of an equal one where that is possible.
 
-        Whether equal ones are equal by opcode and guard alone. Raises UnsupportedError.
+        Returns whether the code depends on nothing but opcode, guard and probes, so that it is the same at every
+        instruction with these. Raises UnsupportedError.
         """
         hit = place.hit
         statement, guard = hit.statement, hit.statement.guard
         position, end = statement.position, statement.end
-        # Behind an instruction that writes its own predicate other code goes than behind one that does not.
+        # Not plain: code of source lines, or an instruction that names its own predicate as an operand. If it writes
+        # it, other code goes after it than after one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
         key = (statement.opcode, guard, id(place.probes), tuple(self._emission.scratch.mark().values()))
-        repeated = self._repeated.get(key) if plain else None
-        if repeated is not None and (not repeated.stores or self._is_clear(place)):
-            self._edits.insert(place.start, repeated.before)
-            self._edits.insert(place.end, repeated.behind)
+        reusable = self._reusable.get(key) if plain else None
+        if reusable is not None and (not reusable.stores or self._are_sides_clear(place)):
+            self._edits.insert(place.start, reusable.before)
+            self._edits.insert(place.end, reusable.after)
             return True
         instruction = statement.instruction
         if instruction is None:
@@ -217,43 +238,50 @@ class SiteWriter:
         code = self._insert(place, instruction)
         if not plain or code is None:
             return False
-        self._repeated[key] = code
+        self._reusable[key] = code
         return True
 
-    def _what(self, statement: Statement) -> str:
-        """How errors call an instruction."""
+    def _describe(self, statement: Statement) -> str:
+        """An instruction in the words of error messages: line and text."""
         shown = Shown.of(statement, self._module, self._places)
         return f"line {shown.line}: {shown.text!r}"
 
     def is_clear(self, position: int) -> bool:
-        """Stores and instructions between lanes may stand there."""
-        return self._products.clear_of(position) == position
+        """Whether stores and instructions between lanes may stand at a position."""
+        return self._products.first_clear(position) == position
 
-    def _is_clear(self, place: Placed) -> bool:
-        """Stores may stand right before and right behind an instruction."""
+    def _are_sides_clear(self, place: Placed) -> bool:
+        """Whether stores may stand right before and right after an instruction."""
         return self.is_clear(place.start) and self.is_clear(place.end)
 
-    def _insert(self, place: Placed, instruction: Instruction) -> _Repeated | None:
-        """Insert the code at one site; the code when it depends on opcode, guard and free registers alone."""
+    def _insert(self, place: Placed, instruction: Instruction) -> _ReusableCode | None:
+        """Insert the code at one site. Returns it when it depends on opcode, guard and free registers alone, else None.
+
+        Raises UnsupportedError when a probe asks for what the instruction does not have.
+        """
         hit, start, end, probes = place.hit, place.start, place.end, place.probes
         scratch = self._emission.scratch
         mark = scratch.mark()
-        counted = dict(self._emission.arithmetic)
+        arithmetic_before = dict(self._emission.arithmetic)
         waited = False
         operands = self._operands(instruction, hit, after=False)
         operands_after = self._operands(instruction, hit, after=True)
         guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
         guard_after = guard
+        # Code before the instruction that the snippets after it need: copies of what the instruction overwrites.
         early: list[str] = []
         if guard is not None and guard.register in instruction.written and any(probe.after for probe in probes):
             copy = scratch.take("pred")
             early.append(f"mov.pred {copy}, {guard.register};")
             guard_after = Guard(copy, guard.negated)
+        # The code right before and right after the instruction.
         first: list[str] = []
         last: list[str] = []
         leaves = instruction.mnemonic.ends_block
+        # Probes of the instruction itself; the others are those of source lines.
         own = {id(probe) for probe in probes}
         closing = {id(probe): number for probe, number in hit.closes}
+        # The name of the probe whose snippet is being written, for the message.
         asking = ""
         try:
             for probe in self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes:
@@ -268,6 +296,7 @@ class SiteWriter:
                     waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
+                # Nothing runs after an instruction that leaves the block.
                 if probe.after is None or (leaves and id(probe) in own):
                     continue
                 asking = probe.name
@@ -280,18 +309,21 @@ class SiteWriter:
                     at_line = LineOperands(closing[id(probe)], scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
-            raise UnsupportedError(f"probe '{asking}' at {self._what(hit.statement)}: {error}") from None
+            raise UnsupportedError(f"probe '{asking}' at {self._describe(hit.statement)}: {error}") from None
         early += operands_after.early
-        code = _Repeated(before([*first, *early]), behind(last), any(map(self._facts.must_be_clear, probes)))
+        code = _ReusableCode(before([*first, *early]), after(last), any(map(self._facts.must_be_clear, probes)))
         self._edits.insert(start, code.before)
-        self._edits.insert(end, code.behind)
+        self._edits.insert(end, code.after)
         if waited:
+            # The registers stay in use: stores further down still read them.
             return None
         scratch.release(mark)
         reads = operands.reads_operands or operands_after.reads_operands or early
-        return None if reads or counted != self._emission.arithmetic else code
+        # Code with arithmetic is written anew each time, so that its instructions are counted.
+        return None if reads or arithmetic_before != self._emission.arithmetic else code
 
     def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
+        """The values of helpers in the snippets before or after the instruction of a hit."""
         position = hit.statement.position
         return SiteOperands(
             instruction,
@@ -314,21 +346,26 @@ class SiteWriter:
         *,
         level: Level,
     ) -> bool:
-        """Append one snippet's code; True when its stores wait further down for a product to be consumed."""
+        """Append one snippet's code to lines; True when its stores go further down, after a sum that reads a product.
+
+        operands: give the values of helpers. guard: of the threads that the snippet is for, None for all. at: the
+        position where lines will be inserted.
+        """
         spot = at
         saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
         if any(save.map.kind.stores_at_sites for save in saves):
-            spot = self._products.clear_of(at)
-        if self._facts.is_collective(snippet) and self._products.clear_of(at) != at:
+            spot = self._products.first_clear(at)
+        if self._facts.is_collective(snippet) and self._products.first_clear(at) != at:
             raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
         waits = spot != at
         operands.begin_snippet(guard)
-        known = len(operands.here)
+        # Code for the helpers' values that earlier snippets at the site asked for is in lines already.
+        already_inserted = len(operands.here)
         code = self._emission.snippet(snippet, operands, guard, level=level, waits=waits)
-        lines += operands.here[known:]
+        lines += operands.here[already_inserted:]
         lines += code.lines
         if waits:
-            self._edits.insert(spot, behind(code.stores))
+            self._edits.insert(spot, after(code.stores))
         else:
             lines += code.stores
         return waits

@@ -1,4 +1,5 @@
-"""What probes add up: counted in registers, added over the lanes that end together, then to memory."""
+"""Code for the sums of probes: each thread adds up in registers; where threads end, they are added over the lanes that
+end together, then to memory."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take,
 from neutrino.ptx.isa.scalars import WARP_LANES
 
 Key = tuple[int, int]
-"""A field of a map, both by their number."""
+"""A field of a map: (map number, field number)."""
 
 # PTX ISA, "redux.sync": requires sm_80.
 _ADDS_OVER_LANES = 80
@@ -34,7 +35,8 @@ _PART_BITS = 26
 
 @dataclass(frozen=True)
 class Word:
-    """A register that holds a counter. bits: 32 or 64; signed: it has 64, the upper ones often set."""
+    """A register that holds a counter. bits: 32 or 64. signed: it may be negative, so that the upper ones of its 64
+    bits are often set."""
 
     name: str
     bits: int
@@ -42,9 +44,9 @@ class Word:
 
 
 class EndSums:
-    """Collects the sums of one kernel, then writes the code.
+    """Collects the sums of one kernel, then writes the code that adds them to memory where threads end.
 
-    take: as of ``Take``.
+    take: gives a new register of a type (``Take``). architecture: 80 for ``sm_80``.
     """
 
     def __init__(self, maps: Sequence[Map], take: Take, block: ProbeBlock, architecture: int) -> None:
@@ -58,21 +60,23 @@ class EndSums:
         self._lines: list[str] = []
 
     def keep(self, word: Word) -> int:
-        """The number by which forms name a register."""
+        """Add a register; returns the number by which forms name it, as ``Part.counter``."""
         self._words.append(word)
         return len(self._words) - 1
 
     def add(self, key: Key, form: Form) -> None:
-        """Let a field have the value of a form in each thread, besides what it has."""
-        known = self._forms.get(key, Form())
-        self._forms[key] = Form(known.constant + form.constant, known.parts + form.parts)
+        """Add the value of a form in each thread to what a field gets."""
+        previous = self._forms.get(key, Form())
+        self._forms[key] = Form(previous.constant + form.constant, previous.parts + form.parts)
 
     def write(self) -> list[str]:
-        """The code, after which a thread may have ended. Called once."""
+        """Return the code. It must be the last of the kernel's, since most threads end in it. Called once."""
         by_level: dict[Level, dict[Key, Form]] = {}
         for key, form in self._forms.items():
+            # Form(): nothing to add.
             if form != Form():
-                by_level.setdefault(self._maps[key[0]].level, {})[key] = form
+                map_number, _ = key
+                by_level.setdefault(self._maps[map_number].level, {})[key] = form
         # Those that all threads add to come last: most threads end there.
         for level in (Level.BLOCK, Level.WARP):
             if level in by_level:
@@ -84,7 +88,7 @@ class EndSums:
                 self._add_all(by_level[Level.THREAD], self._words, None)
         return self._lines
 
-    def _add_together(self, wanted: Mapping[Key, Form]) -> None:
+    def _add_together(self, forms: Mapping[Key, Form]) -> None:
         """Let one of the threads that end together here add for all of them, and the others end.
 
         Of a number of 64 bits the lower ones are added up, and a thread in which others are set adds these itself:
@@ -92,8 +96,9 @@ class EndSums:
         """
         take, lines = self._take, self._lines
         active, lower, leader = self._leader()
+        # The registers that hold the counters' sums over the lanes, in place of a thread's own.
         words = list(self._words)
-        used = sorted({part.counter for form in wanted.values() for part in form.parts})
+        used = sorted({part.counter for form in forms.values() for part in form.parts})
         long = [index for index in used if words[index].bits == 64 and not words[index].signed]
         totals: dict[int, str] = {}
         for index in used:
@@ -104,22 +109,25 @@ class EndSums:
             total = totals[index] = take("b32")
             source = word.name
             if index in long:
+                # "redux" adds 32 bits: only as many lower bits as their sum over the lanes leaves room for.
                 lines += [f"cvt.u32.u64 {total}, {source};", f"and.b32 {total}, {total}, {(1 << _LOW_BITS) - 1};"]
                 source = total
             else:
                 words[index] = Word(total, 32)
             lines.append(f"redux.sync.add.u32 {total}, {source}, {active};")
-        times = take("b32")
-        if any(form.constant for form in wanted.values()):
-            lines.append(f"popc.b32 {times}, {active};")
+        # The factor of constants, which each of the threads adds.
+        thread_count = take("b32")
+        if any(form.constant for form in forms.values()):
+            lines.append(f"popc.b32 {thread_count}, {active};")
         if not long:
-            self._add_all(wanted, words, times, ending=leader, lower=lower)
+            self._add_all(forms, words, thread_count, ending=leader, lower=lower)
             return
-        # What is added up is the leader's alone.
-        counted = [times] if any(form.constant for form in wanted.values()) else []
+        # Threads with upper bits stay, too: the sums over the lanes are zero in all but the leader.
+        counted = [thread_count] if any(form.constant for form in forms.values()) else []
         lines += [f"selp.b32 {name}, {name}, 0, {leader};" for name in (*totals.values(), *counted)]
         lines += [f"selp.b64 {words[index].name}, {words[index].name}, 0, {leader};" for index in used
                   if self._words[index].signed]  # fmt: skip
+        # The leader, and the threads with upper bits in some number.
         member = leader
         for index in long:
             high, low, more = take("b64"), take("b64"), take("pred")
@@ -131,38 +139,42 @@ class EndSums:
             ]
             words[index] = Word(high, 64)
             member = more
-        self._add_all(wanted, words, times, ending=member)
+        self._add_all(forms, words, thread_count, ending=member)
 
     def _add_all(
         self,
-        wanted: Mapping[Key, Form],
+        forms: Mapping[Key, Form],
         words: Sequence[Word],
-        times: str | None,
+        thread_count: str | None,
         *,
         member: str | None = None,
         ending: str | None = None,
         lower: str | None = None,
     ) -> None:
-        """Add sums to memory. member: the predicate of the threads that do; ending: so, and the others end here.
+        """Add the values of forms to their fields in memory, atomically.
 
-        lower: a register that is zero in the threads that do, but not known to be the same in all.
+        words: the registers of counters, by their numbers in forms. thread_count: a register with the number of threads
+        that a value is for, None for one. member: the predicate of the threads that add, None for all; ending: the
+        same, and the other threads end here. lower: as of ``copy_address``.
         """
+        # The address of the map's copy, by the map's number.
         bases: dict[int, str] = {}
         prefix = f"@{member} " if member else ""
         adds = [f"@!{ending} exit;"] if ending else []
-        for (index, number), form in wanted.items():
-            field = self._cells[index][number]
+        for (index, number), form in forms.items():
+            cell = self._cells[index][number]
             if index not in bases:
                 bases[index] = copy_address(self._maps[index], index, self._block, self._take, self._lines, lower)
-            width = field.type.size * 8
-            value = value_of(form, width, words, times, self._take, self._lines)
-            where = f"[{bases[index]}+{field.offset}]" if field.offset else f"[{bases[index]}]"
-            adds.append(f"{prefix}red.global.add.u{width} {where}, {value};")
+            width = cell.type.size * 8
+            value = value_of(form, width, words, thread_count, self._take, self._lines)
+            address = f"[{bases[index]}+{cell.offset}]" if cell.offset else f"[{bases[index]}]"
+            adds.append(f"{prefix}red.global.add.u{width} {address}, {value};")
         # Side by side, so that what jumps around one of them jumps around all.
         self._lines += adds
 
     def _leader(self) -> tuple[str, str, str]:
-        """The threads that end together here, those of them below this one, and a predicate for the lowest."""
+        """Registers with the masks of the threads that end together here and of those of them below this one, and a
+        predicate for the lowest of all."""
         active, lower, leader = self._take("b32"), self._take("b32"), self._take("pred")
         self._lines += [
             f"activemask.b32 {active};",
@@ -173,7 +185,7 @@ class EndSums:
         return active, lower, leader
 
     def _first_of(self, level: Level) -> str:
-        """A predicate for the thread of its warp or block that a sum of that level is about."""
+        """A predicate for the first thread of each warp or block, which alone adds sums of that level."""
         thread, y, z, size = (self._take("b32") for _ in range(4))
         first = self._take("pred")
         self._lines += [f"mov.u32 {thread}, %tid.x;", f"mov.u32 {y}, %tid.y;", f"mov.u32 {z}, %tid.z;"]
@@ -191,7 +203,10 @@ class EndSums:
         return first
 
     def _signed_sum(self, name: str, active: str) -> str:
-        """The sum over the lanes of 64 bits, of which the upper ones are often set."""
+        """A register with the sum of a register of 64 bits over the active lanes, exact modulo 2 to the 64.
+
+        "redux" adds 32 bits, so it is added in three parts of few enough bits. active: a register with the lanes' mask.
+        """
         mask = (1 << _PART_BITS) - 1
         total, shifted = self._take("b64"), self._take("b64")
         low, middle, high = (self._take("b32") for _ in range(3))
@@ -214,22 +229,26 @@ class EndSums:
 
 
 def value_of(
-    form: Form, width: int, words: Sequence[Word], times: str | None, take: Take, lines: list[str]
+    form: Form, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: list[str]
 ) -> str:
-    """A register of that width with the value of a form. words: what holds the counters that it names.
+    """A register of that width in bits, 32 or 64, with the value of a form. Appends the code to lines.
 
-    times: a register with the number of threads that it is added up over; None for one thread.
+    words: the registers of counters, by their numbers in the form. thread_count: a register with the number of threads
+    over which the counters were added up, which constants are multiplied by; None for one thread.
     """
-    threads = WARP_LANES if times else 1
+    threads = WARP_LANES if thread_count else 1
+    # 32 bits take fewer instructions, where the value fits.
     small = width == 32 or (form.most is not None and form.most * threads < 1 << 32)
-    kind = 32 if small else 64
-    terms = [(_number(part, words, kind, take, lines), part.factor) for part in form.parts]
-    constant = form.constant % (1 << kind)
-    if constant and times:
-        name = times
-        if kind == 64:
+    computed_width = 32 if small else 64
+    modulus = 1 << computed_width
+    terms = [(_number(part, words, computed_width, take, lines), part.factor) for part in form.parts]
+    # Constants and factors may be negative: modulo the width they come out the same.
+    constant = form.constant % modulus
+    if constant and thread_count:
+        name = thread_count
+        if computed_width == 64:
             name = take("b64")
-            lines.append(f"cvt.u64.u32 {name}, {times};")
+            lines.append(f"cvt.u64.u32 {name}, {thread_count};")
         terms.append((name, constant))
         constant = 0
     total = ""
@@ -238,27 +257,29 @@ def value_of(
         if factor == 1 and not total:
             total = value
             continue
-        name = take(f"b{kind}")
+        name = take(f"b{computed_width}")
         if factor == 1:
-            lines.append(f"add.u{kind} {name}, {value}, {total};")
+            lines.append(f"add.u{computed_width} {name}, {value}, {total};")
         elif total:
-            lines.append(f"mad.lo.u{kind} {name}, {value}, {factor % (1 << kind)}, {total};")
+            lines.append(f"mad.lo.u{computed_width} {name}, {value}, {factor % modulus}, {total};")
         else:
-            lines.append(f"mul.lo.u{kind} {name}, {value}, {factor % (1 << kind)};")
+            lines.append(f"mul.lo.u{computed_width} {name}, {value}, {factor % modulus};")
         total = name
     if constant or not total:
-        name = take(f"b{kind}")
-        lines.append(f"add.u{kind} {name}, {total}, {constant};" if total else f"mov.b{kind} {name}, {constant};")
+        name = take(f"b{computed_width}")
+        add, move = f"add.u{computed_width} {name}, {total}, {constant};", f"mov.b{computed_width} {name}, {constant};"
+        lines.append(add if total else move)
         total = name
-    return _widened(total, kind, width, take, lines)
+    return _widened(total, computed_width, width, take, lines)
 
 
 def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: list[str]) -> str:
-    """The number that a part takes of its counter."""
+    """A register of that width, 32 or 64, with the bits of its counter that a part is about. Appends code to lines."""
     word = words[part.counter]
     name = word.name
     if part.shift or part.width:
         source, name = name, take("b32")
+        # A width of 0 is all bits from the shift on.
         if not part.width:
             lines.append(f"shr.u32 {name}, {source}, {part.shift};")
         elif not part.shift:
@@ -268,21 +289,23 @@ def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: li
     return _widened(name, word.bits, width, take, lines)
 
 
-def _widened(name: str, have: int, width: int, take: Take, lines: list[str]) -> str:
-    if have == width:
+def _widened(name: str, own_width: int, width: int, take: Take, lines: list[str]) -> str:
+    """A register of that width with the unsigned value of one of own_width bits; the same one if it has the width."""
+    if own_width == width:
         return name
-    other = take(f"b{width}")
-    lines.append(f"cvt.u{width}.u{have} {other}, {name};")
-    return other
+    converted_name = take(f"b{width}")
+    lines.append(f"cvt.u{width}.u{own_width} {converted_name}, {name};")
+    return converted_name
 
 
 _DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 
 
 class Sums:
-    """Writes the sums of one body. maps: of the probes. prefix: starts every private register.
+    """Writes the code for sums in one body. maps: of the probes. prefix: starts every private register.
 
-    kernel: as for ``ProbeRegisters``.
+    take: gives a new register of a type (``Take``). architecture: 80 for ``sm_80``. kernel: for the body of a function
+    that a kernel calls, the sums of the kernel; else None.
     """
 
     def __init__(
@@ -296,23 +319,24 @@ class Sums:
         self._block = block
         self._take = take
         self._architecture = architecture
+        # The registers of sums that the body's code names, by field; and those of the kernel and all its functions.
         self._sums: dict[tuple[int, int], str] = {}
-        # Of the kernel and all its functions.
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
-        # What runs of sites add to, in place of registers and sums; None where each adds for itself.
+        # The counters that runs of sites add to, in place of registers and sums; None where each adds for itself.
         self._tallies: Tallies | None = None
-        # What snippets at the ends add to sums, where counters give it, and which registers hold theirs already.
+        # By field, what snippets at the ends add to it that counters give.
         self._ending: dict[tuple[int, int], list[Form]] = {}
+        # The probes' registers to which `settle` has added what counters give.
         self._settled: set[str] = set()
 
     @property
     def kept(self) -> list[Kept]:
         """The registers of sums that the body's code names."""
-        found = []
+        registers = []
         for (index, number), name in self._sums.items():
             kind = _unsigned(self._cells[index][number])
-            found.append(Kept(name, kind, "0", kind))
-        return found
+            registers.append(Kept(name, kind, "0", kind))
+        return registers
 
     @property
     def kept_tallies(self) -> list[Kept]:
@@ -324,19 +348,20 @@ class Sums:
 
     @property
     def has_end(self) -> bool:
-        """Sums have to be stored when a thread ends."""
+        """Whether sums have to be stored when a thread ends."""
         tallied = self._tallies is not None and any(isinstance(key, tuple) for key in self._tallies.forms)
         return bool(self._all_sums or self._ending or tallied)
 
     @property
     def are_tallied(self) -> bool:
-        """What snippets at the ends add is computed from the counters."""
+        """Whether sums are computed from counters of runs of sites."""
         return self._tallies is not None
 
     def tally(self, rows: Sequence[Row], forks: Sequence[Fork]) -> None:
-        """Keep what these rows come to, once the code at sites is written.
+        """Choose the counters for what the runs of sites add. Called once, when the code at sites is written.
 
-        Their sums are registers of the probes and, by map and number, fields.
+        rows: by run, what it adds to which sums: registers of the probes, by name, and fields, by ``Key``. forks: as of
+        ``plan_tallies``.
         """
         widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._registers.types.items()}
         for index, entry in enumerate(self._maps):
@@ -344,7 +369,7 @@ class Sums:
         self._tallies = plan_tallies(rows, widths, forks)
 
     def add_row(self, number: int, guard: Guard | None) -> list[str]:
-        """The code of one of the rows, where its run of sites begins."""
+        """The code that counts one of the rows, for the beginning of its run of sites; [] without counters."""
         if self._tallies is None:
             return []
         prefix = guard.prefix if guard else ""
@@ -358,8 +383,10 @@ class Sums:
         self, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], lines: list[str], slots: Slots,
         guard: Guard | None, *, ending: bool,
     ) -> None:  # fmt: skip
-        """Add a save's operands to the index-th map. operand_value: what an operand is there. ending: at an end, where
-        what is tallied waits for ``end``.
+        """Append the code that adds a save's operands to the sums of the index-th map.
+
+        operand_value: gives the value of an operand there. slots: of the thread. ending: the save is at an end of the
+        thread: what counters give of an operand is added later, by ``end``.
         """
         target = self._maps[index]
         prefix = None
@@ -367,11 +394,13 @@ class Sums:
             if self._registers.is_zero(operand.text):
                 continue
             if ending:
-                form = self._told(operand.text)
+                form = self._tallied_form(operand.text)
                 if form is not None:
                     self._ending.setdefault((index, number), []).append(form)
+                    # Only what code has changed in the register itself is left to add here.
                     if self._registers.private(operand.text) not in self._registers.changed:
                         continue
+            # The predicate is needed where something is added only.
             if prefix is None:
                 prefix = guard.prefix if guard else ""
                 if target.level is not Level.THREAD:
@@ -381,7 +410,7 @@ class Sums:
             name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
             self._sums[index, number] = name
             self._registers.changed.add(name)
-            # Constants need no register.
+            # Constants need no register and no conversion.
             text = value.text
             if value.type is not None or not _DECIMAL.fullmatch(value.text):
                 text = as_bits(converted(value, field, self._take, lines), self._take, lines)
@@ -389,72 +418,92 @@ class Sums:
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
     def count(self, index: int, number: int, prefix: str, lines: list[str]) -> None:
-        """Add one to a cell of the index-th map. prefix: the predicate of the threads that do."""
+        """Append the code that adds one to a cell of the index-th map.
+
+        prefix: the predicate of the threads that do, as ``@%p ``; "" for all.
+        """
         name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
         self._sums[index, number] = name
         self._registers.changed.add(name)
         lines.append(f"{prefix}add.{_unsigned(self._cells[index][number])} {name}, {name}, 1;")
 
     def settle(self, snippets: Iterable[Snippet]) -> list[str]:
-        """Give the registers that snippets at the ends look at what was added to them; others' sums stay numbers."""
+        """The code before snippets at the ends that adds to the registers that they read what counters give of these.
+
+        Registers that are only added to sums are left out: their forms go into the sums (see ``add``, ``end``).
+        """
         if self._tallies is None:
             return []
         snippets = tuple(snippets)
-        looked_at: set[str] = set()
+        read: set[str] = set()
         for statement in (statement for snippet in snippets for statement in snippet.straight):
             if not isinstance(statement, Save):
-                looked_at.update(register.name for register in registers_of(statement))
+                read.update(register.name for register in registers_of(statement))
                 continue
             if statement.guard is not None:
-                looked_at.add(statement.guard.name)
+                read.add(statement.guard.name)
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
                 name = operand.text
-                if not statement.map.kind.adds_constants or not self._fits(name, field):
-                    looked_at.add(name)
+                if not statement.map.kind.adds_constants or not self._field_fits(name, field):
+                    read.add(name)
         lines: list[str] = []
-        for name in sorted(looked_at.intersection(key for key in self._tallies.forms if isinstance(key, str))):
+        # Keys that are strings are registers, the others fields.
+        for name in sorted(read.intersection(key for key in self._tallies.forms if isinstance(key, str))):
             width = bits(self._registers.types[name])
-            value = self._own_value(self._tallies.forms[name], width, lines)
-            own = self._registers.use(name)
-            lines.append(f"add.u{width} {own}, {own}, {value};")
-            self._registers.changed.add(own)
+            value = self._value_here(self._tallies.forms[name], width, lines)
+            private_name = self._registers.use(name)
+            lines.append(f"add.u{width} {private_name}, {private_name}, {value};")
+            self._registers.changed.add(private_name)
             self._settled.add(name)
         return lines
 
     def end(self, lines: list[str]) -> None:
-        """Store the sums where a thread ends: those of the kernel and its functions so far."""
+        """Append the code that stores the sums where a thread ends: of the kernel and its functions so far."""
+        # From here on the body's code names all of them.
         self._sums = dict(self._all_sums)
         sums = EndSums(self._maps, self._take, self._block, self._architecture)
         tallies = self._tallies or Tallies((), (), {})
-        for index, kept in enumerate(tallies.counters):
-            sums.keep(Word(self._tally_name(index), kept.bits))
+        # First the counters: forms name them by their index.
+        for index, counter in enumerate(tallies.counters):
+            sums.keep(Word(self._tally_name(index), counter.bits))
         for key, forms in self._ending.items():
             for form in forms:
                 sums.add(key, form)
-        for counted, form in tallies.forms.items():
-            if isinstance(counted, tuple):
-                sums.add(counted, form)
+        for sum_key, form in tallies.forms.items():
+            # A tuple is a field; registers of the probes are no sums in memory.
+            if isinstance(sum_key, tuple):
+                sums.add(sum_key, form)
         for key, name in self._sums.items():
-            kind = self._cells[key[0]][key[1]].type
-            number = sums.keep(Word(name, kind.size * 8, kind is ScalarType.S64))
-            sums.add(key, Form(0, (Part(number, 0, 0, 1, None),)))
+            index, number = key
+            scalar = self._cells[index][number].type
+            counter_number = sums.keep(Word(name, scalar.size * 8, signed=scalar is ScalarType.S64))
+            # All bits of the register, times one.
+            sums.add(key, Form(0, (Part(counter_number, shift=0, width=0, factor=1, most=None),)))
         lines += sums.write()
 
-    def _fits(self, name: str, field: Field) -> bool:
-        """A field takes what was added to a register as it is: neither may wrap where the other does not."""
+    def _field_fits(self, name: str, field: Field) -> bool:
+        """Whether a field can take what was added to a register, by its name, as the form of its counters.
+
+        So it is if both have the same width, or if neither wraps.
+        """
         form = self._tallies.forms.get(name) if self._tallies else None
         if form is None or bits(self._registers.types[name]) == field.type.size * 8:
             return True
         if form.most is None or self._registers.private(name) in self._registers.changed:
             return False
         initial = self._registers.initial(name)
+        # Positive even as a signed number of 32 bits.
         return initial >= 0 and initial + form.most < 1 << 31
 
-    def _told(self, operand: str) -> Form | None:
-        """What of an operand tallies tell; all of it if nothing else changes the register."""
+    def _tallied_form(self, operand: str) -> Form | None:
+        """The part of an operand's value that counters give, or that is constant; None without one.
+
+        It is the whole value unless other code has changed the register.
+        """
         if _DECIMAL.fullmatch(operand):
             return Form(int(operand))
         form = self._tallies.forms.get(operand) if self._tallies else None
+        # `settle` has added it to the register.
         if form is None or operand in self._settled:
             return None
         if self._registers.private(operand) in self._registers.changed:
@@ -464,7 +513,8 @@ class Sums:
     def _tally_name(self, index: int) -> str:
         return f"{self._prefix}c{index}"
 
-    def _own_value(self, form: Form, width: int, lines: list[str]) -> str:
+    def _value_here(self, form: Form, width: int, lines: list[str]) -> str:
+        """A register of that width with the value of a form of the counters, in this thread."""
         counters = self._tallies.counters if self._tallies else ()
         words = [Word(self._tally_name(index), counter.bits) for index, counter in enumerate(counters)]
         return value_of(form, width, words, None, self._take, lines)

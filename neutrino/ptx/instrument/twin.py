@@ -23,7 +23,7 @@ from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, w
 
 
 class Shown(NamedTuple):
-    """An instruction as manifests show it. line, text, source: as ``line``, ``instruction``, ``source`` of a Site."""
+    """An instruction as manifests show it: line, text, source are ``line``, ``instruction``, ``source`` of a Site."""
 
     line: int
     text: str
@@ -31,25 +31,27 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, statement: Statement, module: Module, places: Locations) -> Shown:
-        """A statement of a body of a module. places: the lines of the source."""
+        """How a statement of a module's body is shown. places: the source lines of the body."""
         source = places.place(statement.position) if places else None
         return cls(module.line(statement.start), " ".join(statement.text.split()), str(source) if source else "")
 
 
 class SiteList:
-    """In the order in which they were added. Lines and texts are made when the list is first asked for.
+    """Where probes went in one kernel or function. Lines and texts are made when ``sites`` is first asked for.
 
-    function: the name of the one that they are in. module, places: its module and the lines of the source.
-    left_out: instructions that probes match and do not go to.
+    function: its name. module, places: its module, and the source lines of its body. left_out: instructions that probes
+    match and do not go to.
     """
 
     def __init__(self, function: str, module: Module, places: Locations) -> None:
         self._function = function
         self._module = module
         self._places = places
+        # Those of `add`: where, the probes, the number. Those of `add_hits`: all hits but those with some indices, and
+        # how many probes these have.
         self._added: list[tuple[Statement | Shown, Sequence[Probe], int | None]] = []
         self._hits: Sequence[Hit] = ()
-        self._but: frozenset[int] = frozenset()
+        self._except_at: frozenset[int] = frozenset()
         self._probes_of_hits = 0
         self.left_out: list[LeftOut] = []
 
@@ -57,16 +59,19 @@ class SiteList:
         return bool(self._added or self._probes_of_hits)
 
     def add(self, where: Statement | Shown, probes: Sequence[Probe], number: int | None = None) -> None:
-        """Probes that went to an instruction. number: what SITE is there."""
+        """Add probes that went to one place. number: of an instruction, what SITE is there."""
         if probes:
             self._added.append((where, probes, number))
 
-    def add_hits(self, hits: Sequence[Hit], but: Sequence[int], count: int) -> None:
-        """Probes that all went to their instructions, for all hits but some. count: how many probes that is."""
-        self._hits, self._but, self._probes_of_hits = hits, frozenset(but), count
+    def add_hits(self, hits: Sequence[Hit], except_at: Sequence[int], count: int) -> None:
+        """Add many hits at once, all of whose probes went to their instructions. Called at most once.
+
+        except_at: the indices of hits to leave out. count: how many probes the others have.
+        """
+        self._hits, self._except_at, self._probes_of_hits = hits, frozenset(except_at), count
 
     def leave_out(self, shown: Shown, probes: Iterable[Probe], reason: str) -> None:
-        """Probes that match an instruction and do not go there."""
+        """Note probes that match an instruction and do not go there, and why."""
         self.left_out += [
             LeftOut(probe.name, probe.tracepoint.text, shown.line, shown.text, shown.source, reason, self._function)
             for probe in probes
@@ -74,28 +79,30 @@ class SiteList:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many sites there are, without making them."""
         return self._probes_of_hits + sum(len(probes) for _, probes, _ in self._added)
 
     @cached_property
     def sites(self) -> list[Site]:
-        """All of them, by their lines."""
-        found = []
-        others = (self._hits[at] for at in range(len(self._hits)) if at not in self._but)
+        """All sites, one per probe and place, by their lines; on one line as they were added or stand in the text."""
+        sites = []
+        others = (self._hits[at] for at in range(len(self._hits)) if at not in self._except_at)
         of_hits = ((hit.statement, hit.probes, hit.number) for hit in others)
         for where, probes, number in (*self._added, *of_hits):
             shown = where if isinstance(where, Shown) else Shown.of(where, self._module, self._places)
-            found += [
+            sites += [
                 Site(probe.name, probe.tracepoint.text, shown.line, shown.text, number, shown.source, self._function)
                 for probe in probes
             ]
         if self._hits:
-            # Back in text order: instructions by their numbers, then where the body ends.
-            found.sort(key=lambda site: (site.number is None, site.number or 0))
-        return sorted(found, key=lambda site: site.line)
+            # Back in text order: instructions by their numbers, then where the body ends, which has no number.
+            sites.sort(key=lambda site: (site.number is None, site.number or 0))
+        # A stable sort: on one line that order stays.
+        return sorted(sites, key=lambda site: site.line)
 
 
 _MAXNREG = re.compile(r"\.maxnreg\s+\d+", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Site:
@@ -141,15 +148,15 @@ class SkippedKernel:
 class TwinKernel:
     """One kernel's twin. Offsets and sizes are bytes of its parameter space.
 
-    variables: module variables passed by address, in the order of the probe block. site_lists: where probes went, of
-    the kernel and then of each function with a copy. own_arithmetic:
-    floating-point instructions that the probes add, by SASS mnemonic. version: the ``.version`` that the twin
-    needs. statements: what of the module it needs. statement: the original. header: characters of probed_text
-    before the body. bodies: its body and those of the functions that it calls. calls: names of the functions that it
-    calls, directly or not. elsewhere: what it needs of the modules that its own is linked with, by their number.
-    self_contained: whether it names nothing of its module that is in global or constant memory, and no function.
-    left_out: instructions that were to be probed and are not. copies: of functions of its module, with probes in
-    them; copies_elsewhere: of functions of other modules, by their number.
+    name, original_text, statement: of the original kernel; twin_name, probed_text: of the twin. variables: module
+    variables passed by address, in the order of the probe block. site_lists: where probes went, of the kernel and then
+    of each function with a copy. own_arithmetic: how many floating-point instructions the probes add, by SASS mnemonic.
+    version: the ``.version`` that the twin needs. statements: of the module, to copy with the twin. header: characters
+    of probed_text before the body. bodies: the original's body and those of the functions that it calls. calls: names
+    of the functions that it calls, directly or not. elsewhere: statements to copy of the modules that its own is linked
+    with, by their number. self_contained: whether it names nothing of its module that is in global or constant memory,
+    and no function. left_out: instructions that were to be probed and are not. copies: of functions of its module, with
+    probes in them; copies_elsewhere: of functions of other modules, by the module's number.
     """
 
     name: str
@@ -185,13 +192,14 @@ class TwinKernel:
         return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
 
     def text(self, cap: int | None = None) -> str:
-        """The kernel's twin as it is assembled.
+        """The text of the kernel's twin as it is assembled.
 
-        cap: registers of a thread that it gets at most, None as many as the assembler likes. ``.maxnreg`` goes with
-        every other directive, and takes the place of the kernel's own.
+        cap: the most registers per thread that it gets; None leaves the text as it is. ``.maxnreg`` goes with every
+        other directive, and takes the place of the kernel's own.
         """
         if cap is None:
             return self.probed_text
+        # The original may have the directive already; another one goes after all others, right before the body.
         head, body = self.probed_text[: self.header], self.probed_text[self.header :]
         if _MAXNREG.search(head):
             return _MAXNREG.sub(f".maxnreg {cap}", head) + body
@@ -203,7 +211,7 @@ class TwinKernel:
 
     @cached_property
     def contractible(self) -> bool:
-        """Some product may be fused with a sum; where not, inserted code cannot change what comes out."""
+        """Whether ptxas may fuse some product with a sum; if not, inserted code cannot change any result."""
         if len(self.bodies) == 1:
             return may_contract(self.bodies[0])
         # Called functions may be inlined; then a product and its sum can come from either side of the call.
@@ -211,7 +219,10 @@ class TwinKernel:
 
     @cached_property
     def loose(self) -> str | None:
-        """A sum of which the text does not say what it is fused with, in words; see ``contraction.loose_sums``."""
+        """The text of a sum of which the kernel's text does not say which product it is fused with; None without one.
+
+        See ``contraction.loose_sums``.
+        """
         for body in self.bodies:
             for position in loose_sums(body):
                 return body.statement(body.index_at(position)).text.strip()
@@ -245,9 +256,11 @@ class TwinModule:
         copies: Iterable[FunctionCopy] = (),
         external: Iterable[FunctionCopy] = (),
     ) -> str:
-        """A complete PTX module of these twins of its own, and of statements that twins of other modules need.
+        """A complete PTX module with these twins and what they need.
 
-        copies: of its functions, for twins of other modules. external: copies of other modules that it calls.
+        chosen: twins of this module's kernels. statements: of this module, that twins of other modules need.
+        max_registers: as for ``render``. copies: copies of this module's functions for twins of other modules.
+        external: copies of other modules' functions that code of this module calls, to be declared.
         """
         caps = max_registers or {}
         twins = {kernel.statement: kernel for kernel in chosen}
@@ -258,12 +271,14 @@ class TwinModule:
             f".version {version[0]}.{version[1]}\n.target {_target(module)}\n"
             f".address_size {module.address_size}\n\n"
         ]
+        # Copies may call each other in any order: all of them are declared first.
         copied_functions: dict[ModuleStatement, list[FunctionCopy]] = {}
         for copy in (*(copy for kernel in chosen for copy in kernel.copies), *copies):
             copied_functions.setdefault(copy.statement, []).append(copy)
             pieces.append(copy.prototype + "\n")
         pieces += [copy.external_prototype + "\n" for copy in external]
         has_files = False
+        # In the order of the original, so that what is declared there before its use is here, too.
         for statement in module.statements:
             twin = twins.get(statement)
             if twin is not None:
@@ -273,6 +288,7 @@ class TwinModule:
             elif statement in copied or statement.kind is Kind.FILE or statement.kind is Kind.PRAGMA:
                 has_files = has_files or statement.kind is Kind.FILE
                 pieces.append(module.source(statement) + "\n")
+        # A ``.loc`` refers to a ``.file``.
         return without_locations("".join(pieces), keep=has_files)
 
 

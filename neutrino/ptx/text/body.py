@@ -43,14 +43,15 @@ _COMMON_HEAD = re.compile(
 )
 _MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
 _WHITE_SPACE = " \t\n\r\v\f"
-_NOTHING = ("",)
+# What stands for the words of a piece without any.
+_NO_WORDS = ("",)
 _DECLARING = (".reg", " .param", "\t.param", "\n.param")
 _DECLARATION = re.compile(r"\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII)
 _DECLARED = re.compile(
     r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
     re.ASCII,
 )
-_GIVEN_REGISTER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
+_REGISTER_PARAMETER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 # Names in operand position follow an opening bracket or a comma; the first operand of a call has
@@ -85,8 +86,8 @@ class Declaration:
 
 
 class Label(NamedTuple):
-    """A label. start: of its name; colon: where that is, in the module's text; before: the place of
-    the statement that it stands before."""
+    """A label. start, colon: positions of its name and its colon in the module's text; before: the index of the
+    statement that it stands before."""
 
     name: str
     start: int
@@ -95,10 +96,10 @@ class Label(NamedTuple):
 
 
 class Statement:
-    """One statement: an instruction, a directive or nothing.
+    """One statement: an instruction, a directive or an empty statement.
 
-    index: its place in the body. start: after its labels and braces; position: of its opcode, after the predicate;
-    end: after its semicolon. guard: the predicate as written, with the space after it, None without one.
+    index: of the statement among those of the body. start: after its labels and braces; position: of its opcode, after
+    the predicate; end: after its semicolon. guard: the predicate as written, with the space after it, None without one.
     mnemonic: the decoded opcode, None of what is no instruction. Positions are in the module's text.
     """
 
@@ -118,22 +119,22 @@ class Statement:
 
     @property
     def opcode(self) -> str:
-        """The opcode as written, "" of what is no instruction."""
+        """The opcode as written, "" if the statement is no instruction."""
         return self.mnemonic.text if self.mnemonic is not None else ""
 
     @property
     def word(self) -> str:
-        """The first part of the opcode, "" of what is no instruction."""
+        """The first part of the opcode, as ``ld`` of ``ld.global.u32``; "" if the statement is no instruction."""
         return self.mnemonic.word if self.mnemonic is not None else ""
 
     @property
     def text(self) -> str:
-        """As written, without its semicolon."""
+        """The statement as written, from its predicate on, without its semicolon."""
         return self._code[self.start : self.end - 1]
 
     @property
     def instruction(self) -> Instruction | None:
-        """With its operands, None of what is no instruction. Decoded when first asked for."""
+        """The instruction with its operands, None if the statement is none. Decoded when first asked for."""
         if self._instruction is None and self.mnemonic is not None:
             predicate, negated = None, False
             if self.guard is not None:
@@ -149,14 +150,16 @@ class Statement:
 
 
 class Body:
-    """A function's body, between its braces. code: the module's blanked text.
+    """A function's body, as statements that are addressed by their index.
 
-    head: the header of a function that takes or returns registers, which are declared there; None of a kernel.
+    code: the module's text with comments and strings blanked; start, end: positions of the body in it, from the opening
+    brace to after the closing one. head: start and end of the header of a function that takes or returns registers,
+    which are declared there; None for a kernel.
 
-    ends: where each statement ends; mnemonics: the decoded opcode of each, None of what is no instruction. What is left
-    after the last semicolon counts as a statement, too. opcodes: the different ones. controls: the places of the
-    instructions after which control may go elsewhere than to the next one; calls: of the calls; leaving: of ``ret``
-    and ``exit``.
+    ends: the position where each statement ends; mnemonics: the decoded opcode of each, None if it is no instruction.
+    What is left after the last semicolon counts as a statement, too. opcodes: the different ones of the body.
+    controls: indices of the instructions after which control may go elsewhere than to the next one; calls: indices of
+    the calls; leaving: of ``ret`` and ``exit``.
     """
 
     def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
@@ -164,11 +167,16 @@ class Body:
         self.start = start
         self.end = end
         self._head = head
+        # By the statement's index: its start where only white space does not separate it from the end of the statement
+        # before, and its predicate if it has one.
         self._starts: dict[int, int] = {}
         self._guards: dict[int, str] = {}
+        # Indices of the statements that begin with a dot.
         self._directives: list[int] = []
         self._labels: list[Label] = []
+        # Positions of the braces around statements.
         self._braces: list[int] = []
+        # The statements that were asked for, by index.
         self._statements: dict[int, Statement] = {}
         self.ends: list[int] = []
         self.mnemonics: list[Mnemonic | None] = []
@@ -179,24 +187,32 @@ class Body:
         self.leaving = self._controls_with(Flow.LEAVE)
 
     def _controls_with(self, flow: Flow) -> list[int]:
+        """Return the indices of the instructions with this control flow; ``controls`` must be set."""
         mnemonics = self.mnemonics
         return [index for index in self.controls if (decoded := mnemonics[index]) is not None and decoded.flow is flow]
 
     def _split(self) -> None:
+        """Split the body at its semicolons, and find the labels, braces, predicate and opcode of each statement.
+
+        Bodies are long, so each statement is read in the quickest of three ways that can read it: by its first word, if
+        that is an opcode that some text had before; by ``_COMMON_HEAD``; and else by ``_decode``.
+        """
         code, start = self.code, self.start
         pieces = code[start : self.end].split(";")
         # Each end is the number of characters before it, and a semicolon for each statement.
         lengths = accumulate(map(len, pieces), initial=start)
         self.ends = list(map(add, lengths, range(len(pieces) + 1)))[1:]
+        # No semicolon follows the last piece.
         self.ends[-1] = self.end
         known = KNOWN_MNEMONICS.get
         has_spaced_label = self._has_spaced_label()
         if has_spaced_label:
-            # What looks as an opcode may be a label.
+            # What looks like an opcode may be a label.
             self.mnemonics = [None] * len(pieces)
         else:
             # Most statements begin with an opcode that is known by now.
-            self.mnemonics = [known((piece.split(None, 1) or _NOTHING)[0]) for piece in pieces]
+            self.mnemonics = [known((piece.split(None, 1) or _NO_WORDS)[0]) for piece in pieces]
+        # What no semicolon ends is no instruction, whatever it begins with.
         self.mnemonics[-1] = None
         ends, mnemonics = self.ends, self.mnemonics
         for index in [index for index, decoded in enumerate(mnemonics) if decoded is None]:
@@ -205,6 +221,7 @@ class Body:
             if head is None:
                 self._decode(index, begin, end)
                 continue
+            # The group numbers of _COMMON_HEAD: 1 braces, 2 label, 3 guard, 4 opcode, 5 the dot of a directive.
             braces, label, guard, opcode, _ = head.groups()
             if opcode is not None:
                 decoded = known(opcode)
@@ -213,10 +230,11 @@ class Body:
                     continue
                 mnemonics[index] = decoded
             if braces:
-                at = head.start(1)
-                self._braces.append(at)
+                # The group begins with a brace, and is mostly that one alone.
+                first_brace = head.start(1)
+                self._braces.append(first_brace)
                 if len(braces := braces.rstrip()) > 1:
-                    self._braces += [at + offset for offset in range(1, len(braces)) if braces[offset] in "{}"]
+                    self._braces += [first_brace + offset for offset in range(1, len(braces)) if braces[offset] in "{}"]
             if label is not None:
                 self._labels.append(Label(label, head.start(2), head.end(2), index))
             if opcode is None:
@@ -229,33 +247,37 @@ class Body:
                 self._starts[index] = head.start(3)
 
     def _has_spaced_label(self) -> bool:
-        """White space stands before some colon, so that the label there looks as an opcode may."""
-        at = self.code.find(":", self.start, self.end)
-        while at >= 0:
-            if self.code[at - 1] in _WHITE_SPACE:
+        """Whether white space stands before some colon, so that the label there looks like an opcode."""
+        colon = self.code.find(":", self.start, self.end)
+        while colon >= 0:
+            if self.code[colon - 1] in _WHITE_SPACE:
                 return True
-            at = self.code.find(":", at + 1, self.end)
+            colon = self.code.find(":", colon + 1, self.end)
         return False
 
     def _decode(self, index: int, begin: int, end: int) -> None:
-        """Decode what begins otherwise than with an opcode, or with one that is met for the first time."""
+        """Note the labels, braces, predicate and opcode of a statement of any form: the slow way of ``_split``.
+
+        index: of the statement; begin, end: its positions in the module's text, labels and braces included.
+        """
         head = _HEAD.match(self.code, begin, end)
         if head is None:
             return
         opening, guard, opcode = head.groups()
         if opening:
+            # Each mark is a brace, or a label with its colon. The group begins where the statement does.
             for mark in _MARK.finditer(opening):
-                at = begin + mark.start()
-                if mark[1] is None:
-                    self._braces.append(at)
+                position, label = begin + mark.start(), mark[1]
+                if label is None:
+                    self._braces.append(position)
                 else:
-                    self._labels.append(Label(mark[1], at, begin + mark.end() - 1, index))
+                    self._labels.append(Label(label, position, begin + mark.end() - 1, index))
         if opcode is not None:
             self.mnemonics[index] = mnemonic(opcode)
-            self._starts[index] = head.start(3)
+            self._starts[index] = head.start("opcode")
             if guard is not None:
                 self._guards[index] = guard
-                self._starts[index] = head.start(2)
+                self._starts[index] = head.start("guard")
             return
         self._starts[index] = head.end()
         if self.code.startswith(".", head.end(), end):
@@ -268,40 +290,41 @@ class Body:
         return map(self.statement, range(len(self.ends)))
 
     def statement(self, index: int) -> Statement:
-        """The statement at a place of the body."""
-        found = self._statements.get(index)
-        if found is None:
+        """Return the statement with an index; the same object each time."""
+        statement = self._statements.get(index)
+        if statement is None:
             end = self.ends[index]
             start = self._starts.get(index)
             if start is None:
+                # `_split` notes no start where only white space stands before the opcode.
                 start = self.ends[index - 1] if index else self.start
                 piece = self.code[start:end]
                 start = end - len(piece.lstrip())
-            found = self._statements[index] = Statement(
+            statement = self._statements[index] = Statement(
                 self.code, index, start, end, self._guards.get(index), self.mnemonics[index]
             )
-        return found
+        return statement
 
     def index_at(self, position: int) -> int:
-        """The place of the statement that a position lies in."""
+        """The index of the statement that a position of the module's text lies in."""
         return min(bisect_right(self.ends, position), len(self.ends) - 1)
 
     def is_guarded(self, index: int) -> bool:
-        """The statement has a predicate."""
+        """Whether the statement with an index has a predicate."""
         return index in self._guards
 
     def where(self, chosen: Set[Mnemonic]) -> list[int]:
-        """The places of the instructions with one of these opcodes."""
+        """The indices of the instructions with one of these opcodes, in text order."""
         return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
 
     def multiline(self, indices: Iterable[int]) -> list[int]:
-        """Those of some statements, by their places, with a line break within them."""
+        """Of these statements' indices, those of statements that take more than one line."""
         code, start, ends = self.code, self.start, self.ends
         return [index for index in indices if "\n" in code[ends[index - 1] if index else start : ends[index]].strip()]
 
     @property
     def guarded(self) -> KeysView[int]:
-        """The places of the statements that have a predicate."""
+        """The indices of the statements that have a predicate."""
         return self._guards.keys()
 
     @property
@@ -311,16 +334,23 @@ class Body:
 
     @property
     def spaced_dots(self) -> Iterator[int]:
-        """Where white space stands before a dot and a letter, outside of most directives."""
+        """Positions of dots between white space and a letter: an opcode may be written so, as ``ld .f32``.
+
+        Dots of most directives are left out, but not all: callers check what the statement is.
+        """
         code = self.code
-        # Most directives come first.
-        first = next((at for at, index in enumerate(self._directives) if at != index), len(self._directives))
-        start = self.ends[first - 1] if first else self.start
+        # The directives at the body's beginning, which are most of them, are skipped: as long as the n-th directive is
+        # the n-th statement, no other statement came before it.
+        leading = next(
+            (number for number, index in enumerate(self._directives) if number != index), len(self._directives)
+        )
+        start = self.ends[leading - 1] if leading else self.start
         for space in _WHITE_SPACE:
             if code.find(space, start, self.end) < 0:
                 continue
             at = code.find(f"{space}.", start, self.end)
             while at >= 0:
+                # The two parts of a declaration, ".reg .b32" and ".param .b32", stand apart as a rule.
                 if code[at + 2].isalpha() and not (
                     code.endswith(_DECLARING, 0, at) or code.startswith(".reg", at + 1)
                 ):
@@ -345,19 +375,21 @@ class Body:
 
     @cached_property
     def scopes(self) -> list[tuple[int, int]]:
-        """Every pair of braces around statements, by the position of the opening one; the body's own comes first."""
-        found = []
+        """Every pair of braces around statements as (opening, closing position), sorted; the body's own comes first."""
+        closed = []
         open_braces: list[int] = []
-        for at in self._braces:
-            if self.code[at] == "{":
-                open_braces.append(at)
+        for position in self._braces:
+            if self.code[position] == "{":
+                open_braces.append(position)
             elif open_braces:
-                found.append((open_braces.pop(), at))
+                closed.append((open_braces.pop(), position))
         # Braces that nothing closes hold the rest: such text is for ptxas to refuse.
-        return sorted([*found, *((opening, self.end) for opening in open_braces)])
+        return sorted([*closed, *((opening, self.end) for opening in open_braces)])
 
     def enclosing(self, position: int) -> tuple[int, int]:
-        """The innermost pair of braces around a position."""
+        """The innermost pair of braces around a position of the module's text, as (opening, closing position)."""
+        # The last scope that opens before the position; then outwards while the scope closes before it. (-1 is less
+        # than any closing position: a scope that opens at the position itself does not count.)
         at = bisect_right(self.scopes, (position, -1)) - 1
         while at > 0 and self.scopes[at][1] < position:
             at -= 1
@@ -366,28 +398,31 @@ class Body:
     @cached_property
     def declarations(self) -> dict[str, list[Declaration]]:
         """Declarations by name, in text order; ``%r<5>`` stands under ``%r``."""
-        found: dict[str, list[Declaration]] = {}
-        for given in _GIVEN_REGISTER.finditer(self.code, *self._head) if self._head else ():
-            found[given["name"]] = [Declaration(given["name"], "reg", given["type"], None, self.start, self.end)]
+        by_name: dict[str, list[Declaration]] = {}
+        # Registers that a function takes or returns are declared in its header, for the whole body.
+        for parameter in _REGISTER_PARAMETER.finditer(self.code, *self._head) if self._head else ():
+            name, register_type = parameter["name"], parameter["type"]
+            by_name[name] = [Declaration(name, "reg", register_type, None, self.start, self.end)]
         for statement in self.directives:
             match = _DECLARATION.match(self.code, statement.start, statement.end)
             if match is None:
                 continue
+            # After the space come alignment, vector and type; the last of these words is the type. Names follow it.
             words = _TYPE_WORDS.match(match["rest"])
             names_from = words.end() if words else 0
-            kind = _LAST_WORD.search(match["rest"][:names_from])
-            scope = self.enclosing(match.start())
+            type_word = _LAST_WORD.search(match["rest"][:names_from])
+            _, scope_end = self.enclosing(match.start())
             for declared in _DECLARED.finditer(match["rest"][names_from:]):
                 declaration = Declaration(
                     declared["name"],
                     match["space"],
-                    kind[1] if kind else "",
+                    type_word[1] if type_word else "",
                     int(declared["count"]) if declared["count"] else None,
                     match.start(),
-                    scope[1],
+                    scope_end,
                 )
-                found.setdefault(declaration.name, []).append(declaration)
-        return found
+                by_name.setdefault(declaration.name, []).append(declaration)
+        return by_name
 
     @cached_property
     def _declaring_text(self) -> str:
@@ -398,58 +433,66 @@ class Body:
 
     def may_declare(self, name: str) -> bool:
         """False when the body declares no such name; quicker than to look it up, which reads all directives."""
+        # Without its digits, since ``%r<5>`` declares ``%r0`` to ``%r4``.
         return name.rstrip("0123456789") in self._declaring_text
 
     def declaration(self, name: str, position: int) -> Declaration | None:
-        """The declaration that a name means at a position, the innermost one; None if the body declares
-        none."""
+        """The declaration that a name means at a position of the module's text, the innermost one; None if the body
+        declares none."""
         candidates = [entry for entry in self.declarations.get(name, ()) if entry.count is None]
+        # The name may also be one of a numbered series: ``%r3`` of ``%r<5>``.
         split = _TRAILING_DIGITS.match(name)
         if split is not None:
-            number = int(split[2])
+            prefix, number = split[1], int(split[2])
             candidates += [
                 entry
-                for entry in self.declarations.get(split[1], ())
+                for entry in self.declarations.get(prefix, ())
                 if entry.count is not None and number < entry.count
             ]
         visible = [entry for entry in candidates if entry.start <= position < entry.end]
+        # Scopes nest: of those around the position the innermost begins last.
         return max(visible, key=lambda entry: entry.start, default=None)
 
     @cached_property
     def called(self) -> list[tuple[str, int, int]]:
-        """What the calls name: a function, or a register with the address of one; and where the names stand."""
-        found = []
+        """What the calls name, a function or a register with the address of one, as (name, start, end of the name)."""
+        callees = []
         for index in self.calls:
             call = self.statement(index)
             callee = _CALLEE.match(self.code, call.position, call.end)
             if callee is not None:
-                found.append((callee[1], *callee.span(1)))
-        return found
+                callees.append((callee[1], *callee.span(1)))
+        return callees
 
     @cached_property
     def operand_names(self) -> Set[str]:
-        """Names in operand position, those of registers left out."""
+        """Names in operand position, without those that begin with ``%``, as compilers name registers."""
         return self._listed.union(_NAMED.findall(self.code, self.start, self.end))
 
     def occurrences(self, name: str) -> list[tuple[int, int]]:
-        """Where a name stands, as a whole, as positions in the module's text."""
-        code, found = self.code, []
+        """Where a name stands as a whole, as (start, end) positions in the module's text.
+
+        Left out: parts of longer names, and names with a suffix as ``a.x``, which is an element of a vector or an
+        opcode.
+        """
+        code, spans = self.code, []
         at = code.find(name, self.start, self.end)
         while at >= 0:
             end = at + len(name)
             if not (_continues(code[at - 1]) or code[at - 1] in "%." or _continues(code[end])) and not (
                 code[end] == "." and _continues(code[end + 1]) and code[end + 1] != "$"
             ):
-                found.append((at, end))
+                spans.append((at, end))
             at = code.find(name, at + 1, self.end)
-        return found
+        return spans
 
     def names_operand(self, name: str) -> bool:
-        """Whether a name is among the ``operand_names``."""
+        """Whether a name is among the ``operand_names``; quicker than these for one name of a long body."""
         code, at = self.code, self.code.find(name, self.start, self.end)
         while at >= 0:
             end = at + len(name)
             if not _continues(code[end]) and not _continues(code[at - 1]):
+                # 64 characters nearly always hold more than white space; only else all text before is copied.
                 opening = code[max(at - 64, 0) : at].rstrip() or code[:at].rstrip()
                 if opening[-1:] in _OPENS_OPERAND or name in self._listed:
                     return True
@@ -458,7 +501,7 @@ class Body:
 
     @cached_property
     def _listed(self) -> set[str]:
-        """What calls name, and lists of what they may name."""
+        """Operand names that no bracket or comma need precede: what calls name, and the lists of their targets."""
         names = {name for name, _, _ in self.called}
         for statement in self.directives_with(".calltargets", ".branchtargets"):
             listed = _LISTED.match(self.code, statement.start, statement.end)
@@ -468,17 +511,18 @@ class Body:
 
     @cached_property
     def call_sequences(self) -> list[tuple[int, int]]:
-        """Stretches from the first argument's store to the last result's load, in text order.
+        """Each call with the stores of its arguments and the loads of its results, as (start, end), in text order.
 
         A call alone in braces takes the whole block; any other one the stores of parameters right before it and the
         loads right after it.
         """
-        found = []
+        sequences = []
         for index in self.calls:
             call = self.statement(index)
             opening, closing = self.enclosing(call.position)
+            # The braces of the body itself are no block of a call.
             if opening != self.start and self.is_plain_call((opening, closing + 1)):
-                found.append((opening, closing + 1))
+                sequences.append((opening, closing + 1))
                 continue
             start, end = call.start, call.end
             while index > 0:
@@ -491,23 +535,25 @@ class Body:
             while follow is not None:
                 end = follow.end()
                 follow = _FROM_CALL.match(self.code, end, self.end)
-            found.append((start, end))
-        return found
+            sequences.append((start, end))
+        return sequences
 
     def call_sequence(self, position: int) -> tuple[int, int] | None:
-        """The call sequence that a position lies in."""
+        """The call sequence that a position of the module's text lies in, as (start, end); None outside of all."""
         if not self.call_sequences:
             return None
+        # The last one that begins at the position or before; no sequence ends after the body, so that the pair compares
+        # greater than a sequence that begins at the position.
         at = bisect_right(self.call_sequences, (position, self.end)) - 1
         if at >= 0 and self.call_sequences[at][0] <= position < self.call_sequences[at][1]:
             return self.call_sequences[at]
         return None
 
     def is_plain_call(self, sequence: tuple[int, int]) -> bool:
-        """A call sequence holds nothing but one call, its declarations, and its arguments and results."""
+        """Whether the text from start to end holds one call with its declarations, arguments and results, only."""
         statements = self.code[slice(*sequence)].strip("{}").split(";")
-        others = [text for text in statements if not _AROUND_CALL.match(text)]
-        return len(others) == 1 and _CALL_ALONE.match(others[0]) is not None
+        instructions = [text for text in statements if not _AROUND_CALL.match(text)]
+        return len(instructions) == 1 and _CALL_ALONE.match(instructions[0]) is not None
 
 
 def _continues(character: str) -> bool:

@@ -1,4 +1,4 @@
-"""A text and what is changed in it: replacements and insertions by position, put in at once."""
+"""Edits of a text: replacements and insertions by position, which are applied all at once."""
 
 from __future__ import annotations
 
@@ -8,38 +8,40 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Edits:
-    """Replacements and insertions in a module's text.
+    """Replacements and insertions in a module's text. Positions are those of the text without any edit.
 
-    found: start and end of what goes, and what comes in its place; of edits at one start the first stands first.
+    edits: (start, end, new text), in any order; an insertion has start == end. The new texts of edits at one start
+    stand in the order of this list.
     """
 
-    found: list[tuple[int, int, str]] = field(default_factory=list)
+    edits: list[tuple[int, int, str]] = field(default_factory=list)
 
     def insert(self, at: int, text: str) -> None:
         """Insert text before a position, after what was inserted there already."""
         if text:
-            self.found.append((at, at, text))
+            self.edits.append((at, at, text))
 
     def insert_first(self, at: int, text: str) -> None:
-        """Put text in before a position, before what was put in there already."""
-        self.found.insert(0, (at, at, text))
+        """Insert text before a position, before what was inserted there already."""
+        self.edits.insert(0, (at, at, text))
 
-    def ahead_of(self, at: int, lines: Sequence[str]) -> None:
-        """Put instructions in right before the one at a position."""
+    def insert_before(self, at: int, lines: Sequence[str]) -> None:
+        """Insert instructions, one per line, right before the instruction at a position."""
         self.insert(at, before(lines))
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Put text in the place of what is from start to end."""
-        self.found.append((start, end, text))
+        """Replace the text from start to end."""
+        self.edits.append((start, end, text))
 
     def apply(self, text: str, start: int, end: int) -> str:
-        """The text from start to end with the edits in it; those at one position keep their order."""
+        """Return the text from start to end with the edits, which must lie in it and not overlap."""
         pieces = []
-        at = start
-        for begin, stop, new in sorted(self.found, key=lambda edit: edit[0]):
-            pieces += [text[at:begin], new]
-            at = stop
-        pieces.append(text[at:end])
+        copied_to = start
+        # Sorted by the start alone: the sort is stable, so that edits at one position keep their order.
+        for begin, stop, new in sorted(self.edits, key=lambda edit: edit[0]):
+            pieces += [text[copied_to:begin], new]
+            copied_to = stop
+        pieces.append(text[copied_to:end])
         return "".join(pieces)
 
 
@@ -48,6 +50,6 @@ def before(lines: Sequence[str]) -> str:
     return "\n\t".join([*lines, ""]) if lines else ""
 
 
-def behind(lines: Sequence[str]) -> str:
+def after(lines: Sequence[str]) -> str:
     """Instructions as text that goes right after another instruction; "" for none."""
     return "\n\t" + "\n\t".join(lines) if lines else ""

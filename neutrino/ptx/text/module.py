@@ -12,6 +12,7 @@ from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
+# Comments and strings.
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
 # Line information ends without a semicolon, at the end of its operands (PTX ISA, "Debugging Directives:
@@ -32,48 +33,56 @@ def blank(text: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """As ``NOT_CODE.sub`` with spaces, from one mark to the next: searching for those is quicker by far."""
+    """Replace comments and strings by spaces, as many as they have characters, line breaks within them included.
+
+    Gives the same as a substitution of ``NOT_CODE``, but goes from one opening mark (``//``, ``/*``, ``"``) to the next
+    by ``str.find``, which is quicker by far.
+    """
     size = len(text)
 
-    def place(mark: str, start: int) -> int:
+    def find(mark: str, start: int) -> int:
         at = text.find(mark, start)
         return at if at >= 0 else size
 
-    line, block, string = place("//", 0), place("/*", 0), place('"', 0)
+    # The next mark of each kind that is not within a comment or a string; size where none follows.
+    line, block, string = find("//", 0), find("/*", 0), find('"', 0)
     pieces = []
-    done = 0
+    copied_to = 0
     while (start := min(line, block, string)) < size:
         if start == line:
-            # All line comments that come before another mark; the last of them may hold that mark.
-            other = min(block, string)
-            if text.startswith("//*", other - 1):
-                other += 1  # the mark is of "//*", a line comment
-            first, *comments = text[done:other].split("//")
-            pieces.append(first)
-            end = other
+            # All line comments before the next mark of another kind at once; the last of them may hold that mark.
+            stop = min(block, string)
+            if text.startswith("//*", stop - 1):
+                stop += 1  # the "/*" of "//*" opens nothing
+            code, *comments = text[copied_to:stop].split("//")
+            pieces.append(code)
+            end = stop
             for number, comment in enumerate(comments, 1):
                 length = comment.find("\n")
                 if length >= 0:
+                    # 2: the "//" that the split took away.
                     pieces += [" " * (length + 2), comment[length:]]
                     continue
+                # No line break: either another "//" of the same comment follows, or it goes on after the stop.
                 if number == len(comments):
-                    end = place("\n", other)
-                pieces.append(" " * (len(comment) + 2 + end - other))
-            done = end
-            line = place("//", end)
+                    end = find("\n", stop)
+                pieces.append(" " * (len(comment) + 2 + end - stop))
+            copied_to = end
+            line = find("//", end)
         else:
+            # No match: a quote that nothing closes on its line, which is passed over.
             match = NOT_CODE.match(text, start)
             end = match.end() if match is not None else start + 1
             if end > start + 1:
-                pieces += [text[done:start], " " * (end - start)]
-                done = end
+                pieces += [text[copied_to:start], " " * (end - start)]
+                copied_to = end
             if line < end:
-                line = place("//", end)
+                line = find("//", end)
         if block < end:
-            block = place("/*", end)
+            block = find("/*", end)
         if string < end:
-            string = place('"', end)
-    return "".join([*pieces, text[done:]]) if pieces else text
+            string = find('"', end)
+    return "".join([*pieces, text[copied_to:]]) if pieces else text
 
 
 def _spaces(match: re.Match[str]) -> str:
@@ -81,11 +90,16 @@ def _spaces(match: re.Match[str]) -> str:
 
 
 def without_locations(text: str, *, keep: bool) -> str:
-    """Take ``.loc`` out, or with keep only what refers to labels of debug sections."""
+    """Return the text without its ``.loc`` directives.
+
+    keep: leave them in, only without ``function_name …, inlined_at …`` at their end, which refers to labels of debug
+    sections that the text does not have.
+    """
     if ".loc" not in text:
         return text
     if not keep:
         return LOCATION.sub("", text)
+    # What stands before the group "inlined" if there is one, else the whole directive.
     return LOCATION.sub(
         lambda match: match[0][: match.start("inlined") - match.start()] if match["inlined"] else match[0],
         text,
@@ -155,8 +169,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class ModuleStatement:
-    """One module-level statement: ``text[start:end]`` of the module, the white space before it left to a
-    BLANK."""
+    """One module-level statement: ``text[start:end]`` of the module. White space before it is a BLANK statement of its
+    own."""
 
     kind: Kind = field(hash=False)
     start: int
@@ -182,7 +196,7 @@ class Variable:
 
     @property
     def initialised(self) -> bool:
-        """The text gives it an initial value."""
+        """Whether the text gives it an initial value."""
         return self.initializer is not None
 
 
@@ -223,6 +237,7 @@ class _LineCounter:
         self._line = 1
 
     def line(self, position: int) -> int:
+        """The line of a position, counted from 1."""
         if position >= self._position:
             self._line += self._text.count("\n", self._position, position)
         else:
@@ -267,7 +282,7 @@ class Module:
 
     @cached_property
     def symbols(self) -> dict[str, Variable | Function]:
-        """Module-scope names; a function's definition wins over its declarations."""
+        """Variables and functions of module scope by name; a function's definition wins over its declarations."""
         names: dict[str, Variable | Function] = {variable.name: variable for variable in self.variables}
         for function in (*self.functions, *self.entries):
             known = names.get(function.name)
@@ -291,8 +306,11 @@ class Module:
         return int(match[1]) if match else None
 
     def parameter_layout(self, entry: Function) -> tuple[tuple[Parameter, ...], int]:
-        """Parameters of a kernel in order, and the bytes they take. Raises PtxError for one that it does not
-        know."""
+        """Parameters of a kernel in order, and the bytes of parameter space that they take, padding between them
+        included.
+
+        Raises PtxError for a parameter of an unknown form, as with an unknown type or an open extent.
+        """
         if entry.parameters is None:
             return (), 0
         start, end = entry.parameters
@@ -300,38 +318,46 @@ class Module:
         base = _parameter_base(self.architecture or 0)
         offset = 0
         parameters = []
-        at = start
+        piece_start = start
         for piece in self.code[start:end].split(","):
-            if not piece.strip() and at == start and end - start == len(piece):
+            # Empty parentheses: the only piece is white space. An empty piece among others is an error.
+            if not piece.strip() and piece_start == start and end - start == len(piece):
                 break
             match = _PARAMETER.match(piece.rstrip())
-            element = TYPE_BYTES.get(match["type"]) if match else None
-            dims = _DIMENSION.findall(match["dims"]) if match else []
-            if match is None or element is None or "" in dims:
-                start_of_piece = at + len(piece) - len(piece.lstrip())
-                raise PtxError(self.line(start_of_piece), piece, "kernel parameter of an unknown form")
-            align = max(element, int(match["align"] or match["late"] or 0))
-            size = element
-            for extent in dims:
+            element_size = TYPE_BYTES.get(match["type"]) if match else None
+            extents = _DIMENSION.findall(match["dims"]) if match else []
+            if match is None or element_size is None or "" in extents:
+                error_position = piece_start + len(piece) - len(piece.lstrip())
+                raise PtxError(self.line(error_position), piece, "kernel parameter of an unknown form")
+            # The alignment may be written before the type or, as "late", after it.
+            align = max(element_size, int(match["align"] or match["late"] or 0))
+            size = element_size
+            for extent in extents:
                 size *= int(extent)
             offset = align_up(base + offset, align) - base
             parameters.append(Parameter(match["name"], offset, size, align))
             offset += size
-            at += len(piece) + 1
+            piece_start += len(piece) + 1  # 1: the comma
         return tuple(parameters), offset
 
 
-def _path(written: str) -> str:
-    """A path as it stands in quotes. Texts are read as latin-1, whatever they hold; paths are UTF-8 as a rule."""
+def _path(quoted: str) -> str:
+    """Decode a path as it stands between the quotes of a ``.file`` directive.
+
+    Escapes are octal, one byte each, or a backslash before the character meant. Texts are read as latin-1, whatever
+    they hold; paths are UTF-8 as a rule, so that the characters are made bytes again and decoded as such.
+    """
 
     def character(match: re.Match[str]) -> str:
         return chr(int(match[1], 8) & 255) if match[1].isdigit() else match[1]
 
-    return _ESCAPE.sub(character, written).encode("latin-1", "replace").decode("utf-8", "replace")
+    return _ESCAPE.sub(character, quoted).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _parameter_base(architecture: int) -> int:
-    """Where parameters start in constant bank 0, as cubins say it (EIATTR_PARAM_CBANK)."""
+    """The byte offset in constant bank 0 at which kernel parameters start, as cubins of the architecture state it in
+    EIATTR_PARAM_CBANK. architecture: 90 for ``sm_90``.
+    """
     if architecture < 70:
         return 0x140
     if architecture < 90:
@@ -340,7 +366,7 @@ def _parameter_base(architecture: int) -> int:
 
 
 class _Reader:
-    """Walks the module level once."""
+    """Reads a PTX text statement by statement at module level; ``read`` is called once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -354,14 +380,15 @@ class _Reader:
         self.address_size = 32  # PTX ISA, ".address_size": the default
 
     def read(self) -> Module:
-        at, size = 0, len(self.code)
-        while at < size:
-            blank_end = _matched(_BLANK, self.code, at).end()
-            if blank_end > at:
-                self._add(Kind.BLANK, at, blank_end)
-                at = blank_end
+        """Read the whole text."""
+        position, size = 0, len(self.code)
+        while position < size:
+            blank_end = _matched(_BLANK, self.code, position).end()
+            if blank_end > position:
+                self._add(Kind.BLANK, position, blank_end)
+                position = blank_end
                 continue
-            at = self._statement(at)
+            position = self._statement(position)
         return Module(
             self.text,
             self.code,
@@ -380,52 +407,59 @@ class _Reader:
         return statement
 
     def _statement(self, start: int) -> int:
-        """Read the statement at start; returns the position after it."""
+        """Read the statement at start; returns the position after it. A form that is not known becomes UNKNOWN."""
         head = _matched(_START, self.code, start)
-        word = head["word"]
-        if word in _LINE_DIRECTIVE:
-            operands = _LINE_DIRECTIVE[word].match(self.code, head.end())
+        directive = head["word"]
+        if directive in _LINE_DIRECTIVE:
+            operands = _LINE_DIRECTIVE[directive].match(self.code, head.end())
             if operands is not None:
-                return self._line_directive(word, start, operands)
-        if word == "file":
+                return self._line_directive(directive, start, operands)
+        if directive == "file":
             # The file name is a string, which is blanked: the directive ends with its line.
             end = _matched(_FILE_END, self.code, head.end()).end()
             return self._add(Kind.FILE, start, end).end
-        if word in {"entry", "func"}:
+        if directive in {"entry", "func"}:
             function_end = self._function(start)
             if function_end is not None:
                 return function_end
         end = self._end(head.end())
-        if word in {"section", "pragma", "alias"}:
-            return self._add(Kind(word), start, end).end
-        if word in _VARIABLE_SPACES and self._variables(start, end):
+        if directive in {"section", "pragma", "alias"}:
+            return self._add(Kind(directive), start, end).end
+        if directive in _VARIABLE_SPACES and self._variables(start, end):
             return end
         return self._add(Kind.UNKNOWN, start, end).end
 
-    def _line_directive(self, word: str, start: int, operands: re.Match[str]) -> int:
-        if word == "version":
+    def _line_directive(self, directive: str, start: int, operands: re.Match[str]) -> int:
+        """Note a ``.version``, ``.target`` or ``.address_size``; returns the position after it.
+
+        directive: without its dot. operands: the match of its pattern in ``_LINE_DIRECTIVE``.
+        """
+        if directive == "version":
             self.version = (int(operands[1]), int(operands[2]))
-        elif word == "target":
+        elif directive == "target":
             self.target = "".join(operands[0].split())
         else:
             self.address_size = int(operands[1])
-        return self._add(Kind(word), start, operands.end()).end
+        return self._add(Kind(directive), start, operands.end()).end
 
     def _end(self, at: int) -> int:
-        """The position after the semicolon or block that ends a statement; blocks of an initializer belong to it."""
+        """The position after the semicolon or block that ends the statement from a position on.
+
+        A block after ``=`` is an initializer and does not end the statement.
+        """
         while True:
             stop = _TOP_END.search(self.code, at)
             if stop is None:
                 return len(self.code)
             if stop[0] != "{":
                 return stop.end()
-            initializer = self.code[at : stop.start()].rstrip().endswith("=")
+            is_initializer = self.code[at : stop.start()].rstrip().endswith("=")
             at = self._block_end(stop.start())
-            if not initializer:
+            if not is_initializer:
                 return at
 
     def _block_end(self, opening: int) -> int:
-        """The position after the brace that closes the one at a position; the end of the text without one."""
+        """The position after the brace that closes the one at a position; the end of the text if nothing closes it."""
         code, at, depth = self.code, opening, 0
         while True:
             closing = code.find("}", at)
@@ -437,6 +471,8 @@ class _Reader:
                 return at
 
     def _function(self, start: int) -> int | None:
+        """Read the kernel or function at start; returns the position after it, None when its form is unknown."""
+        # Linkage words stand before the ``.entry`` or ``.func``.
         head = _FUNCTION.match(
             self.code, _matched(re.compile(r"(?:\.(?!entry|func)\w+\s*)*"), self.code, start).end()
         )
@@ -445,11 +481,12 @@ class _Reader:
         parameters = None
         head_end = head.end("name")
         if head["open"]:
-            close = self.code.find(")", head.end())
-            if close < 0:
+            closing = self.code.find(")", head.end())
+            if closing < 0:
                 return None
-            parameters = (head.end(), close)
-            head_end = close + 1
+            parameters = (head.end(), closing)
+            head_end = closing + 1
+        # The brace of a body, or the semicolon of a declaration.
         stop = _BODY_OR_END.search(self.code, head_end)
         # A .pragma may stand between the header and the body, and ends with a semicolon of its own.
         while stop is not None and stop[0] == ";" and ".pragma" in self.code[head_end : stop.start()]:
@@ -467,47 +504,56 @@ class _Reader:
         return end
 
     def _variables(self, start: int, end: int) -> bool:
-        """Read the declarators of ``.space .type a, b[4] = {…};``; False when the form is unknown."""
+        """Note the variables of the statement ``.space .type a, b[4] = {…};`` from start to end.
+
+        False, with nothing noted, when its form is unknown.
+        """
         head = _VARIABLE_HEAD.match(self.code, start, end)
         if head is None:
             return False
         linkage = frozenset(_LINKAGE.findall(head[0]))
         types = _TYPE.findall(head["attributes"])
         vector = re.search(r"\.v([248])\b", head["attributes"])
+        # ".global .texref t": such a variable is in a space of its own, as ".texref" is.
         space = types[0] if types and types[0].endswith("ref") else head["space"]
         type_text = (vector[0] if vector else "") + ("." + types[0] if types else "")
-        found = []
-        at = head.end()
+        declared = []
+        position = head.end()
         while True:
-            declarator = _DECLARATOR.match(self.code, at, end)
+            declarator = _DECLARATOR.match(self.code, position, end)
             if declarator is None:
                 return False
             size = TYPE_BYTES.get(types[0]) if types else None
             if size is not None and vector:
                 size *= int(vector[1])
+            # An open extent, "[]", makes the size unknown.
             for extent in _DIMENSION.findall(declarator["dims"]):
                 size = size * int(extent) if size is not None and extent else None
-            at = declarator.end()
+            position = declarator.end()
             initializer = None
             if declarator["init"]:
-                stop = self._initializer_end(at, end)
-                initializer = self.code[at:stop].strip()
-                at = stop
-            found.append((declarator["name"], size, initializer))
-            follow = _matched(_BLANK, self.code, at).end()
+                initializer_end = self._initializer_end(position, end)
+                initializer = self.code[position:initializer_end].strip()
+                position = initializer_end
+            declared.append((declarator["name"], size, initializer))
+            follow = _matched(_BLANK, self.code, position).end()
             if self.code[follow : follow + 1] != ",":
                 break
-            at = follow + 1
-        if self.code[at:end].strip() != ";":
+            position = follow + 1
+        if self.code[position:end].strip() != ";":
             return False
         statement = self._add(Kind.VARIABLE, start, end)
         self.variables += [
             Variable(name, space, type_text, size, initializer, linkage, statement)
-            for name, size, initializer in found
+            for name, size, initializer in declared
         ]
         return True
 
     def _initializer_end(self, at: int, end: int) -> int:
+        """Where the initializer after a ``=`` ends: after its braces, else before the next comma or semicolon.
+
+        at: after the ``=``; end: of the statement.
+        """
         first = _matched(_BLANK, self.code, at).end()
         if self.code[first : first + 1] == "{":
             return min(self._block_end(first), end)
@@ -516,7 +562,7 @@ class _Reader:
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    """Match a pattern that also matches nothing at all."""
+    """Match a pattern that matches the empty string, too, so that there always is a match."""
     match = pattern.match(text, at)
     if match is None:
         raise ValueError(f"{pattern.pattern!r} must match the empty string")
