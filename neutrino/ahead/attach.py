@@ -37,11 +37,11 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
 
     A patched source is replaced by its original first; but if another tool has changed it after patching, it is taken
     as it is. Target is replaced atomically and may be source; it gets source's permissions. Raises PatchError when
-    source cannot carry a section, FormatError when it is damaged, OSError.
+    source cannot carry a section, FormatError when it is damaged, and OSError. Returns where the section was placed.
     """
     with attaching_to(source, target) as attaching:
-        attaching.start()
-        return attaching.finish(section, auxiliary)
+        attaching.start()  # copies the original to a temporary file beside target
+        return attaching.finish(section, auxiliary)  # adds the section to it; the end of the block renames it
 
 
 @contextmanager

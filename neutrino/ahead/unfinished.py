@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SUFFIX = ".neutrino-part"
-"""A name is ``.TARGET.KERNEL-RANDOM.neutrino-part``; KERNEL is from ``_running_kernel``."""
+"""A name is ``.TARGET.BOOT-RANDOM.neutrino-part``; BOOT is from ``_boot_id``."""
 _LONGEST_TARGET = 200
 """Characters of the target's name in it, at most: Linux limits names to 255 bytes."""
 _NAME = re.compile(r"\..+\.([0-9a-f]{8})-[^.]{8}\.neutrino-part", re.DOTALL)
-_NO_KERNEL = "0" * 8
+_NO_BOOT_ID = "0" * 8
 """In the name of a file for which a lock says nothing."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of flock(2) on file systems without locks."""
@@ -44,13 +44,13 @@ def begin(target: Path) -> tuple[int, Path]:
 
     It is locked as long as the descriptor, or a duplicate of it, is open.
     """
-    kernel = _running_kernel()
+    boot = _boot_id()
     while True:
         descriptor, name = tempfile.mkstemp(
-            prefix=f".{target.name[:_LONGEST_TARGET]}.{kernel}-", suffix=_SUFFIX, dir=target.parent
+            prefix=f".{target.name[:_LONGEST_TARGET]}.{boot}-", suffix=_SUFFIX, dir=target.parent
         )
         try:
-            if kernel != _NO_KERNEL:
+            if boot != _NO_BOOT_ID:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             # A file that was removed has no links.
             if os.fstat(descriptor).st_nlink:
@@ -58,11 +58,11 @@ def begin(target: Path) -> tuple[int, Path]:
             # Before it was locked, another process took it for an abandoned file and removed it: try again.
         except OSError as error:
             Path(name).unlink(missing_ok=True)
-            if error.errno not in _NO_LOCKS or kernel == _NO_KERNEL:
+            if error.errno not in _NO_LOCKS or boot == _NO_BOOT_ID:
                 os.close(descriptor)
                 raise
             # Without locks nobody can see whether it is still written, so its name must keep it from being removed.
-            kernel = _NO_KERNEL
+            boot = _NO_BOOT_ID
         except BaseException:
             Path(name).unlink(missing_ok=True)
             os.close(descriptor)
@@ -85,19 +85,19 @@ def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
         match = _NAME.fullmatch(name)
         if match is None:
             continue
-        running, writer = _running_kernel(), match[1]
-        of_this_kernel = writer == running and running != _NO_KERNEL
+        running, writer = _boot_id(), match[1]
+        of_this_boot = writer == running and running != _NO_BOOT_ID
         # None if it is not abandoned.
-        is_removed = _try_remove(folder / name, of_this_kernel=of_this_kernel, remove=remove)
+        is_removed = _try_remove(folder / name, of_this_boot=of_this_boot, remove=remove)
         if is_removed is not None:
             (removed if is_removed else left).append(folder / name)
     return Unfinished(tuple(removed), tuple(left))
 
 
-def _try_remove(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | None:
+def _try_remove(path: Path, *, of_this_boot: bool, remove: bool) -> bool | None:
     """Remove a temporary file if it is abandoned; return whether it was removed.
 
-    None if it is still being written, has been finished, or is no regular file. of_this_kernel: whether the running
+    None if it is still being written, has been finished, or is no regular file. of_this_boot: whether the running
     kernel wrote it. remove: False only looks.
     """
     try:
@@ -123,7 +123,7 @@ def _try_remove(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | Non
         if not os.path.samestat(path.stat(follow_symlinks=False), status):
             return None
         # On another machine a process may be writing it whose lock is not visible here.
-        if not remove or not of_this_kernel or status.st_uid != os.geteuid():
+        if not remove or not of_this_boot or status.st_uid != os.geteuid():
             return False
         path.unlink()
     except FileNotFoundError:
@@ -136,10 +136,14 @@ def _try_remove(path: Path, *, of_this_kernel: bool, remove: bool) -> bool | Non
     return True
 
 
-def _running_kernel() -> str:
-    """Return 8 hexadecimal digits that identify this boot of this machine, the same in all of its containers."""
+def _boot_id() -> str:
+    """Return 8 hexadecimal digits that identify this boot of this machine; ``_NO_BOOT_ID`` if it cannot be read.
+
+    They are in the names of unfinished files, since file locks only say something within one boot. All containers on
+    the machine have the same ones, as they share its kernel, and so its locks.
+    """
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
     except (OSError, UnicodeDecodeError):
-        return _NO_KERNEL
-    return text if re.fullmatch("[0-9a-f]{8}", text) else _NO_KERNEL
+        return _NO_BOOT_ID
+    return text if re.fullmatch("[0-9a-f]{8}", text) else _NO_BOOT_ID

@@ -466,8 +466,12 @@ class _Extraction:
 
 
 def _patched(shown: Shown, data: memoryview) -> Patched | None:
-    """Return what neutrino-patch added to a file; None if it is not patched. Raises FormatError if that is damaged."""
-    # A file that is itself one image, such as a cubin (kind "file"), is never patched.
+    """Return what neutrino-patch added to a file; None if it is not patched. data: the whole file.
+
+    Raises FormatError if what was added is damaged.
+    """
+    # Only files that hold others are patched: not one that is itself an image, such as a cubin, which is a container of
+    # kind "file" outside of any section, and not one without any container.
     if all(container.kind == "file" and not container.section for container in shown.containers):
         return None
     from neutrino.ahead.patched import read_patched

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.ptx.analysis.flow_graph import End
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.ends import End
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
 from neutrino.ptx.instrument.plan import BodyPlan

@@ -20,10 +20,10 @@ from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.additions import Added, Runs
+from neutrino.ptx.analysis.flow_graph import End, all_ends
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
 from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
-from neutrino.ptx.instrument.ends import End, all_ends
 from neutrino.ptx.instrument.functions import around_call, copy_header, copy_name, pass_address, with_their_callers
 from neutrino.ptx.instrument.module_variables import (
     check_given_addresses,
