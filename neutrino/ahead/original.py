@@ -38,9 +38,9 @@ class Original:
 
 
 def read_original(elf: Elf) -> Original | None:
-    """Read the record of the original from the file's ``.neutrino`` section; None when the file has no such section.
+    """Read from a patched file's ``.neutrino`` section how to restore the original; None when it has no such section.
 
-    Only the record's form is checked, not whether the file still holds these bytes (see ``is_unchanged``). Raises
+    Only the record's form is checked, not whether the file is still as it was when patched (``is_unchanged``). Raises
     FormatError when the record or something that it refers to lies outside the section.
     """
     place = find_section(elf)
@@ -50,11 +50,12 @@ def read_original(elf: Elf) -> Original | None:
     section = elf.data[place.offset : place.offset + place.size]
     cursor = Cursor(section, elf.file, base=place.offset)
     cursor.seek(header["restore_offset"], "restore_offset")
-    record = Cursor(cursor.take(header["restore_size"], "restore_size"), elf.file, base=place.offset + cursor.position)
+    record_data = cursor.take(header["restore_size"], "restore_size")
+    record = Cursor(record_data, elf.file, base=place.offset + header["restore_offset"])
     size, checksum, count, tables_crc = record.unpack(_RESTORE, "restore header")
     if count > _MAX_EDITS:
         raise record.error("edits", str(count), f"at most {_MAX_EDITS}")
-    # Each row follows the previous one; its bytes are elsewhere in the section.
+    # Each row follows the previous one; the original's bytes for it are elsewhere in the section.
     changes = []
     total_length = 0
     for _ in range(count):

@@ -266,7 +266,7 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
     those that are accepted and stay within their limits.
     """
     run = outcomes[0].run
-    # Outcome.limit is None without them; repeated for the type checker.
+    # Never so, since an outcome without a run and its original has no limit: for the type checker.
     if run is None or run.original is None:
         return []
     limits = {outcome.twin.name: outcome.limit for outcome in outcomes if outcome.limit is not None}
@@ -276,7 +276,7 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
         assembled = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
         refusals = run.verifier.verdicts([outcome.twin for outcome in assembled], run.original, built)
     except CutError:
-        # verdicts may assemble originals one by one. The uncapped twins stay.
+        # From verdicts, for originals that cannot be assembled without the others. The uncapped twins stay.
         return []
     capped_run = replace(run, built=built)
     # Without those for which ptxas did not keep to the cap.

@@ -161,9 +161,9 @@ def _refused_alone(names: Sequence[str], assemble_one: Callable[[str], object]) 
 def _assemble_twins(
     assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None
 ) -> TwinBuild:
-    """Assemble the twins of the named kernels together. Raises AssemblyError if the assembler refuses any of them.
+    """Assemble the twins (copies with probes) of the named kernels together. Raises AssemblyError if any is refused.
 
-    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name.
+    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name; None for none.
     """
     twins = assembly.twins(names, registers, stage=stage)
     cubin = read_cubin(twins.assembled.cubin, stage)

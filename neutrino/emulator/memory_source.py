@@ -150,8 +150,10 @@ class MemorySource(ValueSource):
         dtype = self.type_of()
         elements = self.elements(source, self.vector_count())
         space, base, offset = self.memory(target)
+        # Space.PARAM is the kernel's own parameters; variables for the arguments of calls are in another space.
         if space in (Space.CONST, Space.PARAM):
             raise self.refused("constants and the kernel's parameters cannot be written")
+        # Only the bits count: registers are taken as unsigned words, wider ones cut off.
         stored_type = word(dtype.itemsize)
         names = [self.value(element, stored_type) for element in elements]
         # With a comma after each, also one alone makes a tuple.

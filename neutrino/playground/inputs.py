@@ -175,7 +175,7 @@ class _ArgumentGenerator:
         Raises NeutrinoError for a text that does not fit the value.
         """
         if value.role is Role.POINTER:
-            # Not accessed by the kernel, nor passed on: it needs no memory.
+            # Not accessed by the kernel, nor passed on, which counts as loads and stores: it needs no memory.
             if text is None and not (value.loads or value.stores or value.updates):
                 return Number(value, bytes(value.size), "null, never used")
             return self._generated_buffer(value) if text is None else self._buffer_from_text(value, text)

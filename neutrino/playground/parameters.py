@@ -53,7 +53,7 @@ class Value:
 
     name: the parameter's, with ``+8`` for a part of it. offset: bytes in the parameter. size: bytes. type: as ``f32``;
     for a pointer that of the elements it points at, else the value's own. loads, stores, updates: what the kernel does
-    through a pointer; updates are atomics.
+    through a pointer; updates are atomics. One that is passed to a function counts as loaded and stored.
     """
 
     name: str

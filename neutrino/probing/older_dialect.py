@@ -112,8 +112,12 @@ def _check_same_record(
 
 
 def _check_record(document: Document, name: str, datamodel: Datamodel, fields: tuple[Field, ...]) -> None:
-    """Report fields that take another size than the ``datamodel`` says, or that its type of map cannot have."""
+    """Report fields that take another size than the ``datamodel`` says, or that its type of map cannot have.
+
+    name: of the probe whose ``datamodel`` it is.
+    """
     place = document.value(name, "datamodel")
+    # The size includes padding, which it warns of.
     size = check_padding(document, place, fields)
     if size != datamodel.size:
         message = f"datamodel has records of {datamodel.size} bytes, but what is saved takes {size}"

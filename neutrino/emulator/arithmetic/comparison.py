@@ -176,6 +176,7 @@ def _set(modifiers: Modifiers) -> Operation:
     With .and, .or or .xor the comparison is combined with a predicate operand. Packed values are compared pair by pair,
     each giving one half of the result.
     """
+    # take_type takes the last type that is left: first that of the operands, then that of the result before it.
     name = modifiers.take_type((*_INTEGER_TYPES, *_FLOAT_TYPES))
     result_name = modifiers.take_type(_TRUTHS)
     expression, ftz = _comparison(modifiers, name)

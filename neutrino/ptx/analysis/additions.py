@@ -102,15 +102,16 @@ class Additions:
         return added
 
     def added_alone(self, probes: tuple[Probe, ...], body: Body, opcode: Mnemonic) -> Added | None:
-        """What these probes add at any instruction of a body with this opcode, taken from the first one.
+        """What these probes add together at any instruction with this opcode; None when they do not only add constants.
 
-        None when one of the probes does not only add constants, or when the instruction's text does not say an amount.
+        Amounts follow from the opcode alone, so that one instruction, from the body, stands for all of them anywhere.
         """
         key = (opcode, id(probes))
         if key not in self._alone:
             parted = self.part(probes)
             sample = body.statement(body.mnemonics.index(opcode))
             added = None if parted.others else self.added(parted, sample)
+            # The first is for all of the probes together.
             self._alone[key] = added[0] if added is not None else None
         return self._alone[key]
 
@@ -328,8 +329,8 @@ class Runs:
     def add_all(self, indices: Sequence[int], added: Sequence[Added], begin: int, end: int) -> None:
         """Count many sites without a guard at once, with the same result as ``at`` and ``Run.add`` for each.
 
-        indices: of the instructions in the body, in text order; added: what is added at each. Of both lists the part
-        from begin to end counts.
+        indices: of the instructions among the body's statements, in text order; added: what is added at each. Of both
+        lists the part from begin to end counts.
         """
         while begin < end:
             run = self.at(None, self._body.statement(indices[begin]))
@@ -337,6 +338,7 @@ class Runs:
             # 2 * i + 1, so it is after the border when i >= (border + 1) // 2.
             stop = bisect_left(indices, (self._next_border + 1) // 2, begin, end)
             counts = Counter(added[begin:stop])
+            # The largest amount that one execution of the run adds to any sum stays a valid immediate.
             most = sum([one.most * count for one, count in counts.items()])
             if run.most + most < _MOST_TOTAL:
                 run.most += most

@@ -116,12 +116,16 @@ class BodyRewriter:
         return [line for one in code for line in one.all]
 
     def close_all(self, ends: Sequence[End], closing: list[str], counted: Mapping[str, int]) -> None:
-        """Insert the same code, closing, before each of some ends. counted: the arithmetic before it was written."""
+        """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace.
+
+        counted: a copy of the emission's arithmetic from before the code was written.
+        """
         # The emission counted the instructions of the code once, but it is inserted at each end.
         for mnemonic, count in self.emission.arithmetic.items():
             self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(ends) - 1)
         if closing:
             for end in ends:
+                # Of an end under a predicate: threads for which it does not hold branch over the code.
                 label = f"{self.rewriting.names.label}{self._labels}"
                 close(self.edits, self.callee.module.code, end, closing, label)
                 self._labels += 1

@@ -135,7 +135,7 @@ def misfit(opcode: str, position: int, operand: str, register: str | None) -> st
     register: the type of the register that holds the value, None if it is a number.
     """
     form_and_types = find_form(opcode)
-    # Not for verified instructions, which have a form and as many operands as it.
+    # Never so for verified instructions: they have a form, and as many operands as it.
     if form_and_types is None:
         return None
     form, types = form_and_types
@@ -144,6 +144,7 @@ def misfit(opcode: str, position: int, operand: str, register: str | None) -> st
     kind = form.operands[position]
     expected = operand_type(kind, types)
     if register is None:
+        # It is an integer, while immediates of float operands are floats. "byte" operands are registers only.
         if expected in NO_IMMEDIATES or expected.startswith("f") or kind == "byte":
             return f"{operand} is a number, but '{opcode}' takes a .{expected} register"
     # Of the kinds of sources, only S may be a wider register.
