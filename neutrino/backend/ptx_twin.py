@@ -126,11 +126,15 @@ class PtxTwins:
         return PtxPlan(plan, {name: missing for name in kernels if name not in module_kernels})
 
     def write(self, plan: PtxPlan) -> PtxCode:
-        """Write the twins (instrumented copies) of the planned kernels; those of a big module in several parts."""
+        """Write the twins (instrumented copies) of the planned kernels.
+
+        Those of a big module are in several parts, which are assembled side by side.
+        """
         if plan.module is None:
             raise LookupError("no kernel is planned")
         twins = write_module(plan.module)
-        # These are compared as a whole with the code that runs, also by later attempts, so they are not split.
+        # Retargeted PTX, and PTX that a cubin keeps, is assembled unchanged, too, and compared with the machine code
+        # that runs. Both must be assembled alike, now and in later attempts: in one piece.
         is_whole = self.source.retargeted or self.source.found == DEBUG_SECTION
         if not twins.kernels:
             parts = []

@@ -358,9 +358,10 @@ def _patched_before(file: Path) -> str:
 
 
 def _report_unfinished(folder: Path, *, remove: bool) -> None:
-    """Report on stderr the unfinished copies that killed runs left in a folder.
+    """Report on stderr the unfinished copies in a folder that no live process of this machine is writing.
 
-    remove: whether to remove those that no process can still use.
+    remove: whether to remove those that killed runs on this machine have left. Others are only reported: whether a
+    process on another machine still writes them cannot be seen from here.
     """
     from neutrino.ahead.unfinished import find_unfinished
 
@@ -406,17 +407,20 @@ def _output_folder(target: Path | None, output: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """Show a progress bar on stderr; yields the function that updates it, None where stderr is no terminal."""
+    """Show on stderr how many twins (copies of kernels with probes) are made; yields the function that updates it.
+
+    It is called with how many are made, how many there are in all, and what is being made; None without a terminal.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("making twins"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("{task.description}", markup=False))  # fmt: skip
+    columns = (progress.TextColumn("making twins"), progress.BarColumn(), progress.MofNCompleteColumn(),
+               progress.TimeElapsedColumn(), progress.TextColumn("{task.description}", markup=False))  # fmt: skip
     # Drawn by calls, not by a thread of its own: worker processes are forked, which is unsafe with a second thread.
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False,
+    bar = progress.Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False,
                    redirect_stdout=False, redirect_stderr=False)  # fmt: skip
     with bar:
         # How many twins there are to make is known at the first call of show.

@@ -23,8 +23,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         """Return the ratio of equal characters, then the length of the common prefix: "ad" is "add", not "sad"."""
         ratio = difflib.SequenceMatcher(None, match, word.lower()).ratio()
         # Not strict: the two may have different lengths.
-        pairs = zip(match, word.lower(), strict=False)
-        common_prefix = next((index for index, (left, right) in enumerate(pairs) if left != right), len(word))
+        pairs = list(zip(match, word.lower(), strict=False))
+        common_prefix = next((index for index, (left, right) in enumerate(pairs) if left != right), len(pairs))
         return ratio, common_prefix
 
     return by_lower_case[max(matches, key=similarity)] if matches else None

@@ -17,7 +17,8 @@ from neutrino.sass.cubin import CubinKernel
 class ArithmeticComparison:
     """Compares the arithmetic of twins' machine code with that of their originals.
 
-    assembler: its name. arch: of the code. explicit: the twins with explicit FMA, if any.
+    assembler: its name. arch: of the code. explicit: the twins with explicit FMA, in whose text each fusion is written
+    as an ``fma``, if any; its ``codes`` are those whose fusions were compared one by one, by the kernel's name.
     """
 
     def __init__(self, assembler: str, arch: str, explicit: ExplicitTwins | None = None) -> None:
@@ -35,7 +36,8 @@ class ArithmeticComparison:
         difference = self._count_difference(twin, original, built)
         compared_code = self._explicit.codes.get(twin.name) if self._explicit is not None else None
         if compared_code is not None:
-            # The fusions were compared in a build of this twin alone, so this build must have the same arithmetic.
+            # The fusions were compared in a build of this twin alone, which proves more than equal counts. It holds for
+            # this build if it has the same arithmetic, and for the code that runs if that is made from the same text.
             after = built.kernels[twin.twin_name]
             if count_arithmetic(compared_code, self._arch) == self._count(after):
                 return self._text_difference(twin, original)
@@ -44,7 +46,8 @@ class ArithmeticComparison:
             # If nothing can be fused, code may be repeated more or less often, provided that the assembler makes the
             # code that runs from the original's text.
             return self._text_difference(twin, original) or self._kind_difference(twin, original, built)
-        # A loose sum: the text does not determine which product it is fused with.
+        # A loose sum: the text does not determine which product it is fused with. With explicit FMA there is none. Else
+        # equal counts are the proof, as docs/numerics.md explains.
         if difference is None and self._explicit is None and twin.loose is not None:
             return f"equal counts do not show which product {twin.loose!r} is fused with"
         return difference

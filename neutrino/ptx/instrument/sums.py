@@ -302,10 +302,11 @@ _DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 
 
 class Sums:
-    """Writes the code for sums in one body. maps: of the probes. prefix: starts every private register.
+    """Writes the code for sums in one body: registers in which a thread adds up what probes add to fields of maps.
 
-    take: gives a new register of a type (``Take``). architecture: 80 for ``sm_80``. kernel: for the body of a function
-    that a kernel calls, the sums of the kernel; else None.
+    maps: of the probes. prefix: starts every private register. take: gives a new register of a type (``Take``).
+    architecture: 80 for ``sm_80``. kernel: for the body of a function that a kernel calls, the sums of the kernel; else
+    None.
     """
 
     def __init__(
@@ -333,8 +334,9 @@ class Sums:
     def kept(self) -> list[Kept]:
         """The registers of sums that the body's code names."""
         registers = []
-        for (index, number), name in self._sums.items():
-            kind = _unsigned(self._cells[index][number])
+        for (map_index, cell), name in self._sums.items():
+            # Signed and unsigned numbers are added alike.
+            kind = _unsigned(self._cells[map_index][cell])
             registers.append(Kept(name, kind, "0", kind))
         return registers
 

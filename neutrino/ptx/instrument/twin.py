@@ -47,9 +47,10 @@ class SiteList:
         self._function = function
         self._module = module
         self._places = places
-        # Those of `add`: where, the probes, the number. Those of `add_hits`: all hits but those with some indices, and
-        # how many probes these have.
+        # From `add`: the instruction, its probes, and what SITE is there, None at entries and ends.
         self._added: list[tuple[Statement | Shown, Sequence[Probe], int | None]] = []
+        # From `add_hits`: hits, the positions in this sequence of those that `add` was called for or that have no site,
+        # and how many probes the other hits have together.
         self._hits: Sequence[Hit] = ()
         self._except_at: frozenset[int] = frozenset()
         self._probes_of_hits = 0
