@@ -59,7 +59,7 @@ PRODUCTS = {"DMUL", "FMUL", "FMUL2", "HMUL2"}
 PROOFS = ("counts", "no-pair", "pinned", "lines")
 NO_PATCHER = (
     "ptx", "isa", "instrument", "scalars", "modifiers", "opcodes", "snippet", "snippet_faults", "snippet_forms",
-    "snippet_helpers", "snippet_table", "snippets", "verifier", "site_operands", "forms", "form_table", "lowering",
+    "snippet_helpers", "snippet_table", "snippets", "verifier", "operands", "forms", "form_table", "lowering",
 )  # fmt: skip
 """Modules under a watched name that verify a probe file's snippets, which every start does; by their last name, since
 results of earlier trees have them in other packages."""
