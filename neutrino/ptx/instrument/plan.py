@@ -248,7 +248,8 @@ class _Planner:
             )
             for callee in self._needs.functions if callee.key in keys
         )  # fmt: skip
-        trial_emissions = _TrialEmissions(rewriting, (self._kernel, *chosen))
+        parts = [(body.callee.key, body.is_kernel, body.snippets) for body in (self._kernel, *chosen)]
+        trial_emissions = _TrialEmissions(rewriting, parts)
         for body in (self._kernel, *chosen):
             body.trial_emissions = trial_emissions
         for function in chosen:
@@ -335,7 +336,7 @@ class _Body:
         self.callee = callee
         self.found = found
         self.is_kernel = is_kernel
-        self.trial_emissions = _TrialEmissions(rewriting, (self,))
+        self.trial_emissions = _TrialEmissions(rewriting, ())
         self.at_entry = [(probe, probe.before) for probe in around if probe.before]
         self.at_ends = [(probe, probe.after) for probe in around if probe.after]
         self.sites = SiteList(callee.function.name, callee.module, found.places)
@@ -430,12 +431,18 @@ class _Body:
 
 
 class _TrialEmissions:
-    """Writers for code that is thrown away, to see whether it can be written. bodies: the kernel's first.
+    """Writers for code that is thrown away, to see whether it can be written, one per body.
 
-    They are made when first asked for: few kernels need them.
+    They are made when first asked for: few kernels need them. bodies: of each body, the kernel's first, the key of its
+    callee, whether it is the kernel's, and its snippets. Not the bodies themselves, which refer to this object: such a
+    cycle would leave every plan to the garbage collector.
     """
 
-    def __init__(self, rewriting: Rewriting, bodies: Sequence[_Body]) -> None:
+    def __init__(
+        self,
+        rewriting: Rewriting,
+        bodies: Sequence[tuple[tuple[int, str], bool, tuple[tuple[Snippet, Level], ...]]],
+    ) -> None:
         self._rewriting = rewriting
         self._bodies = bodies
 
@@ -445,13 +452,13 @@ class _TrialEmissions:
         rewriting, names = self._rewriting, self._rewriting.names
         emissions: dict[tuple[int, str], Emission] = {}
         kernel: Emission | None = None
-        for body in self._bodies:
-            block = names.block if body.is_kernel else names.state_address
+        for key, is_kernel, snippets in self._bodies:
+            block = names.block if is_kernel else names.state_address
             emission = Emission(rewriting.probes, names.prefix, block, rewriting.architecture, kernel)
             # The first body is the kernel's; the emissions of its functions refer to it.
             kernel = kernel or emission
-            emissions[body.callee.key] = emission
-            for snippet, level in body.snippets:
+            emissions[key] = emission
+            for snippet, level in snippets:
                 emission.note_snippet(snippet, level)
         return emissions
 
