@@ -278,7 +278,8 @@ def _fewest_words(once: Mapping[int, Row]) -> list[_Tally]:
     if any(row.has_negative for row in once.values()):
         return by_rows
     by_sums = _by_sums(once)
-    choices = [_undivided(by_sums), by_sums]
+    undivided = _undivided(by_sums)
+    choices = [undivided, by_sums] if undivided != by_sums else [by_sums]
     return min([*choices, by_rows] if len(by_rows) <= _MOST_PACKED else choices, key=_packing_cost)
 
 

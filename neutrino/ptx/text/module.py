@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
@@ -123,6 +124,8 @@ _FUNCTION = re.compile(
     r"(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<open>\()?",
     re.ASCII,
 )
+_BEFORE_KIND = re.compile(r"(?:\.(?!entry|func)\w+\s*)*")
+"""The directives before ``.entry`` or ``.func``."""
 _BODY_OR_END = re.compile(r"[{;]")
 _TOP_END = re.compile(r"[{};]")
 _LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b", re.ASCII)
@@ -200,8 +203,7 @@ class Variable:
         return self.initializer is not None
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A kernel parameter. offset, size, align: bytes in the parameter space, laid out as ptxas and the driver
     do."""
 
@@ -474,7 +476,7 @@ class _Reader:
         """Read the kernel or function at start; returns the position after it, None when its form is unknown."""
         # Linkage words stand before the ``.entry`` or ``.func``.
         head = _FUNCTION.match(
-            self.code, _matched(re.compile(r"(?:\.(?!entry|func)\w+\s*)*"), self.code, start).end()
+            self.code, _matched(_BEFORE_KIND, self.code, start).end()
         )
         if head is None:
             return None
