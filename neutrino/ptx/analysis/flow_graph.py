@@ -7,12 +7,11 @@ that are called come back, or end the thread.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.text.body import Body
 
 
 class FlowGraph:
@@ -204,13 +203,14 @@ class End(NamedTuple):
         return self.shown.split()[-1].startswith("exit")
 
 
-def all_ends(body: Body, leaving: Sequence[Statement]) -> list[End]:
-    """Every end of a body, falling off it included. leaving: its ``ret`` and ``exit``, as in ``Found.ends``."""
+def all_ends(body: Body) -> tuple[End, ...]:
+    """Every end of a body: its ``ret`` and ``exit`` in text order, then the closing brace if threads fall off it."""
+    leaving = map(body.statement, body.leaving)
     ends = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
     if _is_fallen_off(body):
         # -1: before the closing brace.
         ends.append(End(body.end - 1, None, "}"))
-    return ends
+    return tuple(ends)
 
 
 def _is_fallen_off(body: Body) -> bool:

@@ -247,14 +247,13 @@ class OpcodeHits(Sequence[Hit]):
 
 @dataclass(frozen=True)
 class Found:
-    """What probes match in a body. hits: the instructions, in text order. ends: its ``ret`` and ``exit``, predicated or
-    not. next_number: the number of the next body's first hit.
+    """What probes match in a body.
 
-    places: the source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
+    hits: the instructions, in text order. next_number: the number of the next body's first hit. places: the
+    source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
     """
 
     hits: OpcodeHits | tuple[Hit, ...]
-    ends: tuple[Statement, ...]
     next_number: int
     places: Locations
     lacks_lines: bool = False
@@ -450,14 +449,13 @@ class Matcher:
         places = Locations(module, body.start, body.end)
         # Looking at places at all reads the text's line information, which few probes need.
         lacks_lines = not places if plan.asks_for_lines else False
-        ends = tuple(map(body.statement, body.leaving))
         hits: OpcodeHits | tuple[Hit, ...]
         if plan.asks_for_lines:
             hits, next_number = self._find_by_line(plan, body, places, first)
         else:
             hits = OpcodeHits(body, first, plan)
             next_number = first + len(hits)
-        return Found(hits, ends, next_number, places, lacks_lines)
+        return Found(hits, next_number, places, lacks_lines)
 
     def _find_by_line(
         self, plan: _Plan, body: Body, places: Locations, first: int

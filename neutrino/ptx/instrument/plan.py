@@ -316,7 +316,8 @@ def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
     first = found.hits[0].statement if found.hits else None
     # An ``exit`` ends the thread there, so that the code at ends of threads goes before it.
     if first is None and rewriting.facts.has_end_work:
-        first = next((statement for statement in found.ends if statement.word == "exit"), None)
+        leaving = map(callee.body.statement, callee.body.leaving)
+        first = next((statement for statement in leaving if statement.word == "exit"), None)
     if first is not None:
         return f"line {callee.module.line(first.position)}: {first.opcode}"
     if callee.variables:
@@ -401,7 +402,7 @@ class _Body:
     @cached_property
     def ends(self) -> tuple[End, ...]:
         """Where threads leave it."""
-        return tuple(all_ends(self.callee.body, self.found.ends))
+        return all_ends(self.callee.body)
 
     def list_around(self, directive: str, ends: Sequence[End]) -> None:
         """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError."""
