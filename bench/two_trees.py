@@ -2,7 +2,8 @@
 
 OTHER is a checkout of another commit (``git worktree add --detach OTHER COMMIT``); each FOLDER of ``.ptx`` files is one
 part of the result. For each file and probe both trees read the text, write the twins of all its kernels and put them
-together, in a process of their own, by turns; processor time is counted, and of several rounds the best. Prints per
+together, each tree in a process of its own. They take turns part by part, as a tree reads the files of a library one
+after another; processor time is counted, for each file the best of several rounds. Prints per
 part and probe the time of OTHER, of this tree, their ratio, and how many files' twins differ; then the same for the
 files with many kernels for their size, and for the others.
 """
@@ -17,7 +18,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +38,23 @@ def _first(*names: str) -> Any:
 
 
 def work() -> None:
-    """Answer requests of two words, a probe and a file, from standard input, each with a line of JSON."""
+    """Answer requests from standard input, a probe's name and paths in a line of JSON, with a line for each path."""
     probe_files = _first("neutrino.verification", "neutrino.probing.toml")
     twins = _first("neutrino.ptx.instrument.module_twins", "neutrino.ptx.module_twins")
     module = _first("neutrino.ptx.text.module", "neutrino.ptx.module")
     sets = {probe: probe_files.load_probes([probe]) for probe in PROBES}
     for line in sys.stdin:
-        probe, path = line.rstrip("\n").split(" ", 1)
-        text = Path(path).read_bytes().decode("latin-1").rstrip("\0")
-        start = time.process_time()
-        made = twins.probe_module(module.parse(text), sets[probe], version=(9, 0))
-        rendered = made.render()
-        spent = time.process_time() - start
-        skipped = [[kernel.name, str(kernel.reason), kernel.detail] for kernel in made.skipped]
-        digest = hashlib.sha256(json.dumps([rendered, skipped]).encode()).hexdigest()
-        answer = {"seconds": spent, "digest": digest, "kernels": len(made.kernels) + len(skipped), "bytes": len(text)}
-        print(json.dumps(answer), flush=True)
+        probe, paths = json.loads(line)
+        for path in paths:
+            text = Path(path).read_bytes().decode("latin-1").rstrip("\0")
+            start = time.process_time()
+            made = twins.probe_module(module.parse(text), sets[probe], version=(9, 0))
+            rendered = made.render()
+            spent = time.process_time() - start
+            skipped = [[kernel.name, str(kernel.reason), kernel.detail] for kernel in made.skipped]
+            digest = hashlib.sha256(json.dumps([rendered, skipped]).encode()).hexdigest()
+            kernels = len(made.kernels) + len(skipped)
+            print(json.dumps({"seconds": spent, "digest": digest, "kernels": kernels, "bytes": len(text)}), flush=True)
 
 
 class _Tree:
@@ -65,24 +66,24 @@ class _Tree:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)},
         )  # fmt: skip
 
-    def ask(self, probe: str, path: Path) -> dict[str, Any]:
+    def ask(self, probe: str, paths: list[Path]) -> list[dict[str, Any]]:
+        """One answer for each path."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
-        self._process.stdin.write(f"{probe} {path}\n")
+        self._process.stdin.write(json.dumps([probe, [str(path) for path in paths]]) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return [json.loads(self._process.stdout.readline()) for _ in paths]
 
     def close(self) -> None:
         self._process.communicate()
 
 
-def measure(trees: tuple[_Tree, _Tree], paths: Iterable[Path], probe: str, rounds: int) -> list[dict[str, Any]]:
+def measure(trees: tuple[_Tree, _Tree], paths: list[Path], probe: str, rounds: int) -> list[dict[str, Any]]:
     """Of each file the best time in each tree, and whether the twins are the same."""
     rows = []
-    for path in paths:
-        answers = [[tree.ask(probe, path) for tree in trees] for _ in range(rounds)]
-        other, own = zip(*answers, strict=True)
+    turns = [[tree.ask(probe, paths) for tree in trees] for _ in range(rounds)]
+    answers_of_trees = [list(zip(*answers, strict=True)) for answers in zip(*turns, strict=True)]
+    for path, other, own in zip(paths, *answers_of_trees, strict=True):
         rows.append({
             "other": min(answer["seconds"] for answer in other), "own": min(answer["seconds"] for answer in own),
             "same": other[0]["digest"] == own[0]["digest"], "bytes": own[0]["bytes"], "kernels": own[0]["kernels"],
