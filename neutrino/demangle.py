@@ -21,7 +21,7 @@ def demangle(name: str) -> str:
 
 
 class _Names:
-    """A demangler with a cache, which is cleared when it would exceed a size."""
+    """A demangler with a cache, which is cleared when it would exceed ``_MAX_CACHED`` characters."""
 
     def __init__(self, demangle_one: Callable[[str], str]) -> None:
         """demangle_one: returns the declaration of a mangled name, and any other name unchanged."""

@@ -69,7 +69,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def read_private(path: Path) -> bytes | None:
-    """Return the content of a file, None if it does not exist.
+    """Return the content of a file that ``write_private`` wrote, None if it does not exist.
 
     Raises PermissionError when the file belongs to another user, OSError when it is a link or cannot be read.
     """

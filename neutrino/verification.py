@@ -108,9 +108,10 @@ def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
 
 
 def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:
-    """Read probe files and verify them. readers: functions that read one file each, whose errors are collected here.
+    """Read, verify and merge probe files; errors are collected in the result.
 
-    Snippets are verified even if there are other errors, so that fixing these does not bring up new ones.
+    readers: functions that read one file each. Snippets are verified even if there are other errors, so that fixing
+    these does not bring up new ones.
     """
     written: list[WrittenProbes | DraftProbes] = []
     diagnostics: list[Diagnostic] = []
@@ -167,9 +168,7 @@ def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]
     return probe_set, faults
 
 
-def _verify_assembly(
-    part: WrittenProbes, earlier: Sequence[Diagnostic]
-) -> tuple[ProbeSet | None, list[Diagnostic]]:
+def _verify_assembly(part: WrittenProbes, earlier: Sequence[Diagnostic]) -> tuple[ProbeSet | None, list[Diagnostic]]:
     """Verify probes whose snippets are PTX. Returns the probe set (None if there are errors), and the new faults.
 
     earlier: diagnostics of all files so far. Errors that only follow from those are left out: an error at the same

@@ -25,7 +25,8 @@ MAX_MAPS = 64
 
 
 def block_size(maps: int, variables: int) -> int:
-    """Return the size in bytes of a kernel's probe block.
+    """Return the size in bytes of a probe block: the launch's data that a twin (instrumented kernel) reads, such as the
+    addresses of its maps. It is passed as the twin's last parameter.
 
     maps: number of maps of the run. variables: number of module variables that the kernel uses.
     """

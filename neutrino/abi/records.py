@@ -26,7 +26,7 @@ class Field:
 
 
 def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Field, ...], int, int]:
-    """Assign offsets to fields by C alignment.
+    """Assign offsets to the fields of a record, which is what a probe saves at once, by C alignment.
 
     fields: name and type of each, in order; a value is aligned to its size. Returns the fields, the record's size in
     bytes, which is a multiple of the largest alignment, and how many bytes of it are padding.
@@ -44,7 +44,7 @@ def lay_out_fields(fields: Sequence[tuple[str, ScalarType]]) -> tuple[tuple[Fiel
 
 
 def record_dtype(fields: Sequence[Field], size: int) -> np.dtype[np.void]:
-    """Return the NumPy type of a record with these fields. size: of the record, in bytes."""
+    """Return the NumPy type that reads records with these fields from a trace. size: of a record, in bytes."""
     import numpy as np
 
     return np.dtype(

@@ -43,7 +43,8 @@ _PAGE = 1 << 12
 _LARGEST_PAGE = 1 << 16
 """Pages of the systems that ELF files are linked for: 4 KiB to 64 KiB (AArch64, POWER)."""
 _LARGEST_ALIGNMENT = 1 << 21
-"""The new segment's address is aligned as the original's segments are, up to this many bytes."""
+"""The new segment's address is aligned as the original's segments are, up to this many bytes: large pages of x86-64,
+for which older linkers align."""
 _OLD_NAME = NAME + ".old"
 """The name that the section of an earlier patch gets."""
 _LAST_ADDRESS = 1 << 62
@@ -53,8 +54,8 @@ LARGEST_GAP = 1 << 30
 _LONGEST_PATH = 4096
 """Bytes of a DT_AUXILIARY that are compared, at most."""
 _PROGRAM = "is a program, which cannot load the stub: its kernels are recorded only under the neutrino command"
-"""glibc puts the DT_AUXILIARY of a program in front of the program itself, which its own lists do not bear: 2.36
-crashes in relocation or ends with an assertion of dl-fini.c."""
+"""glibc puts the DT_AUXILIARY of a program before the program itself in its list of loaded objects, and cannot handle
+that: 2.36 crashes in relocation or ends with an assertion of dl-fini.c."""
 _ALIGN = 64
 """Alignment of each table that follows the section in its segment: enough for any of them."""
 
@@ -93,9 +94,10 @@ class _Piece:
 class Appended:
     """The segment that is appended to an ELF file, and the changes to the file's tables that make it known.
 
-    elf: the original. section: the ``.neutrino`` section in parts, in order. auxiliary: library name for DT_AUXILIARY.
-    attachment: where the section will be. Nothing is written before ``write``. Raises PatchError when the file cannot
-    carry a section, FormatError when it is damaged.
+    elf: the original. section: the ``.neutrino`` section in parts, in order. auxiliary: name of the stub, the library
+    that loads the hook, for DT_AUXILIARY: the dynamic loader loads it together with the file. attachment: where the
+    section will be. Nothing is written before ``write``. Raises PatchError when the file cannot carry a section,
+    FormatError when it is damaged.
 
     tables: those of the new file. load: the new segment's program header. room: how room was made for that; a block or
     the whole program header table may have to move. pieces: what follows the section in the segment. strings, dynamic:
@@ -119,7 +121,8 @@ class Appended:
         # File offsets of the magics of earlier sections, which write erases.
         self._retired = self._retire_old_section()
 
-        # One more PT_LOAD, after the last one. Its offset, address and size are set by _lay_out.
+        # One more PT_LOAD, after the last one: they must be in the order of their addresses, and this one gets the
+        # highest. Its offset, address and size are set by _lay_out.
         if not tables.loads:
             raise self._error("PT_LOAD", "missing", "at least one")
         self._room = make_room(tables)
@@ -175,10 +178,10 @@ class Appended:
         # the latter, 0 for a file without any.
         section_headers = 0
         if tables.sections:
-            names = tables.sections[tables.names_index]
-            names.offset, names.size = begin + self._load.file_size, len(tables.names)
-            section_headers = align_up(names.offset + names.size, 8)
-            write_at(new, names.offset, bytes(tables.names))
+            names_header = tables.sections[tables.names_index]
+            names_header.offset, names_header.size = begin + self._load.file_size, len(tables.names)
+            section_headers = align_up(names_header.offset + names_header.size, 8)
+            write_at(new, names_header.offset, bytes(tables.names))
             write_at(new, section_headers, tables.pack_sections())
 
         # What changes in place. The section of an earlier patch loses its magic, so that it is not found any more.
@@ -198,8 +201,9 @@ class Appended:
     def _retire_old_section(self) -> list[int]:
         """Rename the section of an earlier patch, and return the file offsets of its magic, which ``write`` erases.
 
-        There is one only in a file that another tool has changed after it was patched: otherwise ``attach`` starts from
-        the original.
+        A reader looks for the name, and for the magic at the start of a segment; it must find the new section only.
+        There is an old one only in a file that another tool has changed after it was patched: otherwise ``attach``
+        starts from the original. Without one the result is empty.
         """
         place = find_section(self._elf)
         if place is None:
@@ -218,11 +222,11 @@ class Appended:
         return next((row for row in rows if row.flags & SHF_ALLOC and row.size and row.address == address), None)
 
     def _add_auxiliary(self, auxiliary: str) -> None:
-        """Name the library auxiliary in the DT_AUXILIARY of the dynamic section.
+        """Name the library auxiliary in the DT_AUXILIARY of the dynamic section, so that the dynamic loader loads it.
 
-        Sets ``_strings``, the longer copy of the dynamic string table, and ``_dynamic``, a longer copy of the dynamic
-        section, if that has no second DT_NULL, which could become the new entry. Nothing changes if the file names this
-        library already. Raises FormatError for a damaged dynamic section.
+        Sets ``_strings``, the copy of the dynamic string table with that name at its end. Sets ``_dynamic``, a longer
+        copy of the dynamic section, if the entry must be added and the section has no spare DT_NULL at its end.
+        Nothing changes if the file names this library already. Raises FormatError for a damaged dynamic section.
         """
         name = auxiliary.encode("utf-8", "surrogateescape") + b"\0"
         strings_range = self._elf.file_range(self._strings_address())
@@ -236,7 +240,7 @@ class Appended:
         if end is None:
             raise self._error("PT_DYNAMIC", "without DT_NULL", "one at its end")
         self._dynamic_changes = True
-        # The new name is put at the end of the string table.
+        # The new name is put at the end of the string table. The value of a DT_AUXILIARY is its name's offset there.
         name_offset = len(old_strings)
         for entry in entries[:end]:
             tag, value = entry
@@ -338,7 +342,8 @@ class Appended:
         """Choose the new segment's alignment, file offset and virtual address: after the end of the original."""
         tables, segment = self._tables, self._load
         loads = self._original_loads()
-        # Only powers of two are valid; 0 and anything else say nothing about pages.
+        # p_align is the page size that the file was linked for. Only powers of two are valid; 0 and anything else say
+        # nothing about pages.
         alignments = [load.alignment for load in loads if load.alignment.bit_count() == 1]
         largest = max([_PAGE, *alignments])
         segment.alignment = min(largest, _LARGEST_PAGE)
@@ -346,8 +351,8 @@ class Appended:
         segment.offset = align_up(len(self._elf.data), segment.alignment)
         segment.address = align_up(self._end_of_loads(), min(largest, _LARGEST_ALIGNMENT))
         if self._room.table_moves and any(program.type == PT_INTERP for program in tables.programs):
-            # Linux before 5.18 passes a program its table's address as that of its first segment + e_phoff. So the new
-            # segment must lie at the same distance from its file offset as the first one.
+            # Linux before 5.18 passes a program (AT_PHDR) its table's address as that of its first segment + e_phoff.
+            # So the new segment must lie at the same distance from its file offset as the first one.
             bias = loads[0].address - loads[0].offset
             segment.offset = max(segment.offset, segment.address - bias)
             segment.address = segment.offset + bias
@@ -412,7 +417,8 @@ class Appended:
     def _move_section(self, name: str, header: SectionHeader | None, piece: _Piece) -> None:
         """Make a section header describe the piece that replaces its section; None means that there is no header.
 
-        A second header, ``NAME.old``, covers the old bytes. Without it strip would find their segment empty.
+        A second header, ``NAME.old``, covers the old bytes. Without it strip would find their segment empty. name: of
+        the section.
         """
         if header is not None:
             old = replace(header, type=SHT_PROGBITS, link=0, info=0, entry_size=0)

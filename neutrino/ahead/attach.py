@@ -33,7 +33,8 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
     """Write target: a copy of source with a ``.neutrino`` section and, if it is a library, a DT_AUXILIARY entry.
 
     section: its parts in order, beginning with SECTION_HEADER, whose size, restore_offset and restore_size are filled
-    in. auxiliary: path or name of the library for DT_AUXILIARY.
+    in. auxiliary: path or name of the stub (the library that loads the hook) for DT_AUXILIARY, so that the dynamic
+    loader loads it together with target.
 
     A patched source is replaced by its original first; but if another tool has changed it after patching, it is taken
     as it is. Target is replaced atomically and may be source; it gets source's permissions. Raises PatchError when
@@ -48,8 +49,9 @@ def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], au
 def attaching_to(source: Path, target: Path) -> Iterator[Attaching]:
     """Write target, a copy of source with a ``.neutrino`` section, while the caller still makes the section.
 
-    Call ``start`` on the yielded object, which copies source in threads, and later ``finish`` with the section. Target
-    is replaced at the end of the block, and only if ``finish`` was called. Raises PatchError, FormatError, OSError.
+    Copying a large file takes long, and so does assembling what is in the section: both go on at the same time. Call
+    ``start`` on the yielded object, which copies source in threads, and later ``finish`` with the section. Target is
+    replaced at the end of the block, and only if ``finish`` was called. Raises PatchError, FormatError, OSError.
     """
     with (
         mapped_elf(source) as (descriptor, data),
@@ -103,7 +105,8 @@ class Attaching:
         ):
             copy_original(self._source, self.descriptor, original)
             return original
-        # Source as it is: an original without changes. Hash and copy it at the same time.
+        # Source as it is: an original without changes. Hash and copy it at the same time, so the copy is made without
+        # the digest, which copying does not need.
         hashing = self._pool.submit(sha256_prefix, self._source, size)
         copy_original(self._source, self.descriptor, Original(size, b"", ()))
         return Original(size, hashing.result(), ())
@@ -111,8 +114,8 @@ class Attaching:
     def finish(self, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
         """Wait for the copy of the original, then append the section to it; return where the section is.
 
-        section: its parts in order. auxiliary: name of the library for DT_AUXILIARY. Raises PatchError if the file
-        cannot carry a section, FormatError if it is damaged, OSError.
+        section: its parts in order. auxiliary: name of the stub (the library that loads the hook) for DT_AUXILIARY.
+        Raises PatchError if the file cannot carry a section, FormatError if it is damaged, OSError.
         """
         file = self._elf.file
         if not auxiliary or "\0" in auxiliary:
@@ -127,7 +130,10 @@ class Attaching:
 
 
 def _tables_unchanged(elf: Elf, original: Original) -> bool:
-    """Whether the tables that patching wrote outside the ``.neutrino`` section are still as it wrote them."""
+    """Whether the tables that patching wrote outside the ``.neutrino`` section are still as it wrote them.
+
+    If not, another tool has changed the file since. original: as the patched file elf records it.
+    """
     place = find_section(elf)
     return (
         place is not None

@@ -38,8 +38,9 @@ _SECTION_HEADER_SIZE = 64
 def refusal(elf: Elf) -> str | None:
     """Return why an ELF file cannot carry a ``.neutrino`` section, and what to do instead; None if it can.
 
-    The text continues a sentence that begins with the file's name. Raises FormatError when a table lies outside the
-    file.
+    The text continues a sentence that begins with the file's name. The dynamic loader must be able to load the stub
+    (the library that loads the hook) together with the file, by its name in the dynamic section. Raises FormatError
+    when a table lies outside the file.
     """
     if elf.machine in (EM_CUDA, EM_AMDGPU):
         return "is an image for a GPU, not a library or program; " + _LINKED
@@ -102,7 +103,8 @@ def file_refusal(path: Path) -> str | None:
 def _trailing_bytes(elf: Elf) -> int:
     """Return how many bytes follow everything that the ELF file's tables refer to; 0 if all of them are zero.
 
-    Also 0 for a file without section headers: what follows its segments (mostly symbols) may be its own.
+    A self-extracting program looks for such data at the end of its file, where patching appends the section. Also 0
+    for a file without section headers: what follows its segments (mostly symbols) may be its own.
     """
     if not elf.section_headers:
         return 0

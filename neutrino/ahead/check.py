@@ -80,7 +80,8 @@ class Check:
 
 
 def check_file(path: Path) -> Check:
-    """Check a patched file: its section, each entry and twin, the images they are for, the original's bytes, the stub.
+    """Check a patched file: its section, each entry and twin (instrumented kernel), the images that they are for, the
+    bytes of the original, and the stub (the library that loads the hook).
 
     Raises OSError when the file cannot be read. Everything that is wrong with its content is a fault in the result.
     """
@@ -115,7 +116,10 @@ def check_file(path: Path) -> Check:
 
 
 def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
-    """Check that a loaded segment begins with the section, since the hook finds the section in memory that way."""
+    """Check that a loaded segment begins with the section.
+
+    That is how the hook (the library that launches the instrumented kernels) finds the section in memory.
+    """
     for segment in elf.segments:
         if segment.type == PT_LOAD and segment.offset == place.offset:
             if segment.file_size < place.size:
@@ -130,7 +134,10 @@ def _check_place(elf: Elf, place: SectionPlace, check: Check) -> None:
 
 
 def _check_report(section: Section, check: Check) -> None:
-    """Check the report, the probes and the reader script that the section holds."""
+    """Check the report (the JSON of ``neutrino-patch``), the probes and the reader script that the section holds.
+
+    These are for the user and for the trace directories of the program; no twin (instrumented kernel) depends on them.
+    """
     try:
         report = json.loads(section.report)
         kernels = report["kernels"]
@@ -185,7 +192,7 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
 
 
 def stub_note(stub: str, folder: Path) -> str:
-    """Return a note about a stub that cannot be loaded, "" for one that can.
+    """Return a note about a stub (the library that loads the hook) that cannot be loaded, "" for one that can.
 
     stub: the path in DT_AUXILIARY. folder: where the file with that entry is, for ``$ORIGIN``.
     """
@@ -204,8 +211,8 @@ def stub_note(stub: str, folder: Path) -> str:
 def _check_original(elf: Elf, descriptor: int, size: int, check: Check) -> None:
     """Check that the original can be restored. descriptor, size: of the patched file.
 
-    A damaged record of the original is a fault. But another tool may change a patched file, and its twins still
-    work, so that is only a note.
+    A damaged record of the original is a fault. But another tool may change a patched file, and its twins
+    (instrumented kernels) still work, so that is only a note.
     """
     try:
         original = read_original(elf)
@@ -242,7 +249,8 @@ def _check_with_lief(path: Path, check: Check) -> None:
 class _TwinCheck:
     """Compares the section's rows and entries with each other, and with the file's images that they are for.
 
-    section: of the patched file path. check: gets the faults and the counts.
+    A row names an image and an architecture, and by its index the entry with their twins (instrumented kernels), in
+    the format of the cache. section: of the patched file path. check: gets the faults and the counts.
     """
 
     def __init__(self, section: Section, path: Path, check: Check) -> None:
@@ -294,7 +302,8 @@ class _TwinCheck:
     def _check_twins(self, entry: Entry, name: str) -> None:
         """Check that the entry's images hold its twins, with the original's parameters and the probe block.
 
-        A launch by the hook passes the parameters at the offsets that the entry states. name: of the entry, for faults.
+        The hook, which launches twins, passes the parameters at the offsets that the entry states. name: of the entry,
+        for faults.
         """
         # For each image, its kernels in each of its forms: machine code, PTX, or both.
         forms_by_image: list[list[dict[str, _Parameters]]] = []
@@ -324,7 +333,8 @@ class _TwinCheck:
     def _check_originals(self, entry: Entry, name: str, container: Container, arch: str, device: DeviceKind) -> None:
         """Check that the entry states the parameters that its kernels have in the file's own image.
 
-        name: of the entry, for faults. container: the image. arch, device: what the entry was made for.
+        The hook, which launches twins, copies the program's arguments by these offsets and sizes. name: of the entry,
+        for faults. container: the image. arch, device: what the entry was made for.
         """
         picked = picked_image(container, arch, device)
         if picked is None:
@@ -362,16 +372,20 @@ def _kernel_forms(image: bytes, name: str) -> Iterator[dict[str, _Parameters]]:
 
 
 def _kernel_parameters(kind: ImageKind, data: bytes, name: str) -> dict[str, _Parameters]:
-    """Return the parameters of all kernels in a cubin or PTX text, by kernel name. Raises FormatError, PtxError."""
+    """Return the parameters of all kernels in a cubin or PTX text, by kernel name.
+
+    kind: of the two. name: of the image, for errors. Raises FormatError, PtxError.
+    """
     if kind is ImageKind.CUBIN:
+        # In cubins a parameter is (index, offset, size).
         return {
             kernel.name: [(offset, size) for _, offset, size in kernel.parameters]
             for kernel in read_cubin(data, name).kernels.values()
         }
     module = parse(data.decode("latin-1"))
+    # The parameters, and the size of all together.
     layouts = {entry.name: module.parameter_layout(entry) for entry in module.entries}
     return {
-        name: [(parameter.offset, parameter.size) for parameter in parameters]
-        for name, (parameters, _) in layouts.items()
+        kernel_name: [(parameter.offset, parameter.size) for parameter in parameters]
+        for kernel_name, (parameters, _) in layouts.items()
     }
-

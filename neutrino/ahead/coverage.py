@@ -65,19 +65,20 @@ def find_coverage(
 ) -> Coverage:
     """Find which kernels of a file can be probed on devices of an architecture (``sm_90``).
 
-    vendor: the name that identifies the file as a vendor-licensed library, which is never rewritten; None if it is not
-    one. known: a cache to pass to several calls for one file, with different architectures but the same probes and
-    selection: they may run the same machine code, which is then read once. None for no cache. Raises FormatError for
-    damaged images.
+    containers: all of the file's. probes, selection: what to probe, and in which kernels. vendor: the name that
+    identifies the file as a vendor-licensed library, which is never rewritten; None if it is not one. known: a cache to
+    pass to several calls for one file, with different architectures but the same probes and selection: they may run the
+    same machine code, which is then read once. None for no cache. Raises FormatError for damaged images.
     """
     plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
     skipped = {(image.container, image.image) for image in plan.skipped_images}
     rows: list[KernelReport] = []
 
-    # Take from the cache what it has. For the others that it can hold, cached_rows has their lists by container. It can
-    # hold unlinked machine code, which is the same for every architecture that runs it, and so is its PTX.
+    # Take from the cache what it has. It may hold the kernels of machine code that is not device-linked: all
+    # architectures that run it have the same PTX for it, and so the same reports but for the architecture.
+    # uncached: targets that the cache does not have. lists_to_fill: of these, by container, the new lists in the cache.
     uncached = []
-    cached_rows: dict[int, list[KernelReport]] = {}
+    lists_to_fill: dict[int, list[KernelReport]] = {}
     for target in plan.targets:
         picked = None if known is None or target.linked else picked_image(containers[target.container], arch)
         if known is None or picked is None or picked.kind is not ImageKind.CUBIN:
@@ -87,10 +88,10 @@ def find_coverage(
         if key in known:
             rows += [replace(row, devices=(arch,)) for row in known[key]]
         else:
-            cached_rows[target.container] = known[key] = []
+            lists_to_fill[target.container] = known[key] = []
             uncached.append(target)
 
-    # Plan the probes of the remaining kernels.
+    # Plan the probes of the remaining kernels. Those of skipped images have a reason instead of a plan.
     for kernel in preview_plan(replace(plan, targets=tuple(uncached)), containers, probes, selection):
         # Nothing of a skipped image runs on the architecture.
         devices = () if (kernel.container, kernel.image) in skipped else (arch,)
@@ -99,8 +100,8 @@ def find_coverage(
             kernel.name, kernel.container, kernel.image, kernel.arch, devices, kernel.reason, kernel.detail, sites
         )
         rows.append(row)
-        if kernel.container in cached_rows:
-            cached_rows[kernel.container].append(row)
+        if kernel.container in lists_to_fill:
+            lists_to_fill[kernel.container].append(row)
 
     # Repeated containers have the same kernels as the first.
     rows = [

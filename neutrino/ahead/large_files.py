@@ -27,8 +27,10 @@ _COPY_UNSUPPORTED = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, 
 def replace_atomically(target: Path, mode: int) -> Iterator[int]:
     """Yield the descriptor of a new file beside target, and rename that file to target at the end of the block.
 
-    mode: the file's permission bits. After an exception in the block there is no new file, and target is unchanged.
+    So target is never incomplete. mode: the file's permission bits. After an exception in the block there is no new
+    file, and target is unchanged.
     """
+    # The file is locked, which shows other processes that it is still being written, and is not an abandoned one.
     descriptor, temporary = begin(target)
     with ExitStack() as lock:
         try:
@@ -87,7 +89,8 @@ def write_at(target: int, offset: int, data: bytes | memoryview) -> None:
 def sha256_prefix(source: int, size: int, changes: Sequence[tuple[int, bytes]] = ()) -> bytes:
     """Return the SHA-256 of a file's first size bytes, as they would be with changes (offset, bytes) applied.
 
-    source: its descriptor. At most one block is in memory. Raises OSError, also when the file is shorter.
+    With the changes that undo patching it is the digest of the original, of which no file need be written. source: the
+    file's descriptor. At most one block is in memory. Raises OSError, also when the file is shorter.
     """
     result = hashlib.sha256()
     buffer = memoryview(bytearray(min(_BLOCK, size)))

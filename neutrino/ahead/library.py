@@ -76,8 +76,8 @@ def patch_file(
 
     target: None makes and verifies the twins, but writes nothing. names: of the probes, as the user gave them. archs:
     architectures of devices, as ``sm_90``; if empty, those of this machine's GPUs, or without GPUs all that the file's
-    images are for. jobs: worker processes, by default one per CPU. stub: library for DT_AUXILIARY. progress: called
-    after each image.
+    images are for. jobs: worker processes, by default one per CPU. stub: the library that loads the hook, which target
+    names in DT_AUXILIARY so that the dynamic loader loads it, too. progress: called after each image.
 
     Return what became of each kernel. The report's output is None if nothing was written: without target, for a
     vendor-licensed library, or if no kernel can have a twin. Raises PatchError for a file that cannot carry twins,
@@ -136,7 +136,10 @@ _VENDOR = "vendor: "
 
 
 def _refusal(source: Path) -> str:
-    """Return why a file must not or cannot be patched, "" if it can. Raises OSError, FormatError."""
+    """Return why a file must not or cannot be patched, "" if it can. Raises OSError, FormatError.
+
+    The reason begins with ``_VENDOR`` for a vendor-licensed library, which must not be patched.
+    """
     # An empty file cannot be mapped; file_refusal then says what is wrong with it.
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -150,9 +153,9 @@ def _refusal(source: Path) -> str:
 class _SectionBuilder:
     """Makes the twins of all targets of a plan in worker processes; then gives the section's contents in plan order.
 
-    items: the plan's targets, then its skipped images. spool: a file that collects the entries; None if they are not
-    needed. results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the
-    spool.
+    A target gets one entry, in the format of ``neutrino.cache.entry``, with its twins (instrumented kernels). items:
+    the plan's targets, then its skipped images. spool: a file that collects the entries; None if they are not needed.
+    results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the spool.
     """
 
     def __init__(
@@ -221,7 +224,7 @@ class _SectionBuilder:
     def _targets_with_entry(self) -> list[int]:
         """Return the indices of the targets that have an entry, in the plan's order.
 
-        A target without any PTX has none, since the hook does not look its image up.
+        A target without any PTX has none, since the hook (which launches twins) does not look its image up.
         """
         return [
             index

@@ -75,7 +75,7 @@ def record_size(changes: Sequence[tuple[int, bytes]]) -> int:
 
 
 def pack_record(original: Original, offset: int) -> bytes:
-    """Return the record by which ``restore`` makes the original from the patched file; ``read_original`` reads it.
+    """Return the bytes of the record by which the original is restored from the patched file (``read_original``).
 
     It is a header, a row per range that patching overwrote, then the original bytes of these ranges. offset: of the
     record in the section, because a row refers to its bytes by their offset in the section.

@@ -94,10 +94,10 @@ def driver_bytes(container: Container) -> Iterator[bytes | memoryview]:
 
 
 def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: DeviceKind, emit: Emit) -> Plan:
-    """Plan the twins of a file.
+    """Plan the twins (instrumented copies of kernels) of a file: for which images, and for which architectures.
 
-    wanted: architectures of devices, as ``sm_90``; if empty, every one that the file's images are for. kind: whether
-    the twins are for GPUs or the emulator. emit: the form of twins for the driver.
+    containers: all of the file's. wanted: architectures of devices, as ``sm_90``; if empty, every one that the file's
+    images are for. kind: whether the twins are for GPUs or the emulator. emit: the form of twins for the driver.
     """
     # Relocatable units are inputs of the device linker: their PTX is used, but the driver never loads them. loadable:
     # indices of all other containers.
@@ -114,9 +114,7 @@ def make_plan(containers: Sequence[Container], wanted: Sequence[str], kind: Devi
         container = containers[index]
         unsupported = _not_cuda(container)
         if unsupported:
-            skipped += [
-                SkippedImage(index, image.index, Reason.UNSUPPORTED, unsupported) for image in container.images
-            ]
+            skipped += [SkippedImage(index, image.index, Reason.UNSUPPORTED, unsupported) for image in container.images]
             continue
         # The embedded device runs PTX, so it never takes what the device linker made.
         linked = kind is DeviceKind.GPU and is_linked(container, units)
@@ -190,10 +188,11 @@ def _archs_of(containers: Iterable[Container], notes: list[str]) -> tuple[str, .
 def _device_groups(
     container: Container, archs: Sequence[str], kind: DeviceKind, emit: Emit
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each architecture that twins of a container are made for, with all architectures that can run them.
+    """Yield each architecture that a container's twins (instrumented kernels) are made for, with all that can run them.
 
     archs: the architectures that the user asked for. Other known ones are added to a group where its twins also run.
-    Nothing is yielded for an architecture for which the driver finds no image in the container.
+    kind: whether the twins are for GPUs or the emulator. emit: the form of the twins, on which it depends where they
+    run. Nothing is yielded for an architecture for which the driver finds no image in the container.
     """
     if kind is DeviceKind.EMBEDDED:
         # There is one embedded device, so its twins need not serve other architectures.
@@ -210,11 +209,11 @@ def _device_groups(
         image = picked[arch]
         if image is None:
             continue
-        # PTX is compiled for each architecture, which may give different code.
         if image.kind is ImageKind.CUBIN:
             same_code = next((group for group in groups if picked[group] is image), None)
             groups.setdefault(same_code or arch, []).append(arch)
         else:
+            # PTX is compiled for each architecture, which may give different code.
             groups[arch] = [arch]
 
     # All other known ones, where the twins of a group serve them.
@@ -231,9 +230,10 @@ def _device_groups(
 def _can_serve(
     container: Container, arch_image: Image | None, arch: str, device_image: Image, device: str, emit: Emit
 ) -> bool:
-    """Whether twins that are made for arch are also right for another architecture, device.
+    """Whether twins (instrumented kernels) that are made for arch are also right for another architecture, device.
 
-    arch_image, device_image: the images that the driver picks for the two.
+    They must run on it, and be made from the code that the program runs there. arch_image, device_image: the images
+    that the driver picks from the container for the two. emit: the form of the twins.
     """
     if arch_image is device_image and device_image.kind is ImageKind.CUBIN:
         return True
@@ -258,7 +258,10 @@ def _ptx_of(container: Container, picked: Image) -> Image | None:
 
 
 def _nearest(candidates: Sequence[str], arch: str) -> str:
-    """Return the highest candidate architecture that is not above arch; if all are above, the lowest."""
+    """Return the highest candidate architecture that is not above arch; if all are above, the lowest.
+
+    It decides which of several groups of twins (instrumented kernels), all of which run on arch, it gets.
+    """
 
     def number(name: str) -> int:
         """Return 90 for ``sm_90``."""
@@ -285,7 +288,8 @@ def _skip_without_device(index: int, container: Container, archs: Sequence[str])
 def image_identity(container: Container) -> tuple[bytes, int]:
     """Return the SHA-256 and the size of the bytes that a program hands to the driver for a container.
 
-    By these the hook finds the row of the ``.neutrino`` section for an image that is loaded.
+    By these the hook (which launches the instrumented kernels) finds the section's row for an image that the program
+    loads.
     """
     digest = hashlib.sha256()
     size = 0

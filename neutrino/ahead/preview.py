@@ -50,7 +50,8 @@ class Preview:
 def default_architecture(containers: Sequence[Container]) -> str:
     """Return the architecture (``sm_90``) for which the most containers have PTX; of several, the highest.
 
-    Without any PTX it is the highest architecture of the machine code; without machine code the embedded device's.
+    A listing for it, if the user names no other, shows the most kernels that can be probed. Without any PTX it is the
+    highest architecture of the machine code; without machine code the embedded device's.
     """
     # Those of all images, since none is asked for.
     archs = make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
@@ -79,9 +80,7 @@ def _has_ptx(container: Container, units: Sequence[Container], arch: str) -> boo
     return any(image.kind is ImageKind.PTX and (image is picked or image.arch == picked.arch) for image in candidates)
 
 
-def preview(
-    containers: Sequence[Container], arch: str, probes: ProbeSet, selection: Selection
-) -> Iterator[Preview]:
+def preview(containers: Sequence[Container], arch: str, probes: ProbeSet, selection: Selection) -> Iterator[Preview]:
     """Yield the selected kernels of a file as they run on devices of an architecture (``sm_90``), in the file's order.
 
     Kernels of containers with equal bytes are yielded once, for the first container. Raises FormatError for damaged
@@ -94,7 +93,10 @@ def preview(
 def preview_plan(
     plan: Plan, containers: Sequence[Container], probes: ProbeSet, selection: Selection
 ) -> Iterator[Preview]:
-    """Yield the selected kernels of the file's targets and skipped images in a plan, as ``preview`` does."""
+    """Yield the selected kernels of a plan's targets and skipped images in the file's order, as ``preview`` does.
+
+    containers: all of the file that the plan is for.
+    """
     units = [container for container in containers if container.section == RELOCATABLE_SECTION]
     # In the file's order.
     items: list[Target | SkippedImage] = sorted([*plan.targets, *plan.skipped_images], key=lambda item: item.container)
@@ -114,13 +116,16 @@ def preview_plan(
 
 
 def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
-    """Assemble one kernel's twin and compare it with the original; return its entry, whose manifest has its registers.
+    """Assemble one kernel's twin (instrumented copy) and compare it with the original; return its entry.
 
-    None if the kernel cannot have a twin, and for device-linked code, which cannot be assembled kernel by kernel.
-    Raises ToolMissingError without ptxas, ToolError, OSError.
+    The entry's manifest has the registers of both.
+
+    The result is None if the kernel cannot have a twin, and for device-linked code, which cannot be assembled kernel by
+    kernel. Raises ToolMissingError without ptxas, ToolError, OSError.
     """
     if kernel.plan is None or kernel.source is None:
         return None
+    # The toolkit release that made the original, whose ptxas is preferred.
     machine = kernel.source.machine
     release = machine.toolkit if machine else release_of_ptx(kernel.plan.version)
     assembler = find_assembler_for(release, kernel.source.arch)
@@ -135,10 +140,11 @@ def _selects(selection: Selection, name: str) -> bool:
 
 
 def _preview_module(container: Container, target: Target, probes: ProbeSet, selection: Selection) -> Iterator[Preview]:
-    """Yield the kernels of a target whose PTX is one module in its container."""
+    """Yield the selected kernels of a target whose PTX is one module in its container, as ``preview`` does."""
     source = find_source(container, target.arch)
     backend = PtxTwins(source, probes, LATEST_PTX)
     names = [name for name in backend.kernels if _selects(selection, name)]
+    # A plan has only targets for which the driver picks an image, so it is never None.
     image = source.image or 0
     # If all kernels are refused, for example without PTX, there is nothing to parse.
     plan = PtxPlan(None, dict.fromkeys(names, backend.refusal)) if backend.refusal else backend.plan(names)
@@ -151,8 +157,8 @@ def _previews(
     """Yield a preview of each kernel of names that the plan knows, in that order.
 
     plan: where the probes go, or why a kernel cannot be probed; a kernel that it does not know is left out. container,
-    image: indices in the file. arch: what the code is for. source: what twins are made from, None for device-linked
-    code.
+    image: indices in the file. arch: what the code is for. source: what twins (instrumented kernels) are made from,
+    None for device-linked code.
     """
     planned = {kernel.name: kernel for kernel in plan.kernels}
     refused = plan.refused
@@ -171,9 +177,13 @@ def _preview_linked(
     probes: ProbeSet,
     selection: Selection,
 ) -> Iterator[Preview]:
-    """Yield the kernels of device-linked code, whose PTX is in several translation units of the file."""
+    """Yield the selected kernels of device-linked code, as ``preview`` does. Its PTX is in several translation units.
+
+    units: the file's containers with these units.
+    """
     container = containers[target.container]
     source = find_linked_source(container, units, target.arch)
+    # A plan has only targets for which the driver picks an image, so it is never None.
     picked = picked_image(container, target.arch)
     image = picked.index if picked else 0
     backend = LinkedTwins(source, probes, LATEST_PTX)

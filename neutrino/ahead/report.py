@@ -118,7 +118,7 @@ class SkippedGroup:
 
 
 def group_skipped(kernels: Iterable[KernelReport]) -> list[SkippedGroup]:
-    """Group the kernels without a twin by reason and detail, the largest groups first.
+    """Group the kernels without a twin (instrumented copy) by reason and detail, the largest groups first.
 
     If a reason has many different details, the kernels with the rarest of them form one group without a detail.
     """

@@ -66,9 +66,10 @@ class Room:
 def make_room(tables: Tables) -> Room:
     """Make room for a row of the program header table: remove a row, or return what has to move.
 
-    The first of these that is possible: remove an unused row; the PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of
-    a library, which only programs need. Let the table grow over what follows it, which moves. Remove a PT_NOTE without
-    build ID; one with a build ID, if a section holds it, too. Move the table.
+    The first of these that is possible, in the order of what is lost, the least first: remove an unused row; the
+    PT_NOTE that PT_GNU_PROPERTY repeats; the PT_PHDR of a library, which only programs need. Let the table grow over
+    what follows it, which moves. Remove a PT_NOTE without build ID; one with a build ID, if a section holds it, too.
+    Move the table.
 
     tables: of the file. A removed row is taken out of them; what has to move is only returned.
     """
@@ -85,7 +86,7 @@ def make_room(tables: Tables) -> Room:
     if without_build_id or (notes and tables.sections):
         tables.programs.remove((without_build_id or notes)[0])
         return Room(remark="" if without_build_id else "the build ID is no longer in a PT_NOTE; its section stays")
-    # Without section headers nothing can be stripped, so that there is nothing to remark.
+    # GNU strip needs section headers, so without them there is nothing to remark.
     remark = "the program header table moved to the end: GNU strip would damage the file" if tables.sections else ""
     return Room(table_moves=True, remark=remark)
 
@@ -93,8 +94,9 @@ def make_room(tables: Tables) -> Room:
 def move_block(tables: Tables, block: tuple[int, int], offset: int, address: int) -> None:
     """Update all tables for a block (begin, end) of the file that moves to another file offset and virtual address.
 
-    Only what may be in such a block is looked for: see ``_movable_block``. The bytes themselves are not moved. Raises
-    FormatError when the block is not in a PT_LOAD, so that it has no address.
+    It makes way for a longer program header table. Only what may be in such a block is looked for: see
+    ``_movable_block``. The bytes themselves are not moved. Raises FormatError when the block is not in a PT_LOAD, so
+    that it has no address.
     """
     begin, end = block
     old_address = tables.elf.address(begin)
@@ -187,7 +189,10 @@ def _in_memory(section: SectionHeader) -> bool:
 
 
 def _has_build_id(tables: Tables, row: ProgramHeader) -> bool:
-    """Whether the notes of a PT_NOTE hold a build ID. True for damaged notes, since they may hold one."""
+    """Whether the notes of a PT_NOTE hold a build ID, by which debuggers find a file's debugging information.
+
+    True for damaged notes, since they may hold one.
+    """
     data = tables.elf.bytes_at(row.offset, row.file_size, "PT_NOTE")
     # The parts of a note are padded to 4 bytes, or to 8 in a PT_NOTE that is aligned so.
     padding = 8 if row.alignment == 8 else 4

@@ -104,23 +104,25 @@ def write_section(
     reader: bytes,
     report: bytes,
 ) -> list[bytes | memoryview]:
-    """Return the section's bytes in parts, which follow each other; only the record of the original is missing.
+    """Return the section's bytes in parts, which follow each other.
 
-    rows: for which images and devices the entries are. entries: the twins, in the cache's format; they are not copied.
-    names: of the probes, separated by spaces. maker: this version of Neutrino. probes, reader, report: contents of
-    ``probe.toml``, ``read.py`` and the JSON report. Raises NeutrinoError when a text is longer than the format allows,
-    or contains NUL.
+    Only the record of the original is missing, which is added when the section is attached to a file.
+
+    rows: for which images and devices the entries are. entries: the twins (instrumented kernels), in the cache's
+    format; they are not copied. names: of the probes, separated by spaces. maker: this version of Neutrino. probes,
+    reader, report: contents of ``probe.toml``, ``read.py`` and the JSON report. Raises NeutrinoError when a text is
+    longer than the format allows, or contains NUL.
     """
     # What precedes the entries: the header and the rows, which are filled in below, then the texts.
     front = bytearray(SECTION_HEADER.size)
     rows_offset = _append(front, bytes(_ROW.size * len(rows)), _ROW_ALIGN)
-    text_fields = {
+    offset_fields = {
         "rows_offset": rows_offset,
         "names_offset": _append(front, _terminated("names of the probes", names)),
         "maker_offset": _append(front, _terminated("version", maker)),
     }
     for name, data in (("probes", probes), ("reader", reader), ("report", report)):
-        text_fields |= {f"{name}_offset": _append(front, data), f"{name}_size": len(data)}
+        offset_fields |= {f"{name}_offset": _append(front, data), f"{name}_size": len(data)}
 
     # The entries, aligned.
     parts: list[bytes | memoryview] = []
@@ -143,7 +145,7 @@ def write_section(
         _ROW.pack_into(front, rows_offset + index * _ROW.size, *(values[name] for name in _ROW_FIELDS))
     header = {
         "magic": SECTION_MAGIC, "version": SECTION_VERSION, "rows": len(rows), "size": position,
-        "restore_offset": 0, "restore_size": 0, **text_fields,
+        "restore_offset": 0, "restore_size": 0, **offset_fields,
     }  # fmt: skip
     HEADER.pack_into(front, 0, *(header[name] for name in HEADER_FIELDS))
     return [bytes(front), *parts]
@@ -267,9 +269,7 @@ class _Reader:
             # What the entry is for. A second row for the same would never be found by the hook, which takes the first.
             arch = self._arch(fields["arch"], row_offset)
             if fields["device"] >= len(_DEVICE_KINDS):
-                raise self._cursor.error(
-                    "device", str(fields["device"]), f"below {len(_DEVICE_KINDS)}", at=row_offset
-                )
+                raise self._cursor.error("device", str(fields["device"]), f"below {len(_DEVICE_KINDS)}", at=row_offset)
             identity = fields["image_digest"], arch, fields["device"]
             if identity in identities:
                 found = f"a second one for this image and {arch}"

@@ -104,7 +104,7 @@ class _TwinMaker:
         self._settings = settings
 
     def report_skipped(self, skipped: SkippedImage) -> TaskResult:
-        """Report the kernels of an image that gets no twins. Only their names are read."""
+        """Report the kernels of an image that gets no twins (instrumented kernels). Only their names are read."""
         image = self._containers[skipped.container].images[skipped.image]
         return TaskResult(
             tuple(
@@ -135,10 +135,11 @@ class _TwinMaker:
             for kernel in twin_code.twins.kernels
         )
         if not twin_code.has_text:
-            # The hook never looks up an image without PTX, so it needs no entry.
+            # The hook (which launches twins) never looks up an image without PTX, so it needs no entry.
             return TaskResult(reports, notes=twin_code.notes)
 
-        # The key covers everything that the twins depend on; the image itself is represented by its digest.
+        # The key covers everything that the twins depend on: the tools, the form and the settings, the patcher's
+        # sources, the architecture. The image itself is represented by its digest.
         identity = ", ".join(tool.identity for tool in (twin_code.assembler, twin_code.linker) if tool) or "none"
         made_with = f"{identity} {settings.emit.value}{_retarget_key(settings)}"
         run = run_key(
@@ -176,11 +177,15 @@ class _TwinMaker:
             source, settings.probes, selection=settings.selection, assembler=assembler, device=settings.device,
             emit=settings.emit, unproven=settings.unproven, dump=dump,
         )  # fmt: skip
+        # The PTX may also be in the cubin itself.
         has_text = any(image.kind.value == "ptx" for image in container.images) or source.found == DEBUG_SECTION
         return _TwinCode(twins, source.arch, has_text, assembler, tuple(notes), source.retargeted)
 
     def _make_linked(self, container: Container, target: Target, dump: Dump) -> _TwinCode:
-        """Make twins of device-linked code, from the PTX of its translation units. Raises NeutrinoError, OSError."""
+        """Make twins (instrumented kernels) of device-linked code, from the PTX of its translation units.
+
+        Raises NeutrinoError, OSError.
+        """
         settings = self._settings
         source = find_linked_source(container, self._units, target.arch)
         # The toolkit that made the original, None if it is not known.
@@ -220,7 +225,7 @@ def _retarget_key(settings: Settings) -> str:
 
 
 def _driver_notes(assembler: Assembler, release: tuple[int, int] | None, settings: Settings) -> list[str]:
-    """Return a note if the twins' machine code may need a newer driver than the originals', else nothing.
+    """Return a note if machine code of twins (instrumented kernels) may need a newer driver than the originals do.
 
     release: the CUDA toolkit (major, minor) that made the originals; None if it is not known. PTX is compiled by the
     driver itself, so it needs no note.
@@ -238,8 +243,9 @@ def _driver_notes(assembler: Assembler, release: tuple[int, int] | None, setting
 
 
 def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, retargeted: str) -> KernelReport:
-    """Return the report of one kernel. image: index of the image that the driver picks. arch: what its code is for.
+    """Return the report of one kernel, from its entry and the manifest of its twin (instrumented copy).
 
+    target: what the entry was made for. image: index of the image that the driver picks. arch: what its code is for.
     retargeted: ``sm_120 → sm_90`` if the twins are made from PTX for another architecture, else "".
     """
     report = KernelReport(

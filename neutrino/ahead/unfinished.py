@@ -42,7 +42,7 @@ class Unfinished:
 def begin(target: Path) -> tuple[int, Path]:
     """Create an empty file beside target; return its descriptor and path. Raises OSError.
 
-    It is locked as long as the descriptor, or a duplicate of it, is open.
+    It is locked as long as the descriptor, or a duplicate of it, is open: so others see that it is still being written.
     """
     boot = _boot_id()
     while True:
@@ -85,8 +85,8 @@ def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
         match = _NAME.fullmatch(name)
         if match is None:
             continue
-        running, writer = _boot_id(), match[1]
-        of_this_boot = writer == running and running != _NO_BOOT_ID
+        this_boot, writers_boot = _boot_id(), match[1]
+        of_this_boot = writers_boot == this_boot != _NO_BOOT_ID
         # None if it is not abandoned.
         is_removed = _try_remove(folder / name, of_this_boot=of_this_boot, remove=remove)
         if is_removed is not None:
@@ -95,10 +95,10 @@ def find_unfinished(folder: Path, *, remove: bool) -> Unfinished:
 
 
 def _try_remove(path: Path, *, of_this_boot: bool, remove: bool) -> bool | None:
-    """Remove a temporary file if it is abandoned; return whether it was removed.
+    """Remove a temporary file if it is certainly abandoned; return whether it was removed.
 
-    None if it is still being written, has been finished, or is no regular file. of_this_boot: whether the running
-    kernel wrote it. remove: False only looks.
+    None if it is still being written, has been finished, or is no regular file. of_this_boot: whether it was written
+    since this machine was started, so that its lock can be relied on. remove: False only looks.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

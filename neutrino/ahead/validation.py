@@ -49,6 +49,7 @@ def complaints(path: Path) -> list[str]:
         warnings = [line.strip() for line in (*log.read().splitlines(), *layout.splitlines()) if line.strip()]
     if binary is None:
         return [*warnings, "LIEF cannot read it"]
+    # LIEF is wrong about such a table: see _UNREAD_HASHES.
     if any(warning.startswith(_UNREAD_HASHES) for warning in warnings) and _hash_table_ends_segment(path):
         return [warning for warning in warnings if not warning.startswith(_UNREAD_HASHES)]
     return warnings
@@ -64,7 +65,7 @@ def new_complaints(complaints: list[str], original: list[str]) -> list[str]:
 
 
 def _hash_table_ends_segment(path: Path) -> bool:
-    """Whether ``.gnu.hash`` ends exactly where a PT_LOAD does."""
+    """Whether ``.gnu.hash`` ends exactly where a PT_LOAD does, which LIEF wrongly takes for damaged."""
     with path.open("rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     try:

@@ -17,8 +17,9 @@ _LONGEST_NAME = 4096
 def vendor_library(path: Path, data: memoryview | None = None) -> str | None:
     """Return the name that identifies a file as a vendor-licensed library; None if it is not one.
 
-    The file's name, the name of the file that a symbolic link leads to, and DT_SONAME are compared with the known
-    libraries. data: the file's bytes, for DT_SONAME; None, or bytes of no valid ELF file, leave that out.
+    The licence of such a library forbids changing it, so it is never patched. The file's name, the name of the file
+    that a symbolic link leads to, and DT_SONAME are compared with the known libraries. data: the file's bytes, for
+    DT_SONAME; None, or bytes of no valid ELF file, leave that out.
     """
     names = [path.name, path.resolve().name]
     if data is not None and bytes(data[: len(MAGIC)]) == MAGIC:

@@ -112,9 +112,10 @@ def assemble(job: Job) -> Outcomes:
     """
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
-        # No groups if the attempt is not needed.
-        groups = _groups(attempt, job, outcomes)
-        for group_outcomes in run_parallel([partial(group, attempt, job) for group in groups], job.slots):
+        # One for each group of twins; none if the attempt is not needed.
+        assemblers = _group_assemblers(attempt, job, outcomes)
+        assemblies = [partial(assemble_group, attempt, job) for assemble_group in assemblers]
+        for group_outcomes in run_parallel(assemblies, job.slots):
             outcomes |= {
                 outcome.twin.name: _with_first_refusal(outcome, outcomes.get(outcome.twin.name))
                 for outcome in group_outcomes
@@ -125,12 +126,16 @@ def assemble(job: Job) -> Outcomes:
     return outcomes
 
 
-_Group = Callable[[Attempt, Job], list[Outcome]]
+_GroupAssembler = Callable[[Attempt, Job], list[Outcome]]
 """Assembles the twins of one group, which belong together in an attempt; returns their new outcomes."""
 
 
-def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
-    """Select the twins that an attempt is for by their outcomes so far, in groups; none if it is not needed."""
+def _group_assemblers(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_GroupAssembler]:
+    """Select the twins (instrumented kernels) that an attempt is for; return a function that assembles each group.
+
+    They are selected by their outcomes so far. A group is a part of the module, all of it, or twins that an earlier
+    attempt assembled together. The result is empty if the attempt is not needed.
+    """
     if attempt.way is Way.AS_WRITTEN:
         if attempt.in_parts:
             return [partial(_assemble_as_written, part, number) for number, part in enumerate(job.parts)]
@@ -156,7 +161,11 @@ def _groups(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_Group]:
 
 
 def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
-    """Whether explicit FMA may help a twin: it was refused for its numerics, with the options of this attempt."""
+    """Whether explicit FMA may help a twin (instrumented kernel).
+
+    That is so if it was refused for its numerics, with the options of this attempt. attempt: one that writes explicit
+    FMA. outcome: the twin's latest.
+    """
     # Only for machine code: a driver that compiles the text, or the embedded device, may fuse differently.
     return (
         outcome.refusal is not None
@@ -169,9 +178,10 @@ def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
 
 
 def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
-    """Return a new outcome with ``first`` set: the refusal of the last attempt without added options.
+    """Return the new outcome of a twin (instrumented kernel), with its ``first`` refusal set.
 
-    previous: the twin's outcome before this attempt, None if this is the first.
+    That is the refusal of the last attempt without added assembler options, which is reported if the attempts with
+    such options do not help either. previous: the twin's outcome before this attempt, None if this is the first.
     """
     # previous is never None with options: attempts with options follow others.
     if outcome.options and previous is not None:
@@ -179,14 +189,11 @@ def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
     return replace(outcome, first=outcome.refusal)
 
 
-def _assemble_as_written(
-    twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job
-) -> list[Outcome]:
+def _assemble_as_written(twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
     """Assemble twins (instrumented kernels) with the text that was written for them, and compare them with originals.
 
-    number: of the part of a big module that they are; None for the whole module.
-
-    If the originals of a part cannot be assembled without the other kernels, the outcomes have no run.
+    number: of the part of a big module that they are, for the names of files; None for the whole module. If the
+    originals of a part cannot be assembled without the other kernels, the outcomes have no run.
     """
     is_part = number is not None and len(job.parts) > 1
     mark = f"-{number}{attempt.mark}" if is_part else attempt.mark
@@ -203,9 +210,9 @@ def _assemble_as_written(
 def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
     """Write twins (instrumented kernels) with their fused multiply-adds spelled out, assemble and verify them.
 
-    outcomes: those of one run that were refused because their arithmetic differs. Return new outcomes; a twin that
-    cannot be written so is refused with a second reason. Empty if the assembler refuses the new texts, so that the
-    earlier outcomes stay.
+    Such a text leaves ptxas no choice of what to fuse, so a probe in it cannot change that. outcomes: those of one run
+    that were refused because their arithmetic differs. Return new outcomes; a twin that cannot be written so is refused
+    with a second reason. Empty if the assembler refuses the new texts, so that the earlier outcomes stay.
     """
     run, twins = outcomes[0].run, [outcome.twin for outcome in outcomes]
     # As _may_be_explicit has found already; repeated for the type checker.
@@ -234,10 +241,11 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
 
 
 def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
-    """Write twins' PTX so that it says which products are fused with sums, as they are in the original's machine code.
+    """Write the PTX of twins (instrumented kernels) so that it says which products are fused with sums.
 
-    That leaves the assembler no choice. module: the twins' module. A twin that cannot be written so is in the result's
-    ``refused``, with the reason. Raises as ``Assembler.assemble``, and CutError.
+    These are the ones that are fused in the original's machine code. That leaves the assembler no choice. module: the
+    twins' module. A twin that cannot be written so is in the result's ``refused``, with the reason. Raises as
+    ``Assembler.assemble``, and CutError.
     """
     names = [twin.name for twin in twins]
     # The original text, assembled: what is fused there is found from it, so it must stand for the code that runs.
@@ -262,8 +270,9 @@ def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> Expli
 def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
     """Assemble twins (instrumented kernels) again with limits on their registers, and verify them again.
 
-    outcomes: accepted ones of one run, of twins that take more registers than their originals. Return new outcomes for
-    those that are accepted and stay within their limits.
+    With its original's registers, as many blocks of a twin fit on a multiprocessor as of the original. outcomes:
+    accepted ones of one run, of twins that take more registers than their originals. Return new outcomes for those that
+    are accepted and stay within their limits.
     """
     run = outcomes[0].run
     # Never so, since an outcome without a run and its original has no limit: for the type checker.
@@ -295,7 +304,7 @@ def _assemble_and_verify(
     options: tuple[str, ...],
     explicit: ExplicitTwins | None = None,
 ) -> list[Outcome]:
-    """Assemble originals and twins, and compare each twin with its original.
+    """Assemble originals and twins (instrumented copies), and compare each twin with its original.
 
     options: those that the attempt added, to be noted in the outcomes. explicit: the twins' explicit FMA, if they are
     written with it. Raises CutError if the originals of a part cannot be assembled alone, else as
@@ -331,7 +340,7 @@ def _assemble_and_verify(
 
 
 def _result(twin: TwinKernel, run: Run) -> Result:
-    """Return the result of a twin that was accepted. run: in which it was assembled."""
+    """Return the result of a twin (instrumented kernel) that was accepted. run: in which it was assembled."""
     if run.original is None:
         raise LookupError(f"{twin.name}: no original to compare it with")
     name = twin.twin_name

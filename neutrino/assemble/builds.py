@@ -84,7 +84,7 @@ class OriginalsRefusedError(Exception):
 
 
 def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> OriginalBuild:
-    """Assemble the text of the named original kernels.
+    """Assemble the text of the named original kernels, for what ptxas reports of it and to compare with the twins.
 
     is_variant: whether their text is for another architecture than the machine code that runs. Then the two will be
     compared, and if the text is refused, only the kernels that are refused alone are given up. Raises
@@ -116,10 +116,11 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
 def build_twins(
     assembly: Assembly, names: Sequence[str], stage: str, registers: Mapping[str, int] | None = None
 ) -> TwinBuild:
-    """Assemble the twins of the named kernels together; without those that are refused alone, if that fails.
+    """Assemble the twins (instrumented copies) of the named kernels together.
 
-    stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name. A refusal is
-    in the result. Raises as ``Assembler.assemble`` for failures of the machine.
+    If that fails, those that are also refused alone are left out. stage: name of the files under ``--save-temps``.
+    registers: limits per thread, by the kernel's name. A refusal is in the result. Raises as ``Assembler.assemble`` for
+    failures of the machine.
     """
     try:
         return _assemble_twins(assembly, names, stage, registers)

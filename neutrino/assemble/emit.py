@@ -48,9 +48,10 @@ def driver_image(source: Source, module: Module, text: str, cubin: bytes | None,
 
 
 def _ptx_image(module: Module, text: str) -> bytes:
-    """Return the twins' PTX as bytes that end with NUL.
+    """Return the PTX of twins (instrumented kernels) as bytes that end with NUL, as the driver takes it.
 
-    It begins with the comments at the start of the original: they name the compiler, which the embedded device checks.
+    module: of the original kernels. text: the twins' PTX. The result begins with the comments at the start of the
+    original: they name the compiler, which the embedded device checks.
     """
     first = module.statements[0] if module.statements else None
     comments = module.source(first) if first is not None and first.kind is Kind.BLANK else ""

@@ -19,8 +19,9 @@ from neutrino.toolchain.refusal import AssemblyError
 class LinkedUnits:
     """Assembles originals and twins of device-linked code by translation units; an ``Assembly``.
 
-    source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins. linker:
-    puts the twins' units together. dump: for ``--save-temps``. name, arch, bounded_stack: as in ``Assembly``.
+    source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins
+    (instrumented kernels). linker: puts the twins' units together. dump: for ``--save-temps``. name, arch,
+    bounded_stack: as in ``Assembly``.
     """
 
     def __init__(

@@ -58,7 +58,10 @@ class OneModule:
         return self.twins_of.module
 
     def of(self, twins: Sequence[TwinKernel], mark: str, *, is_part: bool, options: Sequence[str]) -> OneModule:
-        """Return the assembly of some of the twins. mark, is_part: as above. options: added to the assembler's."""
+        """Return the assembly of some of the module's twins (instrumented kernels).
+
+        mark, is_part: as for the class. options: added to those that the assembler gets for the whole module.
+        """
         source = replace(self.source, options=(*self.source.options, *options)) if options else self.source
         # The keys of known do not cover the source's options, so results with others must not be shared.
         known = {} if options else self.known
@@ -66,7 +69,7 @@ class OneModule:
         return replace(self, source=source, twins_of=twins_of, mark=mark, is_part=is_part, known=known)
 
     def originals_text(self, names: Collection[str]) -> str:
-        """Return the text that ``originals`` assembles."""
+        """Return the text that ``originals`` assembles for the named kernels."""
         # PTX for another architecture is assembled whole, so that its code refers to variables as the code that runs
         # does, with which it is compared.
         return self.module.text if self.source.retargeted else only_kernels(self.module, names)
@@ -83,8 +86,8 @@ class OneModule:
         except AssemblyError as error:
             if self.is_part:
                 raise CutError from error
-            # Some of these kernels alone: the text may refer to a kernel that was left out, so try the whole module.
-            # The whole module: another of its kernels may be the one that is refused, so try these alone.
+            # Text of these kernels alone may refer to one that was left out: try the whole module. Of the whole module,
+            # if that was refused (PTX for another architecture), another kernel may be the cause: try these alone.
             second_text = only_kernels(self.module, names) if self.source.retargeted else self.module.text
             if text == second_text:
                 raise

@@ -79,7 +79,8 @@ class Outcome:
     def with_cap(self, capped: Result) -> Outcome:
         """Return this outcome with code that was assembled under a register cap.
 
-        It replaces the uncapped code if it spills no more than the original, and is a second version of it otherwise.
+        It replaces the uncapped code if it spills no more than the original. Otherwise it would be slower, so it
+        becomes a second version, for launches that the first has too many registers for.
         """
         original = self.run.original if self.run is not None else None
         if original is None:

@@ -20,8 +20,8 @@ _TIMES_COMMON = 8
 def split(module: Module, kernels: Sequence[TwinKernel]) -> list[tuple[TwinKernel, ...]]:
     """Split the twins of a module's kernels into parts of at least PART_SIZE characters of text, in order.
 
-    kernels: the twins. A small module has one part. A twin longer than PART_SIZE may be alone in its part. No part is
-    empty.
+    So several processes can assemble a big module at the same time. kernels: the twins (instrumented copies). A small
+    module has one part. A twin longer than PART_SIZE may be alone in its part. No part is empty.
     """
     # Debug sections refer to all kernels by their labels, so no kernel can be left out.
     if any(statement.kind is Kind.SECTION for statement in module.statements):

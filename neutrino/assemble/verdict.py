@@ -89,7 +89,7 @@ class Verifier:
             if difference is not None:
                 return self._variant_verdict(self.retargeting, difference)
 
-        # What the hook cannot launch, or what may compute other results.
+        # What the hook (the library that launches twins) cannot launch, or what may compute other results.
         unsupported = _parameter_difference(twin, original, built) or self._stack_growth(twin, original, built)
         if unsupported is not None:
             return Verdict(Reason.UNSUPPORTED, unsupported)
@@ -103,8 +103,9 @@ class Verifier:
     def _variant_difference(self, twin: TwinKernel, original: OriginalBuild, retargeting: Retargeting) -> str | None:
         """Return why PTX for another architecture is not accepted as the program that runs; None if it is.
 
-        It is refused if its machine code contradicts the code that runs. Else it is accepted if the code that runs
-        says that it was compiled from it, if the user accepts it unproven, or if both codes are equal.
+        It is refused if its machine code contradicts the code that runs (``variant.difference``). Else it is accepted
+        if the code that runs says that it was compiled from it, if the user accepts it unproven, or if both codes are
+        equal.
         """
         if original.assembled is None:
             # There is no machine code that runs: the driver compiles this text itself.
@@ -119,7 +120,10 @@ class Verifier:
         return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({difference})"
 
     def _stack_growth(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
-        """Return why the twin might need more stack than a thread has; None if it does not."""
+        """Return why the twin might need more stack than a thread has; None if it does not.
+
+        original, built: the originals and the twins as they were built, with the sizes of their stack frames.
+        """
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         # With a known stack size the driver gives the twin the stack that its own cubin states.
         if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
@@ -134,9 +138,10 @@ class Verifier:
 
 
 def _parameter_difference(twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
-    """Return what is wrong with the parameters of the original's or the twin's machine code; None if they are right.
+    """Return what is wrong with the parameters in the machine code of an original or its twin; None if nothing is.
 
-    Both must have those of the PTX, and the twin the probe block after them: the hook copies them by these offsets.
+    A twin is the instrumented copy. Both must have those of the PTX, and the twin the probe block (what a launch passes
+    to its probes) after them. The hook, which launches the twin, copies them by these offsets.
     """
     expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
     # In cubins a parameter is (index, offset, size).
@@ -150,7 +155,7 @@ def _parameter_difference(twin: TwinKernel, original: OriginalBuild, built: Twin
 
 
 def _recursive_growth(copy: FunctionCopy, before: Resources, after: Resources) -> str | None:
-    """Return why the twin's copy of a recursive function is refused; None if its stack frame has not grown.
+    """Return why a twin's instrumented copy of a recursive function is refused; None if its frame has not grown.
 
     The depth of the recursion is not known, so neither is the stack that larger frames need. before, after: what ptxas
     reports of the original kernel and of the twin.

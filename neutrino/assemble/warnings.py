@@ -17,7 +17,7 @@ _FUNCTION = re.compile(r"in (?:the )?function '([^']+)'")
 
 
 def performance_warnings(assembled: Assembled) -> Counter[str]:
-    """Count the performance warnings by text: of serialized pipelines and ignored register hints.
+    """Count ptxas' performance warnings by text: of serialized pipelines and ignored register hints.
 
     Line numbers and the suffix of twins' names are removed, so that an original and its twin have equal texts.
     """
@@ -33,12 +33,13 @@ def newly_warned(
 ) -> dict[str, str]:
     """Return the kernels for whose twin, but not for the original, ptxas gives a warning: the warning by kernel name.
 
-    twins: those that were assembled. before, after: the performance warnings of all originals and of all twins. Raises
-    as ``Assembler.assemble``.
+    Such a twin (instrumented copy) is refused: with a probe in it ptxas has given up an optimization of the kernel, so
+    that it would be much slower. twins: those that were assembled. before, after: the performance warnings of all
+    originals and of all twins. Raises as ``Assembler.assemble``.
     """
     warned: dict[str, str] = {}
     unnamed = False
-    # elements() of the difference: warnings that are given more often than for the originals.
+    # The warnings that are given more often than for the originals.
     for text in (after - before).elements():
         match = _FUNCTION.search(text)
         if match:

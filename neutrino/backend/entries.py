@@ -19,8 +19,9 @@ from neutrino.ptx.instrument.twin import TwinKernel
 def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
     """Return the entries of all kernels, and the images of the twins (instrumented copies) that were accepted.
 
-    outcomes: of the twins. refused: why no twin was written for other kernels. The images that twins are normally
-    launched from come first; images of versions under a register cap follow.
+    outcomes: of the attempts to assemble and verify the twins, by the kernel's name. refused: why no twin was written
+    for other kernels. The images that twins are normally launched from come first; images of versions under a register
+    cap follow.
     """
     # A build has one image for all its twins.
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
@@ -38,8 +39,9 @@ def unassembled_entries(
 ) -> BackendResult:
     """Return the entries of twins that were not assembled, and an image for each part.
 
-    parts: the twins of a module, in the parts that it was split into. manifest: returns a twin's manifest. image:
-    returns the image of a part.
+    So it is for the embedded device on a machine without ``ptxas``: it runs the twins' PTX. parts: the twins of a
+    module, in the parts that it was split into. manifest: returns a twin's manifest. image: returns the image of a
+    part.
     """
     entries = {
         twin.name: probed_entry(twin, manifest(twin), image=number)
@@ -57,7 +59,7 @@ def _distinct(builds: Iterable[TwinBuild]) -> list[TwinBuild]:
 def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> KernelEntry:
     """Return the entry of one twin: with its manifest if it was accepted, else with the reason why not.
 
-    images: the builds whose images the entry refers to by index.
+    outcome: of the attempts to assemble and verify it. images: the builds whose images the entry refers to by index.
     """
     twin, result = outcome.twin, outcome.result
     if outcome.refusal is not None:
@@ -70,7 +72,7 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> K
     manifest |= assembled_members(twin, original, result, under_cap, outcome.run.verifier.retargeting)
     manifest["numerics"] = dict(result.numerics)
     manifest["assembler"] = assembly.name
-    # Image 0 is never one of those under a cap, so 0 stands for none.
+    # Images of twins under a cap come last, so that index 0 is free to say that there is none.
     capped = _image_index(under_cap, images) if under_cap is not None else 0
     return probed_entry(twin, manifest, image=_image_index(result, images), capped=capped)
 

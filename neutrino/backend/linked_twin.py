@@ -78,9 +78,9 @@ class LinkedTwins:
         Kernels whose PTX is missing, must not be used or cannot be parsed are in the plan with the reason. Raises
         ProbeError if a probe reads an operand that a matched instruction does not have.
         """
-        # units: the number of the translation unit that each kernel comes from.
         unit_of_kernel, refused = self.source.kernels or {}, self.source.refused or {}
         others = {name: refused[name] for name in kernels if name in refused}
+        # By kernel, the number of the translation unit that it comes from.
         units = {name: unit_of_kernel[name] for name in kernels if name in unit_of_kernel}
         if not units:
             return LinkedPlan(None, others)
@@ -106,6 +106,7 @@ class LinkedTwins:
         if self.tools is None or self.source.machine is None:
             raise ToolMissingError("nvlink", "device-linked code is not taken without assembling it")
         assembler, linker = self.tools
+        # Wraps the slots that limit all assemblers of the run, so that this job alone stops if one of its runs fails.
         slots = StoppableSlots(assembler.slots)
         assembler = replace(assembler, slots=slots)
         units = LinkedUnits(self.source, self.source.machine, code, assembler, linker, self.dump)

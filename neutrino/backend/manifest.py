@@ -21,7 +21,8 @@ from neutrino.ptx.instrument.twin import Site, TwinKernel
 def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:
     """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
 
-    arch: what the twin's code is for. emit: the form of the twin for the driver.
+    arch: what the twin's code is for, as ``sm_90``. emit: the form in which the driver gets the twin, PTX, machine code
+    or both. In the manifest, offsets and sizes are in bytes; ``block`` is the probe block, the twin's last parameter.
     """
     return {
         "name": twin.name,
@@ -50,8 +51,9 @@ def assembled_members(
 ) -> dict[str, Any]:
     """Return the members of a manifest that are known after assembling, without ``numerics``.
 
-    under_cap: the twin's second version, with fewer registers, if there is one. retargeting: set if the twin's text is
-    for another architecture than the machine code that runs.
+    original: the kernel as it runs without probes. result: the verified twin. under_cap: the twin's second version,
+    with fewer registers, if there is one. retargeting: set if the twin's text is for another architecture than the
+    machine code that runs.
     """
     before, after = original.machine.kernels[twin.name], result.code
     # Without original.assembled the driver compiles the text itself, so that nothing was retargeted.
@@ -79,8 +81,8 @@ def assembled_members(
 def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0) -> KernelEntry:
     """Return the cache entry of a kernel with a twin.
 
-    image: index of the image that the twin is in. capped: index of the image with its version under a register cap, or
-    0 if there is none.
+    manifest: of the twin, complete. image: index of the image that the twin is in. capped: index of the image with its
+    version under a register cap, or 0 if there is none.
     """
     return KernelEntry(
         twin.name,
@@ -101,7 +103,10 @@ def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capp
 
 
 def site_rows(sites: Iterable[Site]) -> list[dict[str, Any]]:
-    """Return where the probes go, as the rows of a manifest's ``sites``."""
+    """Return where the probes go, as the rows of a manifest's ``sites``.
+
+    line: in the kernel's PTX. source: the source line, as ``file.cu:42``; None where the PTX has no line information.
+    """
     return [
         {
             "probe": site.probe,

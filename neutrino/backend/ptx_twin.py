@@ -133,8 +133,9 @@ class PtxTwins:
         if plan.module is None:
             raise LookupError("no kernel is planned")
         twins = write_module(plan.module)
-        # Retargeted PTX, and PTX that a cubin keeps, is assembled unchanged, too, and compared with the machine code
-        # that runs. Both must be assembled alike, now and in later attempts: in one piece.
+        # Retargeted PTX, and PTX that a cubin keeps, is also assembled without probes, as one module, and compared with
+        # the machine code that runs. The twins must be assembled like that, too, now and in later attempts: in one
+        # part.
         is_whole = self.source.retargeted or self.source.found == DEBUG_SECTION
         if not twins.kernels:
             parts = []
@@ -156,7 +157,7 @@ class PtxTwins:
         if not code.parts:
             # No twin was written.
             return {}
-        # Those of all assemblers of the run, which this module's jobs give up if one of them fails.
+        # Wraps the slots that limit all assemblers of the run, so that this job alone stops if one of its runs fails.
         slots = StoppableSlots(self.assembler.slots)
         assembler = replace(self.assembler, slots=slots)
         return assemble(
@@ -193,8 +194,9 @@ class PtxTwins:
     def _unfused_after(self, plan: PtxPlan) -> frozenset[Reason]:
         """Return the refusals after which to assemble again with ``--fmad=false``, if no twin has another reason.
 
-        Only a cubin that keeps its PTX does not say with which options it was assembled, so for everything else there
-        are none. Triton's ``enable_fp_fusion=False`` passes ``--fmad=false``.
+        The option makes ptxas fuse no multiplication and addition, as the original's compiler may have been told. Only
+        a cubin that keeps its PTX does not say with which options it was assembled, so for everything else there are
+        none. Triton's ``enable_fp_fusion=False`` passes ``--fmad=false``.
         """
         if self.source.found != DEBUG_SECTION:
             return frozenset()

@@ -78,7 +78,10 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class MapEntry:
-    """What the hook needs to know of a map. record_size: bytes. cap: records per slot, or ``DYNAMIC_CAP``."""
+    """What the hook, which launches twins, needs to know of a map, to which probes write records.
+
+    record_size: in bytes. cap: records per slot, or ``DYNAMIC_CAP``.
+    """
 
     name: str
     kind: type[MapType]
@@ -98,7 +101,7 @@ class Entry:
 
 
 class _Writer:
-    """Appends tables, texts and images to an entry, after a header of ``header_size`` bytes that is filled in last.
+    """Appends tables, texts and images to a cache entry, after a header of ``header_size`` bytes, filled in last.
 
     data: the entry so far; its beginning is the header's place. Offsets count from there.
     """
@@ -137,10 +140,11 @@ class _Writer:
 
 
 def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]) -> bytes:
-    """Serialize a cache entry.
+    """Serialize a cache entry: the twins (instrumented copies) of one image's kernels, as the hook reads them.
 
-    key: 32 bytes. maps: to which the probes write. images: those that the driver loads for twins (instrumented
-    kernels), then alternatives with a register cap. Raises NeutrinoError for a map whose name has more than 63 bytes.
+    key: 32 bytes. maps: to which the probes write. kernels: all of the image's, also those without a twin. images:
+    those that the driver loads for twins, then alternatives with a register cap. Raises NeutrinoError for a map whose
+    name has more than 63 bytes.
     """
     writer = _Writer(TWINS_HEADER.size)
     map_rows = []
@@ -184,7 +188,10 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
 
 
 def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
-    """Append a kernel's texts, files and tables to an entry, and return the kernel's row, which has their offsets."""
+    """Append a kernel's texts, files and tables to an entry; return the kernel's row, which has their offsets.
+
+    The row is for the table TWIN_KERNEL: values by member.
+    """
     names = {name: writer.text(name) for name in kernel.files}
     files = [
         {"name_offset": names[name], "offset": writer.append(data, _TABLE_ALIGN), "size": len(data)}
@@ -226,7 +233,7 @@ class _Reader:
         return self.data[offset : offset + size]
 
     def table(self, struct: Struct, offset: int, rows: int, field: str) -> np.ndarray[Any, np.dtype[np.void]]:
-        """Return a table as an array of ``rows`` structures.
+        """Return the table at an offset of the entry as an array of ``rows`` structures.
 
         Raises FormatError, naming the field, when it leaves the entry or is not aligned.
         """
@@ -316,7 +323,7 @@ def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
 
 
 def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:
-    """Check that a kernel of an entry is consistent, so that the hook can launch its twin (instrumented copy).
+    """Check that a kernel of an entry is consistent, since the hook launches its twin (instrumented copy) by it.
 
     maps, images: how many the entry has. file, row_offset: for error messages. Raises FormatError for an inconsistent
     kernel.
@@ -329,6 +336,7 @@ def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, im
     check((kernel.reason is Reason.PROBED) == bool(kernel.twin), "twin", repr(kernel.twin), "one if it is probed")
     # Without a twin, the image and the block size mean nothing.
     if kernel.twin:
+        # image and capped are indices of images.
         check(max(kernel.image, kernel.capped) < images, "images", (kernel.image, kernel.capped), f"below {images}")
         expected_size = block_size(maps, len(kernel.variables))
         check(kernel.block_size == expected_size, "block_size", kernel.block_size, str(expected_size))
@@ -339,7 +347,7 @@ def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, im
     for offset, size in kernel.parameters:
         end = offset + size
         check(end <= kernel.block_offset, "parameter", end, f"to end by {kernel.block_offset}")
-    # File names must not be hidden or lead out of the kernel's folder.
+    # The hook writes these files into the kernel's folder of a trace: their names must not be hidden or lead out of it.
     for file_name in kernel.files:
         check(file_name[:1] not in {"", "."} and "/" not in file_name, "file name", repr(file_name), "a name")
 

@@ -23,13 +23,11 @@ Import = tuple[bool, str, tuple[str, ...]]
 """Whether an import is at the top level of its module, the imported module, and the names imported from that."""
 
 
-def run_key(
-    probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU
-) -> bytes:
-    """Return the 32-byte key of a run's settings.
+def run_key(probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU) -> bytes:
+    """Return the 32-byte key of a run's settings, on which all cache entries that the run makes or reads depend.
 
     probes, selection: digests of the probes and of the selection of kernels. assembler: its identity. version: of
-    Neutrino, and of the patcher's sources. device: of the twins.
+    Neutrino, and of the patcher's sources. device: for which the twins (instrumented kernels) are.
     """
     # Each part with its length, so that no two lists of parts have the same bytes.
     parts = ("neutrino", version, probes, selection, assembler, device.value)
@@ -63,9 +61,10 @@ def patcher_identity(package: Path = _PACKAGE) -> str:
 def patcher_sources(package: Path = _PACKAGE) -> dict[str, bytes]:
     """Return the sources of the patcher and of all modules of Neutrino that it imports, directly or indirectly.
 
-    The keys are paths in ``package``. Imports within functions count. Imports under TYPE_CHECKING count too, except in
-    the ``__init__`` of a package: these are the names that it imports lazily, so they count only if a module imports
-    that name from the package. Raises OSError when a source cannot be read.
+    These decide what a twin (instrumented kernel) is, so a change of one must invalidate the cache. The keys are paths
+    in ``package``. Imports within functions count. Imports under TYPE_CHECKING count too, except in the ``__init__`` of
+    a package: these are the names that it imports lazily, so they count only if a module imports that name from the
+    package. Raises OSError when a source cannot be read.
     """
     paths = _modules(package)
     sources: dict[str, bytes] = {}
@@ -119,7 +118,10 @@ def _modules(package: Path) -> dict[str, str]:
 
 
 def imports_of(source: str) -> Iterator[Import]:
-    """Yield the imports of Neutrino's modules in a Python source, as ``Import`` describes them."""
+    """Yield the imports of Neutrino's modules in a Python source, as ``Import`` describes them.
+
+    They are found by regular expressions, since every start of a run waits for this, and parsing takes far longer.
+    """
     for match in _FROM.finditer(source):
         indent = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
         # Only white space may be before a statement. Without any, it is at the module's top level.

@@ -76,7 +76,9 @@ def document(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _format(diagnostic: Diagnostic, painter: Painter, width: int) -> Iterator[str]:
-    """Yield the lines of one diagnostic, as compilers print them::
+    """Yield the lines of one diagnostic, as compilers print them.
+
+    They have this form::
 
         file:3:7: error: message [code]
             3 | the source line, cut to ``width`` columns with the number

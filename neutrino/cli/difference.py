@@ -31,8 +31,9 @@ class Line:
 def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
     """Return the difference of two texts: all lines in the order of ``probed``, removed ones before their replacements.
 
-    Lines are compared without indentation, since inserted code may shift it. Inserted lines are indented anew; blank
-    ones are left out.
+    original, probed: the lines of a kernel's PTX without and with probes. Probing inserts lines and changes a few, so
+    lines are paired in order, which takes time proportional to the text. Lines are compared without indentation, since
+    inserted code may shift it. Inserted lines are indented anew; blank ones are left out.
     """
     # Line → its indices in the probed text, ascending.
     occurrences: dict[str, list[int]] = {}

@@ -377,9 +377,10 @@ class _Extraction:
         return self._selection.selects(name, demangle(name))
 
     def _coverage(self, shown: Shown, vendor: str | None) -> list[Coverage]:
-        """Return for each architecture which of a file's kernels can be probed, and why others cannot.
+        """Return for each architecture which of a file's kernels can be probed, and why others cannot (--coverage).
 
-        vendor: the name of a vendor-licensed library that the file is, whose kernels are never probed; None for others.
+        The architectures are those of --arch, else those of the file. vendor: the name of a vendor-licensed library
+        that the file is, whose kernels are never probed; None for others.
         """
         from neutrino.ahead.coverage import Known, architectures, find_coverage
         from neutrino.probing.selection import Selection

@@ -53,7 +53,10 @@ class JsonWriter:
         self._is_empty = True
 
     def _separator(self) -> str:
-        """Return the text between the last value and the next: a comma, a new line, and the key in an object."""
+        """Return the text between the last value and the next: a comma, a new line, and the key in an object.
+
+        The caller writes a value after it: the key is used up, and the innermost object or list is no longer empty.
+        """
         separator = ""
         # The whole document has nothing before it.
         if self._open:

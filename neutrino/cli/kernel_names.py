@@ -10,10 +10,10 @@ _WITHOUT_BRACKETS = {"(anonymous namespace)": "{anonymous}", "<unnamed>": "{unna
 
 
 def shorten(name: str, width: int) -> str:
-    """Return a demangled name in at most ``width`` characters (at least 8).
+    """Return a demangled name in at most ``width`` characters (at least 8), for a table.
 
-    Parts are removed until it fits, in this order: return type and parameters, inner template arguments, all template
-    arguments, namespaces; a name that is still too long loses its middle.
+    Parts are removed until it fits, first those that distinguish kernels least: return type and parameters, inner
+    template arguments, all template arguments, namespaces; a name that is still too long loses its middle.
     """
     if len(name) <= width:
         return name

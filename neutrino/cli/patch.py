@@ -147,9 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         help="as --retarget, and also for kernels where it is not proven, but nothing contradicts it: with such twins "
         "the program may compute different results while it is recorded",
     )  # fmt: skip
-    parser.add_argument(
-        "-j", "--jobs", type=_count, metavar="N", help="worker processes (default: the number of CPUs)"
-    )
+    parser.add_argument("-j", "--jobs", type=_count, metavar="N", help="worker processes (default: the number of CPUs)")
     parser.add_argument("-n", "--dry-run", action="store_true", help="make the twins and report, but write no file")
     parser.add_argument(
         "--stub", metavar="PATH",
@@ -195,7 +193,10 @@ def _require_regular_file(path: Path | None) -> None:
 
 @contextlib.contextmanager
 def _errors_name(output: Path | str) -> Iterator[None]:
-    """Make write errors raised inside name ``output``, not the temporary file that is renamed to it at the end."""
+    """Make write errors raised in the block name ``output``, not the temporary file that is renamed to it at the end.
+
+    So the user's message is about a file that the user knows. output: a path, or words for stdout.
+    """
     try:
         yield
     except OSError as error:
@@ -609,9 +610,7 @@ def _print_check(check: Check, *, as_json: bool) -> None:
         twins = counted(check.counts["twins"], "twin")
         archs = ", ".join(check.archs)
         devices = f"the embedded device ({archs})" if check.embedded else archs
-        print(
-            escaped(f"{check.file}: valid: {twins} by {check.names} for {devices}, made by Neutrino {check.maker}")
-        )
+        print(escaped(f"{check.file}: valid: {twins} by {check.names} for {devices}, made by Neutrino {check.maker}"))
 
 
 def _restore(options: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ _MAX_LISTED = 12
 
 
 def configure(commands: Commands) -> None:
-    """Add the command and its options."""
+    """Add the command ``neutrino-probe check`` and its options. commands: the subparsers of ``neutrino-probe``."""
     parser = commands.add_parser(
         "check",
         help="report everything that is wrong with probe files",

@@ -22,16 +22,17 @@ _PROBE_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
 _COUNTER = re.compile(r"add\.u(?:32|64) %neutrino_(?:x_)*c\d+,", re.ASCII)
 """An execution counter, which stands for all probes that add constants to maps in that basic block."""
 _MAX_PIECES_ABOVE = 32
-"""How many inserted pieces above a site are searched for its code."""
+"""How many inserted pieces above a site are searched for its code, so that a large kernel takes no longer per site."""
 
 
 def with_comments(
     lines: Sequence[Line], sites: Sequence[Site], probes: ProbeSet, *, first: int, is_kernel: bool
 ) -> list[Line]:
-    """Return the difference of a text, with a comment line above each piece of inserted code.
+    """Return the difference of a text, with a comment line above each piece of inserted code that names its probes.
 
-    lines: the difference between the original and the probed text. sites: where probes went in this text. first: the
-    line of the PTX file where the original begins. is_kernel: it is the kernel's text, not a called function's.
+    The comments are for readers of ``neutrino-probe show``; nothing parses them. lines: the difference between the
+    original and the probed text. sites: where probes went in this text. first: the line of the PTX file where the
+    original begins. is_kernel: it is the kernel's text, not a called function's.
     """
     pieces = _Pieces(lines)
     labels = _labels(pieces, sites, probes, first)
@@ -58,12 +59,11 @@ def with_comments(
     return commented
 
 
-def _labels(
-    pieces: _Pieces, sites: Sequence[Site], probes: ProbeSet, first: int
-) -> dict[int, Counter[str]]:
-    """Return for each piece of inserted code what its comment says, with the number of sites.
+def _labels(pieces: _Pieces, sites: Sequence[Site], probes: ProbeSet, first: int) -> dict[int, Counter[str]]:
+    """Return for each piece of inserted code what its comment says: phrases, with the number of sites of each.
 
-    first: the line of the PTX file where the original begins.
+    A phrase is as ``NAME: before POSITION``. Pieces are numbered as in ``_Pieces``. first: the line of the PTX file
+    where the original begins.
     """
     by_name = {probe.name: probe for probe in probes.probes}
     labels: dict[int, Counter[str]] = {piece: Counter() for piece in pieces.starts}
@@ -76,7 +76,8 @@ def _labels(
         if before is not None:
             # Code of several sites may have been combined into one piece.
             labels[before][f"{probe.name}: before {probe.tracepoint.text}"] += 1
-        # Code after the kernel is inserted before each instruction that ends a thread, other code after its site.
+        # After the kernel means before its site, which is an instruction that ends a thread; other code comes after its
+        # site.
         after = line if is_of_kernel else line + 1
         # There may be none, as where a constant is added once for all sites. The code after a site is of it alone.
         if probe.after is not None and after in labels:
@@ -150,9 +151,7 @@ class _Pieces:
         if not only_adds:
             return None
         # Without a counter, every thread executes the site: its sums are constants, added where threads end.
-        thread_ends = (
-            piece for piece in self._order if _THREAD_END.match(self.line_after(self.starts[piece]))
-        )
+        thread_ends = (piece for piece in self._order if _THREAD_END.match(self.line_after(self.starts[piece])))
         return next((piece for piece in thread_ends if piece >= line), None)
 
     def line_after(self, index: int) -> str:

@@ -90,7 +90,7 @@ class Kernels:
             self._progress.clear()
 
     def ending(self, *, found: bool) -> int:
-        """Return the exit status after all files were read, and report why nothing was found.
+        """Return the exit status of the command after all files were read, and report why nothing was found, if so.
 
         found: whether the command has shown anything.
         """
@@ -172,5 +172,3 @@ def _arch(name: str | None) -> str | None:
 
     archs = machine_archs()
     return archs[0] if archs else None
-
-

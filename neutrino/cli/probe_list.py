@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def configure(commands: Commands) -> None:
-    """Add the command and its options."""
+    """Add the command ``neutrino-probe list`` and its options. commands: the subparsers of ``neutrino-probe``."""
     parser = commands.add_parser(
         "list",
         help="the probes that ship with Neutrino",

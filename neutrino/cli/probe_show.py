@@ -30,7 +30,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def configure(commands: Commands) -> None:
-    """Add the command and its options."""
+    """Add the command ``neutrino-probe show`` and its options. commands: the subparsers of ``neutrino-probe``."""
     parser = commands.add_parser(
         "show",
         help="the probed text of a kernel, and what changed",
@@ -233,20 +233,21 @@ class _Part:
 def _parts(shown: _Shown) -> Iterator[_Part]:
     """Yield the functions that the probes change, and the kernel, in the order of the PTX file."""
     twin, lines, texts = shown.twin, shown.lines, shown.texts()
-    parts = [
-        _Part(copy.name, lines[copy.name], copy.original_text, texts[copy.copy_name]) for copy in twin.all_copies
-    ]
+    parts = [_Part(copy.name, lines[copy.name], copy.original_text, texts[copy.copy_name]) for copy in twin.all_copies]
     parts.append(_Part(twin.name, lines[twin.name], twin.original_text, texts[twin.twin_name], is_kernel=True))
     yield from sorted(parts, key=lambda part: part.line)
 
 
 def _instructions_added(shown: _Shown) -> int:
-    """Return how many instructions the probes added to the kernel and its copies of functions."""
+    """Return how many instructions the probes added to the kernel, and to the copies of functions that it calls."""
     return sum(_instruction_count(part.probed) - _instruction_count(part.original) for part in _parts(shown))
 
 
 def _instruction_count(text: str) -> int:
-    """Return how many instructions a PTX text has. Semicolons in comments count too, but a difference cancels them."""
+    """Return how many instructions a PTX text has, for the difference of two texts.
+
+    Semicolons in comments count too; they are the same in both texts, so the difference does not have them.
+    """
     # Each instruction ends with a semicolon, and so do declarations.
     return text.count(";") - len(_DECLARATION.findall(text))
 

@@ -37,7 +37,7 @@ _COUNTS_WIDTH = 52
 
 
 def configure(commands: Commands) -> None:
-    """Add the command and its options."""
+    """Add the command ``neutrino-probe sites`` and its options. commands: the subparsers of ``neutrino-probe``."""
     parser = commands.add_parser(
         "sites",
         help="show which instructions of a library or PTX file the probes match",
@@ -119,7 +119,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
-    """Return a file's sites, taken from the previews (plans of where probes go) of its kernels."""
+    """Return a file's sites, taken from the previews (plans of where probes go) of its kernels.
+
+    previews: consumed one by one, since the plans of all kernels of a large file would fill the memory.
+    """
     collected = _FileSites(file)
     for kernel in previews:
         if kernel.plan is None:

@@ -66,7 +66,7 @@ def _seconds(text: str) -> float:
 
 
 def configure(commands: Commands) -> None:
-    """Add the command and its options."""
+    """Add the command ``neutrino-probe try`` and its options. commands: the subparsers of ``neutrino-probe``."""
     attempt = commands.add_parser(
         "try",
         help="run a probe on one kernel, with generated inputs",
@@ -483,4 +483,3 @@ def _map_document(view: MapView) -> dict[str, Any]:
 def _plain(value: int | float) -> int | float | str:
     """Return a number as JSON can have it: infinities and NaN as text."""
     return value if isinstance(value, int) or math.isfinite(value) else str(value)
-

@@ -205,7 +205,8 @@ def _run_scripts(path: Path, file: Path) -> int:
 def _who_named(path: Path, file: Path) -> str:
     """Return the paths of the patched libraries that a trace's probe file comes from; the file's name if from none.
 
-    path: the trace directory. Without a library, the probes are those of the neutrino command.
+    It is shown before a script that the probes name is run, since whoever patched the library chose the script. path:
+    the trace directory. Without a library, the probes are those of the neutrino command.
     """
     try:
         sections = read_events(path / "events.jsonl").of("section")

@@ -30,6 +30,8 @@ _MIN_POOL, _MAX_POOL = 4 << 20, 1 << 40
 
 
 class _Parser(argparse.ArgumentParser):
+    """A parser whose errors exit with ``OWN_FAILURE``, since argparse's 2 may be a status of COMMAND."""
+
     def error(self, message: str) -> NoReturn:
         self.exit(OWN_FAILURE, f"neutrino: {message}; see neutrino --help\n")
 

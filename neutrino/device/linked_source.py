@@ -184,8 +184,10 @@ def _unit_of(
 ) -> _Candidate | tuple[Reason, str]:
     """Find the translation unit that a kernel of the linked machine code comes from, or the reason why there is none.
 
-    It must define the kernel in its PTX, and its own machine code of the kernel must be the linked code. Of several
-    such units any can be used, if the PTX of the kernel, and of the functions that it calls, has the same text in all.
+    name: of the kernel. machine: the linked code. candidates: the units with PTX for arch. units_without_ptx: the
+    others, for the message. A unit must define the kernel in its PTX, and its own machine code of the kernel must be
+    the linked code. Of several such units any can be used, if the PTX of the kernel, and of the functions that it
+    calls, has the same text in all.
     """
     defining = []
     for unit in candidates:
@@ -247,7 +249,9 @@ class _UnitsWithoutPtx:
 def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
     """Whether linked machine code is the unit's own code of a kernel or function, after linking.
 
-    They may differ in scheduling bits, and in instructions that have relocations.
+    This shows that the code comes from the unit, and so from its PTX. name: of the kernel or function. linked: its
+    code in the linked cubin. The two may differ in scheduling bits, and in instructions that have relocations, since
+    the linker changes both.
     """
     if unit.machine is None or unit.elf is None:
         return False
@@ -261,6 +265,7 @@ def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
     # One row of two 64-bit words for each instruction.
     before, after = (np.frombuffer(part, "<u8").reshape(-1, 2) & _WITHOUT_SCHEDULING for part in (code, linked))
     differing = {int(index) * INSTRUCTION_SIZE for index in np.flatnonzero((before != after).any(axis=1))}
+    # A subset: every instruction that differs has a relocation.
     return differing <= _relocated(unit.elf, name)
 
 
@@ -281,7 +286,8 @@ def _variables(elf: Elf) -> tuple[str, ...]:
 def _missing(machine: Cubin, variables: Collection[str], units: Sequence[_Candidate]) -> str:
     """Return a message that names something of the linked code that no unit's PTX defines; empty if there is nothing.
 
-    variables: names of the linked code's variables.
+    A call by pointer could then reach code whose PTX is not known. variables: names of the linked code's variables.
+    Functions that ptxas adds are in no PTX and do not count.
     """
     defined: set[str] = set()
     for unit in units:

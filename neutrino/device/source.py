@@ -48,12 +48,13 @@ class Device:
 
 
 def runs_on(code: str, device: str) -> tuple[int, int] | None:
-    """Rank machine code for one architecture on a device of another; None when it does not run there.
+    """Rank machine code for one architecture on a device of another, as the driver does to pick one of several images.
 
-    code, device: such as ``sm_90a``. Of several, the one with the highest rank suits best: the exact architecture, with
-    ``a`` before ``f`` before none. Code without a suffix runs on the same major and the same or a higher minor number;
-    with ``a`` on this architecture alone; with ``f`` on its family (PTX ISA manual, ".target"), which is the same as
-    without a suffix, except that sm_101 is a family of its own.
+    code, device: such as ``sm_90a``. Returns the code's architecture number and 2, 1 or 0 for the suffix ``a``, ``f``
+    or none; the highest rank is picked. None when the code does not run on the device. Code without a suffix runs on
+    the same major and the same or a higher minor number; with ``a`` on this architecture alone; with ``f`` on its
+    family (PTX ISA manual, ".target"), which is the same as without a suffix, except that sm_101 is a family of its
+    own.
     """
     image, target = Device.parse(code), Device.parse(device)
     if image is None or target is None or image.major != target.major or image.number > target.number:
@@ -105,6 +106,8 @@ class Source:
     image: int | None = None
 
 
+# The ptxas options that may be stored with PTX. Flags stand alone; the other options have a value.
+# Dropped ones do not affect the code, kept ones do; relocatable ones make code that needs the device linker.
 _FLAGS_DROPPED = frozenset({"-v", "--verbose", "-w", "--disable-warnings"})
 _COMPILE_ONLY = frozenset({"-c", "--compile-only"})
 _FLAGS_RELOCATABLE = frozenset({*_COMPILE_ONLY, "-ewp", "--extensible-whole-program", "-preserve-relocs"})
@@ -127,6 +130,7 @@ _OPTIONS_DROPPED = frozenset({"-m", "--machine"})
 def stored_options(line: str, *, relocatable: bool = False) -> tuple[tuple[str, ...], str | None]:
     """Return the ptxas options that affect the code, from the command line stored with a PTX image.
 
+    A twin (instrumented kernel) is assembled with them, as its original was. line: the command line, as shell words.
     The second value is None, or a message why the image cannot be assembled in the same way: an unknown option is never
     passed on, because it might name a file or change the meaning of the code. relocatable: ignore ``--compile-only``,
     which otherwise is a reason to refuse.
@@ -180,12 +184,13 @@ def find_source(
 ) -> Source:
     """Find the image that the driver picks for a device, and the PTX that its machine code was compiled from.
 
-    device: such as ``sm_90``. retarget: if there is no such PTX, use that of another architecture which is closest to
-    the machine code's: the text in the cubin itself; else the same number with another suffix; else the same major
-    number, else a lower one, else a higher one, in each case the nearest. Its ``.target`` is changed where the
-    assembler would not accept it for the machine code's architecture.
-    The embedded device has no machine code: it takes the PTX of the highest architecture. Where no PTX can be used, the
-    result's reason and detail say why. Raises FormatError for damaged images.
+    Twins (instrumented kernels) are made from that PTX, so it must be the same program as the code that runs. device:
+    such as ``sm_90``. retarget: if there is no such PTX, use that of another architecture which is closest to the
+    machine code's: the text in the cubin itself; else the same number with another suffix; else the same major number,
+    else a lower one, else a higher one, in each case the nearest. Its ``.target`` is changed where the assembler would
+    not accept it for the machine code's architecture. The embedded device has no machine code: it takes the PTX of the
+    highest architecture. Where no PTX can be used, the result's reason and detail say why. Raises FormatError for
+    damaged images.
     """
     picked = picked_image(container, device, kind)
     if picked is None:
@@ -245,6 +250,7 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
         return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
 
+    # The architecture of the PTX that the code was compiled from, if that is another one; else empty.
     source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
     # Of several it is not known which one is its own; then the nearest is used, as for any other variant.
     of_source_arch = [image for image in texts if image.arch == source_arch]
@@ -276,8 +282,9 @@ def _source_of_same_arch(machine: Cubin, texts: Sequence[Image], arch: str) -> S
 def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
     """Return the PTX image whose architecture is nearest to ``arch``; None if no image has a valid architecture.
 
-    Lower architectures are preferred to higher ones: PTX for a lower one can be assembled unchanged for a higher one,
-    but PTX for a higher one may use what the lower one lacks.
+    First comes the same number with any suffix, then the same major number, then other major numbers. Lower
+    architectures are preferred to higher ones: PTX for a lower one can be assembled unchanged for a higher one, but PTX
+    for a higher one may use what the lower one lacks.
     """
     code_device = Device.parse(arch)
     ranked = []
@@ -303,13 +310,17 @@ def _nearest(texts: Iterable[Image], arch: str) -> Image | None:
 
 
 def _retargeted(source: Source, target: str) -> Source:
-    """Mark a source as a variant: its text is for ``target``, but will be assembled for the source's architecture.
+    """Return a source marked as a variant: its text is for the architecture ``target``, but will be assembled for
+    ``source.arch``, that of the machine code.
 
     The text's ``.target`` is changed if it has a suffix or is higher, because the assembler would refuse it.
     """
     text, text_device, code_device = source.text, Device.parse(target), Device.parse(source.arch)
-    if text is not None and text_device is not None and code_device is not None and (
-        text_device.suffix or text_device.number > code_device.number
+    if (
+        text is not None
+        and text_device is not None
+        and code_device is not None
+        and (text_device.suffix or text_device.number > code_device.number)
     ):
         text = with_ptx_target(text.encode("latin-1"), source.arch).decode("latin-1")
     return replace(source, text=text, retargeted=f"{target} → {source.arch}")

@@ -14,8 +14,9 @@ _WIDTHS = {size: struct.Struct(f"<{code}") for size, code in ((1, "B"), (2, "H")
 def release(data: memoryview) -> None:
     """Free the memory that the pages of a mapped file take; they are read again when they are accessed.
 
-    Accessing single pages all over a file loads many more (folios of the page cache, up to 2 MiB each). Data that are
-    not a mapped file are left alone.
+    Callers that read through a large file do so from time to time, so that it does not fill the memory. Accessing
+    single pages all over a file loads many more (folios of the page cache, up to 2 MiB each). Data that are not a
+    mapped file are left alone.
     """
     if data.readonly and isinstance(data.obj, mmap.mmap):
         data.obj.madvise(mmap.MADV_DONTNEED)

@@ -152,8 +152,8 @@ class Elf:
     def symbols(self, type: int = SHT_SYMTAB, kinds: Collection[int] = range(16)) -> Iterator[Symbol]:
         """Yield the symbols of ``.symtab``, or of ``.dynsym`` for SHT_DYNSYM; none when the file has no such table.
 
-        kinds: the symbol types (``STT_FUNC`` …) to yield, by default all; others are skipped quickly. Raises
-        FormatError for a damaged table.
+        type: of the section, SHT_SYMTAB or SHT_DYNSYM. kinds: the symbol types (``STT_FUNC`` …) to yield, by default
+        all; others are skipped quickly. Raises FormatError for a damaged table.
         """
         table = next((section for section in self.sections if section.type == type), None)
         if table is None:
@@ -179,7 +179,10 @@ class Elf:
             yield Symbol(index, names.at(name), info & 0xF, other, section, value, size)
 
     def symbol_row(self, table: Section, index: int) -> SymbolRow:
-        """Return one row of a symbol table, without reading the others. Raises FormatError when it leaves the file."""
+        """Return the row of that index of a symbol table, without reading the others: for callers that need few.
+
+        Raises FormatError when it leaves the file.
+        """
         offset = table.offset + index * SYMBOL_LAYOUT.size
         row = SymbolRow(*SYMBOL_LAYOUT.unpack(self._range(offset, SYMBOL_LAYOUT.size, f"symbol {index}")))
         extended_table = self._extended_index_tables.get(table.index) if row.section == SHN_XINDEX else None
@@ -191,7 +194,7 @@ class Elf:
         return row._replace(section=int.from_bytes(section, "little"))
 
     def dynamic_symbol_row(self, index: int) -> SymbolRow | None:
-        """Return one row of the dynamic symbol table (DT_SYMTAB); None in a file without one.
+        """Return the row of that index of the dynamic symbol table (DT_SYMTAB); None in a file without that table.
 
         Raises FormatError when it leaves the file.
         """
@@ -247,7 +250,7 @@ class Elf:
                     yield from read_notes(Cursor(content, self.file, base=self.base + section.offset))
 
     def file_range(self, address: int) -> tuple[int, int] | None:
-        """Return the file offset of a virtual address, and the file offset at which its segment ends.
+        """Return the file offset of a virtual address, and the file offset at which the bytes of its segment end.
 
         None when no PT_LOAD has its bytes, or the segment leaves the file.
         """
@@ -343,7 +346,8 @@ _Row = TypeVar("_Row")
 def _last_before(rows: tuple[list[int], list[_Row]], position: int) -> _Row | None:
     """Return the last row whose key is not above ``position``, None if there is none.
 
-    rows: the sorted keys, and the rows that they belong to.
+    rows: the sorted keys, and the rows that they belong to. If the rows are ranges that begin at their keys and do not
+    overlap, no other row can contain the position; the caller must check that this one does.
     """
     keys, values = rows
     index = bisect.bisect_right(keys, position)

@@ -39,7 +39,7 @@ class StringTable:
         """
         name = self._decoded.get(offset)
         if name is None:
-            # Errors are at 0, because it is not known here where the offset itself is stored.
+            # Errors name the beginning of the file, because it is not known here where the string's offset is stored.
             end = self._table.find(b"\0", offset)
             if end < 0:
                 size = len(self._table)

@@ -158,7 +158,7 @@ class Tables:
         return self._packed(DYNAMIC_LAYOUT, self.dynamic)
 
     def pack_header(self, section_headers: int) -> bytes:
-        """Serialize the ELF header, with the offsets and lengths of the tables.
+        """Serialize the ELF header, with the current offsets and lengths of the tables; its other fields are unchanged.
 
         section_headers: file offset that the section header table will have, 0 without one.
         """

@@ -34,17 +34,22 @@ _SPACE_BY_UPPER_BITS = {
     PARAM_BASE >> 40: (Space.PARAM, PARAM_BASE),
 }
 
-# Where the words of an access lie: (array of words, index into it, subset). The subset holds the positions, among the
-# addresses that were looked up, of those that this piece covers; None: all. `locate` lists the kinds of index.
 Piece = tuple[Array, Any, Any]
+"""Where the words of an access lie: (array of words, index into it, subset).
+
+The subset holds the positions, among the addresses that were looked up, of those that this piece covers; None: all.
+`Accesses.locate` lists the kinds of index.
+"""
 
 
 class Accesses(State):
     """Loads and stores of all threads of a batch at once, in every state space, with the checks that a GPU lacks.
 
-    In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers), and
-    `active` holds the indices of the active threads within the batch, None if all threads are active. An address array
-    has one element per active thread; a scalar address is the same for all of them.
+    In all methods, `statement` is the index of the PTX statement in its module (for fault reports and observers),
+    `space` a value of `Space`, and `active` holds the indices of the active threads within the batch, None if all
+    threads are active. `addresses` count bytes in that space: an array has one element per active thread, and a scalar
+    is the same for all of them. Each thread accesses `count` consecutive words of the NumPy type `dtype` (1 to 16
+    bytes each), which are `size` bytes together; `writing` says that it writes them.
     """
 
     def load(
@@ -118,7 +123,7 @@ class Accesses(State):
     def load_some(
         self, statement: int, space: int, addresses: Any, dtype: np.dtype[Any], count: int, active: Indices | None
     ) -> list[Any]:
-        """Load `count` consecutive words of every active thread, as `load` without a guard.
+        """Load `count` consecutive words at the address of every active thread, as `load` without a guard.
 
         Return one array or scalar per word. `locate` lists the kinds of index that occur here. active: the indices of
         these threads in the batch, None: all threads.
@@ -152,12 +157,11 @@ class Accesses(State):
                     results[position][subset] = words[index + position]
         return results
 
-    def load_double(
-        self, statement: int, space: int, addresses: Any, count: int, active: Indices | None
-    ) -> list[Any]:
+    def load_double(self, statement: int, space: int, addresses: Any, count: int, active: Indices | None) -> list[Any]:
         """Load `count` 128-bit words per active thread as pairs of 64-bit words.
 
-        For local memory, which is stored as planes of 64-bit words, and for generic addresses, which may be local.
+        For local memory, which is stored as 64-bit words, and for generic addresses, which may be local. Return one
+        array or scalar of DOUBLE_WORD structures (fields x, the low half, and y) per 128-bit word.
         """
         halves = self.load_some(statement, space, addresses, _U64, 2 * count, active)
         results = []
@@ -178,12 +182,12 @@ class Accesses(State):
         values: Sequence[Any],
         active: Indices | None,
     ) -> None:
-        """Store consecutive words of every active thread, as `store` without a guard.
+        """Store consecutive words at the address of every active thread, as `store` without a guard.
 
-        active: the indices of these threads in the batch, None: all threads.
+        values: one array or scalar per word. active: the indices of these threads in the batch, None: all threads.
         """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
-            # Local memory is stored as planes of 64-bit words: store the low and the high half ("x", "y").
+            # Local memory is stored as 64-bit words: store the low and the high half ("x", "y") of each 128-bit word.
             values = [value[half] for value in values for half in "xy"]
             dtype = _U64
         pieces = self.locate(statement, space, addresses, dtype, len(values), active, writing=True)
@@ -270,9 +274,7 @@ class Accesses(State):
         """
         position = int(np.flatnonzero(np.atleast_1d(invalid))[0])
         address = int(np.atleast_1d(addresses)[position])
-        self.fault(
-            FaultKind.OUT_OF_BOUNDS, statement, detail, thread=self.one_of(active, position), address=address
-        )
+        self.fault(FaultKind.OUT_OF_BOUNDS, statement, detail, thread=self.one_of(active, position), address=address)
 
     def locate_global(
         self,
@@ -397,7 +399,8 @@ class Accesses(State):
     def reserve_local(self, size: int) -> bool:
         """Provide at least `size` bytes of local memory per thread; return False if that exceeds a GPU's limit.
 
-        Memory that is added holds poison. Its planes have eight bytes of each thread.
+        `self.local` is an array [plane, thread] of 64-bit words: plane p has the bytes 8p to 8p + 7 of each thread.
+        Planes that are added hold poison, so that the use of memory that was never written shows.
         """
         # Rounded up.
         planes = -(-size // 8)
@@ -524,12 +527,8 @@ class Accesses(State):
         space, base = _SPACE_BY_UPPER_BITS.get(upper_bits, (Space.GLOBAL, 0))
         if space is Space.PARAM and writing:
             invalid = np.ones_like(addresses, bool)
-            self.fault_out_of_bounds(
-                statement, "the kernel's parameters are not written", addresses, invalid, active
-            )
-        return self.locate(
-            statement, space, addresses - np.uint64(base), dtype, count, active, writing=writing
-        )
+            self.fault_out_of_bounds(statement, "the kernel's parameters are not written", addresses, invalid, active)
+        return self.locate(statement, space, addresses - np.uint64(base), dtype, count, active, writing=writing)
 
 
 def _exceeding(addresses: Any, size: int, limit: int) -> Any:

@@ -89,9 +89,10 @@ class Asynchronous(Atomics):
     Copies read their source when they are issued, and write as late as possible, so that a missing wait shows.
 
     In all methods, `statement` is the index of the PTX statement in its module (for fault reports), `space` the state
-    space of the mbarrier's address, `active` holds the indices of the active threads within the batch (None: all), and
-    `guard` is the statement's predicate (None: no guard). Operands are arrays with one element per active thread, or
-    scalars if they are the same in all of them.
+    space of the mbarrier's address (a value of `Space`), `active` holds the indices of the active threads within the
+    batch (None: all), and `guard` is the statement's predicate (None: no guard). Operands are arrays with one element
+    per active thread, or scalars if they are the same in all of them. `shape.stride` is the number of threads per
+    block, so that thread // stride is the index of the thread's block in the batch.
     """
 
     def start_asynchronous(self) -> None:
@@ -105,14 +106,17 @@ class Asynchronous(Atomics):
         self.bulk_committed: dict[int, int] = {}
 
     def groups_of(self, threads: Indices) -> NDArray[np.int64]:
-        """Return how many cp.async groups each thread has committed, which is the number of its current group."""
+        """Return how many cp.async groups each thread has committed.
+
+        Groups are numbered from 0, so that this is the number of the group that its next copies belong to.
+        """
         if self.committed is None:
             self.committed = np.zeros(self.threads, np.int64)
         groups: NDArray[np.int64] = self.committed[threads]
         return groups
 
     def guarded_threads(self, active: Indices | None, guard: Any) -> Indices:
-        """Return the indices of the active threads whose guard is true."""
+        """Return the indices of the active threads whose guard is true, also if these are all threads of the batch."""
         threads = self.guarded(active, guard)
         return np.arange(self.threads, dtype=np.int64) if threads is None else threads
 
@@ -158,9 +162,7 @@ class Asynchronous(Atomics):
             source_sizes = self.guarded_values(source_size, active, guard)
             values = self.load_zero_filled(statement, sources, size, source_sizes, threads)
         # Shared memory is one piece, of which all threads have a part.
-        ((words, index, _),) = self.locate(
-            statement, Space.SHARED, targets, _WORD, count, threads, writing=True
-        )
+        ((words, index, _),) = self.locate(statement, Space.SHARED, targets, _WORD, count, threads, writing=True)
         self.copies.append(_Copy(words, index, values, threads, self.groups_of(threads)))
 
     def load_zero_filled(
@@ -189,7 +191,7 @@ class Asynchronous(Atomics):
         return [columns[:, position] for position in range(size // 4)]
 
     def commit_group(self, active: Indices | None, guard: Any) -> None:
-        """Execute ``cp.async.commit_group``: close the current group of each thread."""
+        """Execute ``cp.async.commit_group``: close the current group of each thread; later copies get a new one."""
         threads = self.guarded_threads(active, guard)
         # Allocates the counters if this is their first use.
         self.groups_of(threads)
@@ -214,9 +216,9 @@ class Asynchronous(Atomics):
         self.copies = remaining
 
     def complete_copy(self, copy: _Copy, due: NDArray[np.bool_]) -> _Copy | None:
-        """Write a copy for those of its threads that the mask `due` marks.
+        """Write the data of a copy to shared memory for those of its threads that the mask `due` marks.
 
-        Return the copy for the other threads, None if there are none.
+        Return the copy that is left to be made, for the other threads; None if there are none.
         """
         if due.all():
             # The words of a thread follow each other.
@@ -258,26 +260,20 @@ class Asynchronous(Atomics):
         """
         destination_space, source_space = spaces
         threads = self.guarded_threads(active, guard)
-        targets, sources, sizes = (
-            self.guarded_values(value, active, guard) for value in (destination, source, size)
-        )
+        targets, sources, sizes = (self.guarded_values(value, active, guard) for value in (destination, source, size))
         barriers = None if barrier is None else self.guarded_values(barrier, active, guard)
         for position, thread in enumerate(threads.tolist()):
             single = threads[position : position + 1]
             byte_count = int(sizes[position])
             if byte_count % 16 or int(targets[position]) % 16 or int(sources[position]) % 16:
                 detail = f"{byte_count} bytes to {int(targets[position]):#x}, in units of 16"
-                self.fault(
-                    FaultKind.MISALIGNED, statement, detail, thread=thread, address=int(sources[position])
-                )
+                self.fault(FaultKind.MISALIGNED, statement, detail, thread=thread, address=int(sources[position]))
             if not byte_count:
                 continue
             content = self.bytes_at(
                 statement, source_space, sources[position], byte_count, single, writing=False
             ).copy()
-            target = self.bytes_at(
-                statement, destination_space, targets[position], byte_count, single, writing=True
-            )
+            target = self.bytes_at(statement, destination_space, targets[position], byte_count, single, writing=True)
             # -1: the copy belongs to a bulk group.
             barrier_index = -1
             if barriers is not None:
@@ -287,10 +283,11 @@ class Asynchronous(Atomics):
             group = self.bulk_committed.get(thread, 0)
             self.bulk_copies.append(_BulkCopy(thread, block, target, content, barrier_index, group))
 
-    def bytes_at(
-        self, statement: int, space: int, address: Any, size: int, active: Indices, *, writing: bool
-    ) -> Array:
-        """Return a view of the `size` bytes at an address, which must be aligned to 16 bytes."""
+    def bytes_at(self, statement: int, space: int, address: Any, size: int, active: Indices, *, writing: bool) -> Array:
+        """Return a view of the `size` bytes at an address. Raise DeviceFaultError if it is no multiple of 16.
+
+        active: the thread that copies, as an array of one index. writing: the bytes will be written.
+        """
         addresses = np.atleast_1d(address)
         ((words, index, _),) = self.locate(
             statement, space, addresses, _BYTE, size, active, writing=writing, aligned=16
@@ -328,7 +325,11 @@ class Asynchronous(Atomics):
         self.arrivals.clear()
 
     def complete_mbarrier_copies(self, blocks: Sequence[int]) -> None:
-        """Complete the copies and the deferred arrivals that mbarriers of these blocks of the batch count."""
+        """Complete the copies and the deferred arrivals that mbarriers of these blocks of the batch count.
+
+        Called when a thread of these blocks looks at an mbarrier: copies are completed as late as possible. blocks:
+        their indices in the batch.
+        """
         selected_blocks = set(blocks)
 
         remaining_copies = []
@@ -363,9 +364,7 @@ class Asynchronous(Atomics):
         )
         # Generic addresses may also lie in other memory.
         if words is not self.shared_view(_LONG):
-            self.fault(
-                FaultKind.OUT_OF_BOUNDS, statement, "no mbarrier in shared memory", thread=int(active[0])
-            )
+            self.fault(FaultKind.OUT_OF_BOUNDS, statement, "no mbarrier in shared memory", thread=int(active[0]))
         indices: Indices = index
         return indices
 
@@ -410,10 +409,7 @@ class Asynchronous(Atomics):
         counts = self.guarded_values(count, active, guard).astype(np.uint64) & np.uint64(_COUNT_MASK)
         # Pending and expected arrivals, no pending bytes, the mark of an initialised mbarrier, and phase 0.
         self.shared_view(_LONG)[index] = (
-            counts
-            | (counts << np.uint64(_COUNT_BITS))
-            | np.uint64(_TX_BIAS << _TX_SHIFT)
-            | np.uint64(_MARK)
+            counts | (counts << np.uint64(_COUNT_BITS)) | np.uint64(_TX_BIAS << _TX_SHIFT) | np.uint64(_MARK)
         )
 
     def invalidate_mbarrier(
@@ -473,9 +469,7 @@ class Asynchronous(Atomics):
                 if arrivals[position] > pending:
                     detail = f"{arrivals[position]} arrivals at an mbarrier that waits for {pending}"
                     self.fault(FaultKind.DEADLOCK, statement, detail, thread=int(threads[position]))
-                self.update_mbarriers(
-                    index[single], arrivals=arrivals[single], tx_bytes=tx_changes[single], drop=drop
-                )
+                self.update_mbarriers(index[single], arrivals=arrivals[single], tx_bytes=tx_changes[single], drop=drop)
         selected = slice(None) if guard is None else np.broadcast_to(guard, (size,))
         states[selected] = old_words
         return states
@@ -513,11 +507,7 @@ class Asynchronous(Atomics):
                 phase ^= _PHASE
                 pending = expected
             words[barrier] = np.uint64(
-                pending
-                | expected << _COUNT_BITS
-                | ((tx_count + _TX_BIAS) & _TX_MASK) << _TX_SHIFT
-                | _MARK
-                | phase
+                pending | expected << _COUNT_BITS | ((tx_count + _TX_BIAS) & _TX_MASK) << _TX_SHIFT | _MARK | phase
             )
 
     def arrive_after_copies(

@@ -21,7 +21,11 @@ from neutrino.emulator.values_source import U32, U64
 
 
 class AsynchronousSource(MemorySource):
-    """cp.async, cp.async.bulk (PTX ISA 9.7.9.25) and mbarrier (9.7.13.15)."""
+    """Generates cp.async, cp.async.bulk (PTX ISA 9.7.9.25) and mbarrier (9.7.13.15), as calls of the batch's methods.
+
+    The batch is `m` in the generated code. What `memory`, `value`, `fresh` and `call_text` return are pieces of source:
+    names of variables and expressions.
+    """
 
     def copy_async(self) -> None:
         """Emit the code of a ``cp.async`` instruction of any form: a call of a method of the batch, ``m``.

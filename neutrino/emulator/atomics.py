@@ -16,7 +16,7 @@ from neutrino.emulator.state import Indices
 
 _SINGLE = np.dtype("f4")
 _SMALLEST_NORMAL = np.float32(2.0**-126)
-# Sums of f32 numbers that are zero or at least this large are never subnormal.
+# Sums of f32 numbers that are zero or at least this large are never subnormal, as they are multiples of 2**-123.
 _SAFE_MAGNITUDE = np.float32(2.0**-100)
 
 _UFUNCS: dict[str, Any] = {
@@ -32,7 +32,11 @@ _FLOAT_UFUNCS: dict[str, Any] = {"min": np.fmin, "max": np.fmax}
 
 
 class Atomics(Accesses):
-    """Atomic read-modify-write operations."""
+    """Atomic read-modify-write operations of all threads of a batch.
+
+    Threads that access the same word take turns: in the order of threads, or in a random order if the schedule is
+    random (`self.random` is the generator, else None).
+    """
 
     def atomic(
         self,
@@ -49,10 +53,11 @@ class Atomics(Accesses):
     ) -> list[Any]:
         """Execute ``atom`` or ``red`` at base + offset (None: 0) of each active thread; return the old words.
 
-        statement: its index in the module, for fault reports. operation: its PTX name, or a function of the old word
-        and the operands that returns the new word. operands: for each operand of the instruction, one array or scalar
-        per vector element. returns_old: whether the caller uses the result. active: indices of the active threads in
-        the batch, None: all. guard: predicate of these threads, None: no guard.
+        statement: its index in the module, for fault reports. space: a value of `Space`. dtype: the type of a word.
+        operation: its PTX name, or a function of the old word and the operands that returns the new word. operands: for
+        each operand of the instruction, one array or scalar per vector element. returns_old: whether the caller uses
+        the result. active: indices of the active threads in the batch, None: all. guard: predicate of these threads,
+        None: no guard.
 
         The result has one array per vector element, with an element per active thread. It is meaningless for threads
         whose guard is false, and if `returns_old` is false.
@@ -210,7 +215,8 @@ def _group_equal(index: Indices) -> tuple[Indices, Indices, Indices]:
 def _running_sum(words: Array, index: Indices, value: Array) -> Array:
     """Add integers at ``words[index]``, where indices may repeat, and return the words before each addition.
 
-    Wrapping integer sums make it possible to take one prefix sum over all groups of equal indices.
+    value: one integer per index. The additions to a word take place in the order of `index`. As integer sums wrap
+    around, one prefix sum over all groups of equal indices serves: what earlier groups add is subtracted again.
     """
     order, starts, _ = _group_equal(index)
     ordered = value[order]

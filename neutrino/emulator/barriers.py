@@ -166,9 +166,7 @@ class Barriers(State, ABC):
                 else:
                     self.wait_at_barrier(
                         barrier,
-                        _Waiter(
-                            following, arriving, statement, file, use.reduction, use.destination, use.aligned
-                        ),
+                        _Waiter(following, arriving, statement, file, use.reduction, use.destination, use.aligned),
                     )
                 # Before the next part arrives, which may belong to the next use of the barrier.
                 self.release(barrier_number, barrier)
@@ -203,9 +201,7 @@ class Barriers(State, ABC):
         order = np.unique(warp_in_block)
         if self.random is not None:
             order = self.random.permutation(order)
-        return [
-            (of_indices(threads[warp_in_block == warp], self.threads), warp_in_block == warp) for warp in order
-        ]
+        return [(of_indices(threads[warp_in_block == warp], self.threads), warp_in_block == warp) for warp in order]
 
     def check_arrivals(self, number: int, barrier: _Barrier, threads: Indices, counts: Any, statement: int) -> None:
         """Check that `threads` may arrive at a barrier with the thread counts that they give (None: whole block).
@@ -275,7 +271,7 @@ class Barriers(State, ABC):
         all_blocks = bool(complete.all())
         # Mask of the threads of these blocks.
         released = np.repeat(complete, self.shape.stride)
-        # Threads at a single instruction cannot disagree.
+        # Only threads that wait at different instructions can violate .aligned.
         if len(barrier.waiters) > 1:
             self.check_warps(barrier, released)
         # A copy, as waiters without remaining threads are removed.

@@ -164,7 +164,7 @@ def build_graph(program: Program) -> Graph:
 
 
 def _describe_block(block: Block) -> None:
-    """Set the fields of a block that depend on its instructions alone."""
+    """Set the fields of a block that depend on its instructions alone: ending, warp, mask, waits and count."""
     block.ending = _ending(block.instructions[-1]) or Ending.NEXT
     # Warp-wide instructions are always the first of a block.
     first = block.instructions[0]
@@ -285,7 +285,10 @@ def _effects(instruction: Instruction) -> tuple[int, int]:
 
 
 def _block_effects(block: Block) -> tuple[int, int]:
-    """Return the registers that a block reads before it writes them, and those that it writes, as bit sets by index."""
+    """Return the registers that a block reads before it writes them, and those that it certainly writes.
+
+    Both are bit sets by register index. They are the "use" and "def" sets of the liveness analysis.
+    """
     block_read = block_written = 0
     for instruction in block.instructions:
         read, written = _effects(instruction)
@@ -297,6 +300,7 @@ def _block_effects(block: Block) -> tuple[int, int]:
 def _compute_liveness(graph: Graph) -> None:
     """Set the live-out registers of each block, by backward data-flow analysis with a worklist.
 
+    Generated code keeps registers in local variables, and writes back to the register file only those that are live.
     If the function uses the carry flag, it gets a predicate register for it, which counts as live everywhere.
     """
     program = graph.program
@@ -315,8 +319,7 @@ def _compute_liveness(graph: Graph) -> None:
 
     # The edges of the graph.
     successors = [
-        [*block.taken, *([block.next] if block.next >= 0 and _falls_through(block) else [])]
-        for block in graph.blocks
+        [*block.taken, *([block.next] if block.next >= 0 and _falls_through(block) else [])] for block in graph.blocks
     ]
     predecessors: list[list[int]] = [[] for _ in graph.blocks]
     for block in graph.blocks:

@@ -51,7 +51,10 @@ class RegisterFile:
         return self.bases[self.depth]
 
     def write(self, index: int, value: Any, lanes: Lanes) -> None:
-        """Set a register in the threads of `lanes`. value: a scalar, or an array with one element per such thread."""
+        """Set a register in the threads of `lanes`. value: a scalar, or an array with one element per such thread.
+
+        index: the register's. An array that other registers may share is copied before its elements are changed.
+        """
         at = lanes.at
         if at is None:
             # The array may belong to another register file, which may change it in place.
@@ -134,9 +137,7 @@ class Calls(Accesses, ABC):
                 self.call_named(key, block, instruction, name, lanes, values)
             else:
                 callers = of_indices(threads[selected], self.threads)
-                their_values = tuple(
-                    value[selected] if value is not None and value.ndim else value for value in values
-                )
+                their_values = tuple(value[selected] if value is not None and value.ndim else value for value in values)
                 self.call_named(key, block, instruction, name, callers, their_values)
 
     def call_named(
@@ -179,15 +180,11 @@ class Calls(Accesses, ABC):
             self.fault(FaultKind.OUT_OF_BOUNDS, instruction.number, detail, thread=int(lanes.indices()[0]))
 
         self.push_frame(depth, base, key, instruction, block.next, lanes)
-        self.pass_values(
-            depth, function, signature.parameters, caller_depth, arguments, values, lanes, instruction
-        )
+        self.pass_values(depth, function, signature.parameters, caller_depth, arguments, values, lanes, instruction)
         # Execution begins at the function's first block, 0.
         self.add((-depth, function, 0), lanes)
 
-    def push_frame(
-        self, depth: int, base: Any, key: Key, instruction: Instruction, resume: int, lanes: Lanes
-    ) -> None:
+    def push_frame(self, depth: int, base: Any, key: Key, instruction: Instruction, resume: int, lanes: Lanes) -> None:
         """Record, for the calling threads, where their frame at `depth` begins and which call they came from.
 
         base: address in local memory, a scalar or one per thread. key: (negative call depth, function, block) of the
@@ -278,8 +275,9 @@ class Calls(Accesses, ABC):
     ) -> None:
         """Set each parameter of the called function, at `depth`, to an argument of its caller, at `caller_depth`.
 
-        values: for each argument the value of a register or constant, None for a variable, which is read here.
-        Raise PtxRefusedError for an argument that is not in the caller's frame, or of another type than its parameter.
+        parameters: of the function. arguments: the operands of the call, ``instruction``, one per parameter. values:
+        for each argument the value of a register or constant, None for a variable, which is read here. Raise
+        PtxRefusedError for an argument that is not in the caller's frame, or of another type than its parameter.
         """
         for parameter, argument, given_value in zip(parameters, arguments, values, strict=True):
             value = given_value
@@ -414,7 +412,10 @@ def _elements(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _variable_word(variable: Variable) -> np.dtype[Any]:
-    """Return the type of the word that fills a variable, or a byte if no word has its size."""
+    """Return the type of the word that fills a variable; a byte if no word has its size, as that of an array.
+
+    It is for values that go from a register to a variable, or back; for an array that is its first byte.
+    """
     return word(variable.size) if variable.size in (1, 2, 4, 8, 16) else word(1)
 
 
@@ -426,7 +427,8 @@ def _device_function_word(variable: Variable) -> np.dtype[Any]:
 def _reinterpret(value: Any, dtype: np.dtype[Any], instruction: Instruction) -> Any:
     """Return the bits of a value as another type, cut off or extended by zeros if the sizes differ.
 
-    Raise PtxRefusedError if only one of the types is the predicate type.
+    It is for arguments and results of calls, whose two sides may be declared with different types. instruction: the
+    call, for the error. Raise PtxRefusedError if only one of the types is the predicate type.
     """
     source_type = value.dtype
     if source_type == dtype:

@@ -29,9 +29,7 @@ class Device:
     None. step_limit: number of basic blocks that a batch of thread blocks may run before the launch fails.
     """
 
-    def __init__(
-        self, *, memory: int = 256 << 20, seed: int | None = None, step_limit: int = _STEP_LIMIT
-    ) -> None:
+    def __init__(self, *, memory: int = 256 << 20, seed: int | None = None, step_limit: int = _STEP_LIMIT) -> None:
         """memory: bytes of global memory. step_limit: as in the class.
 
         seed: None for the fixed schedule (the deepest call, then the lowest block goes first); a number for a random
@@ -50,7 +48,7 @@ class Device:
     # -- memory
 
     def place(self, heap: Window, constants: Window, others: Sequence[Window]) -> None:
-        """Replace the device's memory by buffers that the caller owns.
+        """Replace the device's memory by buffers that the caller owns, such as segments shared with another process.
 
         heap: for allocations and global variables. constants: for constant variables. others: windows in which the
         caller itself marks the valid ranges.

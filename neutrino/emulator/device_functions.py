@@ -28,8 +28,12 @@ _CONVERSION = re.compile(
 # Length modifiers of 64-bit integers.
 _WIDE = (b"l", b"ll", b"j", b"z", b"t")
 
-# (batch, statement, arguments, threads) → the result: an array with one element per thread, or None.
 DeviceFunction = Callable[[Accesses, int, list[Any], Indices], Any]
+"""(batch, statement, arguments, threads) → the result: an array with one element per thread, or None.
+
+statement: the index of the call in its module, for fault reports. arguments: for each, an array with one element per
+thread, or a scalar. threads: the indices of the calling threads in the batch.
+"""
 
 
 def _read_string(batch: Accesses, statement: int, address: int, thread: int) -> bytes:
@@ -72,9 +76,7 @@ class _ArgumentReader:
         # Round up to the alignment, which is the size.
         self.address = -(-self.address // size) * size
         address = np.uint64(self.address)
-        (word,) = self.batch.load_some(
-            self.statement, Space.GENERIC, address, np.dtype(f"u{size}"), 1, self.active
-        )
+        (word,) = self.batch.load_some(self.statement, Space.GENERIC, address, np.dtype(f"u{size}"), 1, self.active)
         self.address += size
         # The word has the bits of the value, of whatever type.
         return struct.unpack(code, np.atleast_1d(word).tobytes())[0]
@@ -87,9 +89,10 @@ def _format(batch: Accesses, statement: int, template: bytes, arguments: _Argume
     """
 
     def convert(match: re.Match[bytes]) -> bytes:
-        """Format one conversion. A ``*`` takes the width or precision from the arguments, before the value.
+        """Return the text of one conversion, such as ``%5.2f``, with the next argument.
 
-        Floats are always doubles and small integers 32-bit, as in the variable arguments of C.
+        A ``*`` takes the width or precision from the arguments, too, before the value. Floats are always doubles and
+        small integers 32-bit, as in the variable arguments of C.
         """
         kind = match["kind"].decode()
         if kind == "%":
@@ -121,6 +124,7 @@ def _format(batch: Accesses, statement: int, template: bytes, arguments: _Argume
             value = arguments.take("<Q" if wide else "<I")
             # Python's integers have no sign bit: what was read as unsigned prints as such.
             kind = "d" if kind == "u" else kind
+        # Python's % operator formats the conversions that are left as C does.
         conversion = f"%{flags}{width}{precision}{kind}"
         return str(operator.mod(conversion, (value,))).encode("latin-1", "replace")
 
@@ -128,7 +132,10 @@ def _format(batch: Accesses, statement: int, template: bytes, arguments: _Argume
 
 
 def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
-    """Execute ``vprintf(template, buffer)``, thread by thread; return the number of values that each has printed."""
+    """Execute ``vprintf(template, buffer)``, thread by thread; return the number of values that each has printed.
+
+    A `DeviceFunction`. Its arguments are generic addresses: of the zero-terminated template, and of the values.
+    """
     templates, buffers = (np.broadcast_to(argument, threads.shape) for argument in arguments)
     results = np.zeros(threads.size, np.uint32)
     for position, thread in enumerate(threads.tolist()):
@@ -141,7 +148,10 @@ def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indic
 
 
 def _fail(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
-    """Execute ``__assertfail(message, file, line, …)``: raise DeviceFaultError for the first of the threads."""
+    """Execute ``__assertfail(message, file, line, …)``: raise DeviceFaultError for the first of the threads.
+
+    A `DeviceFunction`. message, file: generic addresses of zero-terminated strings.
+    """
     thread = int(threads[0])
     # Arguments may be scalars for all threads, hence the broadcasting.
     message, file = (
@@ -153,7 +163,10 @@ def _fail(batch: Accesses, statement: int, arguments: list[Any], threads: Indice
 
 
 def _allocate(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
-    """Execute ``malloc(size)`` for each thread; return the addresses, 0 for a size of 0 or if there is no room."""
+    """Execute ``malloc(size)`` for each thread; return the addresses, 0 for a size of 0 or if there is no room.
+
+    A `DeviceFunction`, whose argument is the size in bytes.
+    """
     results = np.zeros(threads.size, np.uint64)
     for position, size in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
         try:
@@ -167,7 +180,8 @@ def _allocate(batch: Accesses, statement: int, arguments: list[Any], threads: In
 def _free(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
     """Execute ``free(address)`` for each thread; 0 does nothing.
 
-    Raise DeviceFaultError for any other address that is no allocation.
+    A `DeviceFunction`, whose argument is the address. Raise DeviceFaultError for any other address that is no
+    allocation.
     """
     for position, address in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
         try:

@@ -121,6 +121,7 @@ class Run:
             self._turn %= len(self._batches)
             batch = self._batches[self._turn]
             steps_before, instructions_before = batch.steps, batch.instructions
+            # In slices: after each one it is checked whether the batch waits for others.
             finished = batch.advance(min(steps, _SLICE))
             # At least one, so that the loop ends if the batch had nothing to run.
             steps -= max(batch.steps - steps_before, 1)
@@ -185,9 +186,7 @@ def _check_launch(function: Function, grid: Dimensions, block: Dimensions, param
     """
     for name, dimensions, limits in (("grid", grid, _GRID_LIMITS), ("block", block, _BLOCK_LIMITS)):
         # Dimensions come from callers, whose types nothing checks.
-        if len(dimensions) != 3 or any(
-            not 1 <= size <= limit for size, limit in zip(dimensions, limits, strict=True)
-        ):
+        if len(dimensions) != 3 or any(not 1 <= size <= limit for size, limit in zip(dimensions, limits, strict=True)):
             raise ValueError(f"{name} {dimensions}: each must lie between 1 and {limits}")
     threads = block[0] * block[1] * block[2]
     if threads > _MAX_THREADS_PER_BLOCK:

@@ -25,7 +25,9 @@ _MNEMONICS = frozenset((
 def check_names(code: ModuleCode) -> None:
     """Check the mnemonics of all statements of a module, and the names of the functions that they call.
 
-    Raise PtxRefusedError if a mnemonic is no PTX instruction, or a called function has no body.
+    A GPU's driver assembles a module when it is loaded, and refuses such names then; here they would otherwise show
+    only when a kernel is launched. Raise PtxRefusedError if a mnemonic is no PTX instruction, or a called function has
+    no body.
     """
     for statement in code.statements:
         if statement.opcode.partition(".")[0] not in _MNEMONICS:

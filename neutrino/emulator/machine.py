@@ -76,7 +76,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         self.start_asynchronous()
 
     def add(self, key: Key, lanes: Lanes) -> None:
-        """Let threads continue at a place; they join those that can run there already."""
+        """Let threads continue at a place (call depth, function, block); they join those that can run there already."""
         pending = self.pending.get(key)
         if pending is None:
             self.pending[key] = lanes
@@ -149,6 +149,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
     def leave(self, key: Key, block: Block, lanes: Lanes, result: Any, file: RegisterFile) -> None:
         """Let threads continue after the end of a basic block, which says how: branch, call, barrier …
 
+        key: the place of ``block``; the threads are those of ``lanes``, and ``file`` has their registers.
         result: what the block's generated function returned, which depends on its ending. For a branch it is the
         condition: None for an unconditional one, a scalar for the same in all threads, else one element per thread.
         """
@@ -187,9 +188,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         elif ending is Ending.CLUSTER_WAIT:
             self.cluster_wait((minus_depth, function, block.next), lanes, block.instructions[-1].number)
         else:  # Ending.TRAP
-            self.fault(
-                FaultKind.TRAP, block.instructions[-1].number, "", thread=int(lanes.indices()[0])
-            )
+            self.fault(FaultKind.TRAP, block.instructions[-1].number, "", thread=int(lanes.indices()[0]))
 
     def indexed_branch(self, key: Key, block: Block, lanes: Lanes, index: Any) -> None:
         """Execute ``brx.idx``, which ends ``block``: each thread continues at the label that its index selects.
@@ -351,9 +350,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         """Whether the threads that are stalled at a place wait at a ``bar.warp.sync``."""
         return self.units[key[1]].graph.blocks[key[2]].instructions[0].name == "bar"
 
-    def release_other_barriers(
-        self, stalled: dict[Key, Lanes], threads: Indices, members: NDArray[np.uint32]
-    ) -> None:
+    def release_other_barriers(self, stalled: dict[Key, Lanes], threads: Indices, members: NDArray[np.uint32]) -> None:
         """Let the partners of ``threads``, whose ``bar.warp.sync`` is complete, pass the one that they are at.
 
         stalled: the threads at other ``bar.warp.sync`` instructions, by place. members: the member mask of each of
@@ -367,7 +364,7 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
             # A thread is released if its bit is set in the word of its warp, waiting >> 5.
             released = (masks[waiting >> 5] >> (waiting & 31).astype(np.uint32) & np.uint32(1)) != 0
             if released.any():
-                # All become pending; those that are not in ``passed`` stall again when they run.
+                # All become pending; those that are not marked in ``passed`` stall again when they run.
                 self.passed[waiting[released]] = True
                 del self.stalled[key]
                 self.add(key, lanes)

@@ -74,7 +74,7 @@ class Matrices(Accesses, WarpOperations):
         self.store_some(number, space, addresses, _WORD, columns, threads)
 
     def row_addresses(self, base: Any, offset: Any, count: int, at: Indices | None) -> tuple[Indices, Any]:
-        """Return the threads that have the address of a row, and these addresses.
+        """Return the threads that have the address of a row, and these addresses: base + offset (None: 0).
 
         Those are the first 8 lanes of each warp for each of ``count`` matrices; the addresses of others are ignored.
         """
@@ -98,6 +98,7 @@ def _fragment(matrices: Array, *, transposed: bool) -> Array:
     """Return the word of each lane, uint32[warp, 32], of one matrix per warp, uint16[warp, 8, 8].
 
     Lane l has the element (l / 4, 2 (l % 4)) in its low half, and the one to the right of it in its high half.
+    transposed: transpose the matrices first.
     """
     if transposed:
         matrices = matrices.transpose(0, 2, 1)
@@ -112,6 +113,7 @@ def _matrix(words: Array, *, transposed: bool) -> Array:
     """Return one matrix per warp, uint16[warp, 8, 8], from the word of each lane, uint32[warp, 32].
 
     It undoes ``_fragment``: in the order of the lanes, the low half first, the elements are row by row.
+    transposed: transpose the matrices afterwards.
     """
     matrices: Array = np.ascontiguousarray(words, _WORD).view(_HALF).reshape(-1, _SIZE, _SIZE)
     return matrices.transpose(0, 2, 1) if transposed else matrices

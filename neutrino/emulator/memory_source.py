@@ -38,7 +38,12 @@ _REDUCTIONS = frozenset({"add", "min", "max", "and", "or", "xor", "inc", "dec", 
 
 
 class MemorySource(ValueSource):
-    """Generates ld, st, atom and red (PTX ISA 9.7.9, 9.7.13)."""
+    """Generates the Python code that executes ld, st, atom and red (PTX ISA 9.7.9, 9.7.13) for all threads of a batch.
+
+    The methods are for the current instruction, ``self.instruction``. ``emit`` appends a line of code; ``value``,
+    ``memory``, ``fresh`` and ``constant_object`` return names of variables and constants of the code. In it ``m`` is
+    the batch, and ``at`` has the indices of the threads that execute the instruction, None for all.
+    """
 
     def space(self, operand: Operand) -> Space:
         """Return the state space that the current instruction accesses at a memory operand.
@@ -103,7 +108,10 @@ class MemorySource(ValueSource):
                 raise self.refused(f"the modifier .{part} is not known here")
 
     def load(self) -> None:
-        """Emit Python code for ``ld`` and ``ldu``, with up to 8 vector elements."""
+        """Emit Python code for ``ld destination, [address]`` and ``ldu``, with up to 8 vector elements.
+
+        Raises PtxRefusedError for an unknown modifier, and for a destination that is too narrow or no register.
+        """
         self.check_modifiers()
         # A third operand is a cache policy, which changes no value.
         destination, source = self.require(2, 3)[:2]
@@ -143,7 +151,10 @@ class MemorySource(ValueSource):
             raise self.refused("a parameter read at the wrong alignment")
 
     def store(self) -> None:
-        """Emit Python code for ``st``, with up to 8 vector elements."""
+        """Emit Python code for ``st [address], source``, with up to 8 vector elements.
+
+        Raises PtxRefusedError for an unknown modifier, and for memory that kernels cannot write.
+        """
         self.check_modifiers()
         # A third operand is a cache policy, which changes no value.
         target, source = self.require(2, 3)[:2]

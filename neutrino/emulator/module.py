@@ -195,7 +195,7 @@ class LoadedModule:
     def _value(self, declaration: Declaration, text: str, dtype: np.dtype[Any]) -> bytes:
         """Return the bytes of one value of type ``dtype``: a number, an address, or one byte of an address.
 
-        Raises PtxRefusedError for other text.
+        declaration: the variable that is initialised, for messages. Raises PtxRefusedError for other text.
         """
         shift = 0
         masked = _MASKED.fullmatch(text)

@@ -288,7 +288,7 @@ class _Resolver:
             parameters = tuple(self.declare_formal(declaration) for declaration in text.parameters)
         self.program.signature = Signature(results, parameters)
         self.resolve_body()
-        # Frames are stored as planes of eight bytes.
+        # The emulator stores local memory in units of eight bytes.
         self.program.frame_size = _round_up(self.frame_size, 8)
 
     # -- declarations
@@ -320,7 +320,7 @@ class _Resolver:
         Raises PtxRefusedError for a frame above the 512 KiB of local memory per thread.
         """
         size, alignment = variable_size(declaration)
-        # Frames are stored as planes of eight bytes. No two variables share a plane.
+        # The emulator stores local memory in units of eight bytes, of which no two variables share one.
         alignment = max(alignment, 8)
         self.frame_size = _round_up(self.frame_size, alignment)
         variable = Variable(declaration.name, "local", size, alignment, self.frame_size)
@@ -485,9 +485,9 @@ class _Resolver:
         return Target(name, index)
 
     def register(self, name: str) -> Register | Vector | None:
-        """Return the register of that name, None for another name, and note that the current statement names it."""
+        """Return the register, or vector of registers, of that name (None: no register); record it in ``named``."""
         register = self.find_register(name)
-        # A vector is not noted: it has no value of its own that an observer could be shown.
+        # For observers, which are shown the values of these registers. A vector has no value of its own to show.
         if isinstance(register, Register):
             self.named[name] = register
         return register
@@ -597,7 +597,7 @@ class _Resolver:
         return Immediate(value)
 
     def vector(self, text: str, depth: int) -> Vector:
-        """Resolve ``{a, b}`` or ``(a, b)``. An element that is itself a vector contributes its elements."""
+        """Resolve ``{a, b}`` or ``(a, b)``; elements that are vectors contribute theirs. depth: as in ``operand``."""
         elements: list[Operand] = []
         for part in split_operands(text[1:-1]):
             if not part:
@@ -658,7 +658,7 @@ class _Resolver:
     def memory(self, text: str, depth: int) -> Memory:
         """Resolve ``[base]`` or ``[base + offset]``, where the base is a register, a symbol or a constant.
 
-        Raises PtxRefusedError for any other base.
+        depth: as in ``operand``. Raises PtxRefusedError for any other base.
         """
         if text[-1] != "]":
             raise self.refused(f"cannot read {text}")

@@ -40,7 +40,12 @@ _RANGES = {
 
 
 class RegisterSource(ValueSource):
-    """Generates mov, cvta, isspacep and whatever ``arithmetic`` implements."""
+    """Generates the Python code that executes mov, cvta, isspacep and whatever ``arithmetic`` implements.
+
+    The methods are for the current instruction, ``self.instruction``. ``emit`` appends a line of code; ``value``,
+    ``fresh`` and ``constant_object`` return names of variables and constants of the code; ``write`` assigns one to a
+    register. A variable is an array with one element per thread, or a NumPy scalar.
+    """
 
     def compute(self, instruction: Instruction) -> None:
         """Emit Python code for an instruction that only reads and writes registers: ``add``, ``setp``, ``cvt`` …

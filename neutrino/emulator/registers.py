@@ -39,7 +39,10 @@ def pick(condition: Any, new: Any, old: Any) -> Any:
 
 
 def uniform(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that needs arrays so that it also takes scalars alone, and then returns scalars."""
+    """Wrap a function that needs arrays so that it also takes scalars alone, and then returns scalars.
+
+    Arguments that are the same in all threads are scalars; so a result that depends on nothing else stays one.
+    """
 
     def call(*values: Any) -> Any:
         for value in values:

@@ -85,7 +85,10 @@ class _Module:
 
 
 class Server:
-    """Serves one host. A request and its reply carry the same id; a launch is replied to when it has ended."""
+    """Serves one host, the program whose CUDA calls the stand-in driver sends here as requests.
+
+    A request and its reply carry the same id; a launch is replied to when it has ended.
+    """
 
     def __init__(self, channel: socket.socket, device: Device, windows: Sequence[Window], seed: int | None) -> None:
         """windows: the memory that the host allocates itself. seed: for the order of launches, None for a fixed one."""
@@ -215,7 +218,10 @@ class Server:
         self._turn(request_id, run)
 
     def _advance(self) -> None:
-        """Give every launch that is running one turn, in random order if there is a seed."""
+        """Give every launch that is running one turn, in random order if there is a seed.
+
+        Launches of different streams may wait for each other, so they run interleaved.
+        """
         turns = list(self._running.items())
         if self._random is not None:
             self._random.shuffle(turns)
@@ -223,10 +229,10 @@ class Server:
             self._turn(request_id, run)
 
     def _turn(self, request_id: int, run: Run) -> None:
-        """Run a launch for SLICE steps. When it ends, reply to it.
+        """Run a launch for SLICE steps. When it has ended, by finishing or by an error, reply to its request.
 
         The reply is two counters (instructions, summed over threads, and basic blocks), or after an error a message and
-        a zero byte; then what the kernel printed. A launch also ends by an error.
+        a zero byte; then what the kernel printed. request_id: of the request to launch.
         """
         finished = False
         status = int(_Status.SUCCESS)

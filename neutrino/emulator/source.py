@@ -76,7 +76,12 @@ def generate(graph: Graph, *, observed: bool) -> Unit:
 
 
 class _Generator(RegisterSource, WarpSource, AsynchronousSource):
-    """Generates the code of one PTX function, block by block. barriers: as in ``Unit``, of the blocks so far."""
+    """Generates the Python code of one PTX function, block by block. barriers: as in ``Unit``, of the blocks so far.
+
+    The function of a block is called with ``m`` (the batch), ``f`` (the register file) and ``at`` (the indices of the
+    threads that execute it, None for all). ``emit`` appends a line to it; ``value`` and ``register_value`` return names
+    of variables in it.
+    """
 
     def __init__(self, graph: Graph, observed: bool) -> None:
         super().__init__(graph, observed)
@@ -124,7 +129,9 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
     def block(self, blocks: list[Block], name: str) -> None:
         """Generate the Python function ``name`` for one basic block, or for a chain of consecutive ones.
 
-        It returns what the scheduler needs at the end of the last block: a branch condition, call arguments …
+        It loads each register once, computes with local variables, and writes back the registers that are live after
+        the last block. It returns what the scheduler needs at the end of that block: a branch condition, call
+        arguments … (see `ending`).
         """
         self.lines += [f"def {name}(m, f, at):", "    r = f.values"]
         # A new function: nothing is in local variables yet.

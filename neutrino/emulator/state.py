@@ -96,7 +96,8 @@ class State:
         """Create the state of a batch of ``blocks`` blocks, the first with the linear index ``first`` in the grid.
 
         addresses: of the module's variables, by number. grid, block: dimensions of the launch. parameters: the kernel's
-        parameter buffer. dynamic_shared: bytes per block. random: None for the deterministic schedule.
+        parameter buffer. dynamic_shared: bytes per block. device_state: what lasts from launch to launch. observer: is
+        called for what threads do; None for no observer. random: None for the deterministic schedule.
         """
         self.kernel = kernel
         self.addresses = addresses

@@ -189,10 +189,13 @@ def split_operands(text: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """A recursive-descent parser.
+    """A recursive-descent parser of one PTX text.
 
     text: the source, for messages. code: the same with comments and strings blanked, which is what is parsed. position:
     in both, where parsing goes on. newlines: the positions of all line ends.
+
+    Each parsing method begins at ``position``, and moves it past what it has parsed. It raises PtxRefusedError, with
+    the line, for text that is not as expected.
     """
 
     def __init__(self, text: str) -> None:
@@ -299,7 +302,10 @@ class _Reader:
             self.refuse(start, "addresses that are not of 64 bits")
 
     def section(self) -> None:
-        """Skip ``.section name { .b8 1, 2 … }``. Refuse DWARF that names a compiler of NVIDIA as the producer."""
+        """Skip ``.section name { .b8 1, 2 … }``. Refuse DWARF that names a compiler of NVIDIA as the producer.
+
+        Its licence forbids running what it generates here; DWARF shows it where comments have been removed.
+        """
         start = self.position
         opening = self.code.find("{", start)
         closing = self.code.find("}", start)
@@ -367,7 +373,10 @@ class _Reader:
         return tuple(parameters)
 
     def parameter(self, part: str, position: int) -> Declaration:
-        """Parse one parameter, as ``.param .u64 .ptr .align 4 name``. position: where it begins in the text."""
+        """Parse one parameter, as ``.param .u64 .ptr .align 4 name``.
+
+        part: its text. position: where it begins in the whole text, for messages.
+        """
         text = part.strip()
         end = 0
         space = ""
@@ -417,7 +426,8 @@ class _Reader:
     def declarations(self, space: str, start: int, linkage: str = "") -> list[Declaration]:
         """Parse what follows ``.reg``, ``.global`` …: alignment and type, then names up to the ``;``.
 
-        start: the position of the first directive, for messages. Returns one declaration per name.
+        space, linkage: the directives before, such as ``global`` and ``visible`` ("" for none). start: the position of
+        the first one, for messages. Returns one declaration per name.
         """
         type_name = ""
         alignment: int | None = None

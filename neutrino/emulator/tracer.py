@@ -71,9 +71,7 @@ class Tracer:
     values too.
     """
 
-    def __init__(
-        self, keep: Callable[[TracedStatement], bool] | None = None, *, registers: bool = False
-    ) -> None:
+    def __init__(self, keep: Callable[[TracedStatement], bool] | None = None, *, registers: bool = False) -> None:
         self._keep = keep
         # All by id(statement). ``_statements`` keeps the statements alive, so that no id is used again for another.
         self._is_recorded: dict[int, bool] = {}

@@ -187,7 +187,10 @@ class ValueSource:
         return cast if resized == target else f"{cast}.view({self.dtype(target)})"
 
     def read(self, register: Register, dtype: np.dtype[Any]) -> str:
-        """Return the local variable with a register's value in the type."""
+        """Return the local variable with a register's value in a type, perhaps another one than the register's own.
+
+        The conversion is made once (see `converted`): later reads in this type get the same variable.
+        """
         variables = self.values.names.setdefault(register.index, {})
         if dtype not in variables:
             own = self.register_value(register)

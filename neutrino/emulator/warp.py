@@ -21,6 +21,8 @@ class WarpOperations(State):
 
     ``at`` has the indices of the threads that execute the instruction, None for all; thread ``t`` is lane ``t & 31`` of
     warp ``t >> 5``. Operands and results have one element for each of these threads; an operand may be a scalar.
+    ``mask`` is the member mask of each thread, with one bit per lane of its warp. The scheduler has made sure that the
+    members execute the instruction together.
     """
 
     def rows(self, value: Any, at: Indices | None, dtype: Any = None, *, absent: int = 0) -> Array:

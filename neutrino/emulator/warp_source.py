@@ -20,7 +20,12 @@ from neutrino.emulator.values_source import U32, U64
 
 
 class WarpSource(MemorySource):
-    """Generates shuffles, votes and the like (PTX ISA 9.7.9), and matrix operations (9.7.14)."""
+    """Generates the Python code that executes shuffles, votes and the like (PTX ISA 9.7.9), and matrix operations.
+
+    The methods are for the current instruction, ``self.instruction``. They emit calls of the batch's methods (``m`` in
+    the code); ``value`` and ``fresh`` return names of variables of the code, ``write`` assigns one to a register. In
+    the code ``at`` has the indices of the threads that execute the instruction, None for all.
+    """
 
     def warp_operation(self, method: str, arguments: list[str], destinations: list[tuple[Operand, Any]]) -> None:
         """Emit a call of a method of the batch that returns a tuple of one value per destination; write the results.

@@ -106,8 +106,8 @@ def _header(cursor: Cursor) -> tuple[bytes, int]:
 def _member(cursor: Cursor, name: bytes, size: int, long_names: memoryview | None, thin: bool) -> Member:
     """Read a member's content at the cursor; a thin archive has none.
 
-    name, size: from the member's header. long_names: content of the table of long names, None if there is none. Raises
-    FormatError for a name that is not valid, and for content that leaves the archive.
+    name, size: from the member's header. long_names: content of the table of long names, None if there is none. thin:
+    whether the archive is. Raises FormatError for a name that is not valid, and for content that leaves the archive.
     """
     begin = cursor.position
     nested = None

@@ -26,7 +26,7 @@ class Area:
 def occurrences(data: memoryview, begin: int, end: int, pattern: bytes) -> Iterator[int]:
     """Yield the offsets in ``data`` of every occurrence of the pattern in ``data[begin:end]``.
 
-    The data are copied in blocks of 1 MiB, never as a whole.
+    The data are copied in blocks of 1 MiB, never as a whole: a memoryview cannot be searched.
     """
     for start in range(begin, end, BLOCK):
         # Blocks overlap, so that an occurrence across a border is found.

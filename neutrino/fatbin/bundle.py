@@ -192,7 +192,11 @@ def _end(entries: Sequence[BundleEntry]) -> int:
 
 
 def _check_ranges(entries: Sequence[BundleEntry], size: int, error: _ErrorMaker) -> None:
-    """Raise a FormatError unless each entry lies after the table, within ``size`` bytes, and overlaps no other."""
+    """Raise a FormatError unless each entry lies after the table, within ``size`` bytes, and overlaps no other.
+
+    Entries without content may lie anywhere. error: makes the FormatError, from the field, what was found and what was
+    expected.
+    """
     end = _table_size(entries)
     for entry in sorted((entry for entry in entries if entry.size), key=lambda entry: entry.offset):
         if entry.offset < end:
@@ -221,7 +225,8 @@ def _plain_images(cursor: Cursor, begin: int, entries: Sequence[BundleEntry]) ->
 def section_image(index: int, name: str, payload: memoryview, file: str, offset: int) -> Image:
     """Return an image that is stored uncompressed in a bundle, or as a section of an object file.
 
-    index: in its container. name: of the bundle entry, which states the target. offset: in the file, in bytes.
+    index: in its container. name: of the bundle entry, which states the target. payload: the image's bytes. file: its
+    file, for error messages. offset: of the payload in the file, in bytes.
     """
     return Image(
         index=index,

@@ -281,8 +281,9 @@ def _kernel(elf: Elf, metadata: _Metadata, descriptors: Mapping[str, Symbol]) ->
 def _conflicts(elf: Elf, name: str, symbol: Symbol | None, metadata_figures: Mapping[str, int]) -> tuple[str, ...]:
     """Compare a kernel's metadata with its descriptor, and return a message for each field that differs.
 
-    name, symbol: of the descriptor; symbol is None when the file has no such symbol. metadata_figures: values of the
-    metadata by descriptor field. Raises FormatError for a descriptor that leaves the file.
+    The figures that are shown are those of the metadata, but the hardware is set up from the descriptor. name, symbol:
+    of the descriptor; symbol is None when the file has no such symbol. metadata_figures: values of the metadata by
+    descriptor field. Raises FormatError for a descriptor that leaves the file.
     """
     if symbol is None:
         return (f"no descriptor {name}",)

@@ -116,6 +116,7 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
 
     if is_ptx(data):
         return _bare(data, name, ImageKind.PTX, ptx_target(data), section, base)
+    # Without any data the magic number is empty.
     found = _FOREIGN.get(magic, magic.hex(" ")) or "empty"
     expected = "a fatbin container, a cubin, or PTX text (it begins with .version)"
     raise FormatError(name, base, "content", found, expected)
@@ -179,7 +180,8 @@ def read_bundles(cursor: Cursor, section: str, first_index: int = 0) -> Iterator
 def read_bundled_section(cursor: Cursor, section: str, index: int = 0) -> Container | None:
     """Read a ``__CLANG_OFFLOAD_BUNDLE__<target>`` section of an object file: a container with the section's one image.
 
-    Returns None for the section of the host, which holds no device code.
+    cursor: over the section's content. section: its name. index: of the container. Returns None for the section of the
+    host, which holds no device code.
     """
     from neutrino.fatbin.bundle import section_image
 
@@ -253,7 +255,8 @@ def build_container(entries: Iterable[bytes]) -> bytes:
 def _read_fatbin(cursor: Cursor, index: int, section: str, images_left: int) -> Container:
     """Read the CUDA container at the cursor, and advance the cursor past it.
 
-    images_left: how many images it may have at most. Raises FormatError for more of them, and for damaged data.
+    index: of the container. section: that is read, "" for none. images_left: how many images it may have at most.
+    Raises FormatError for more of them, and for damaged data.
     """
     begin = cursor.position
     # Errors name the fields' places in the header: version at 4, header_size at 6.

@@ -60,7 +60,10 @@ def find_embedded(data: memoryview, areas: list[Area], file: str, base: int = 0)
 
 
 def _find(data: memoryview, area: Area, file: str, base: int, budget: _Budget) -> Iterator[Container]:
-    """Yield the images in one area; parameters as for find_embedded. The area is searched in blocks of 1 MiB."""
+    """Yield the images in one area as containers; other parameters as for find_embedded.
+
+    The area is searched in blocks of 1 MiB. budget: counts what is read of places that only begin like an image.
+    """
     position = released_to = area.begin
     # Candidates inside an image that was found before are part of it. For PTX, last_end is also the end of a string
     # that was rejected.
@@ -105,12 +108,18 @@ def _possible_starts(data: bytes) -> list[int]:
 
 
 def _fatbin(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
-    """Return the CUDA container at the cursor, None if there is no valid one. The cursor does not move."""
+    """Return the CUDA container at the cursor, None if there is no valid one. The cursor does not move.
+
+    section: the name of its section. budget: counts a candidate that is rejected.
+    """
+    # The whole extent is checked first, since data may begin like a container by chance.
     size, entries = fatbin_extent(cursor)
     if size is not None:
-        extent = Cursor(cursor.data, cursor.file, start=cursor.start, end=cursor.start + size, base=cursor.base)
+        container_cursor = Cursor(
+            cursor.data, cursor.file, start=cursor.start, end=cursor.start + size, base=cursor.base
+        )
         try:
-            return next(read_fatbins(extent, section))
+            return next(read_fatbins(container_cursor, section))
         except FormatError:
             pass
     _spend(cursor, budget, entries)
@@ -129,7 +138,8 @@ def _bundle(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
 def _elf(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
     """Return the GPU's ELF file (a cubin or code object) at the cursor, None if there is no valid one.
 
-    An ELF file does not state its size: it ends where the last of its tables, sections and segments ends.
+    An ELF file does not state its size: it ends where the last of its tables, sections and segments ends. section: the
+    name of the section that it is in. budget: counts a candidate that is rejected.
     """
     if cursor.remaining < HEADER_LAYOUT.size:
         return None
@@ -154,7 +164,7 @@ def _elf(cursor: Cursor, section: str, budget: _Budget) -> Container | None:
 def _ptx(cursor: Cursor, area: Area, last_end: int) -> tuple[Container | None, int]:
     """Return the PTX text around the ``.version`` at the cursor, None if there is none; and where its string ends.
 
-    last_end: where the image or string before it ends; the text does not begin before that.
+    area: that is searched. last_end: where the image or string before it ends; the text does not begin before that.
     """
     data, version = cursor.data, cursor.start
     # The string goes on while its bytes are text, and must end with NUL.
@@ -180,9 +190,10 @@ def _ptx(cursor: Cursor, area: Area, last_end: int) -> tuple[Container | None, i
 
 
 def _spend(cursor: Cursor, budget: _Budget, cost: int) -> None:
-    """Count a rejected candidate. cost: how many of its entries or sections were read.
+    """Count a rejected candidate: a place that begins like an image and is none.
 
-    Raises FormatError when the budget is used up.
+    cost: how many of its entries or sections were read. Raises FormatError when the budget is used up, because such
+    data could otherwise take any amount of time.
     """
     budget.left -= cost + 1
     if budget.left < 0:

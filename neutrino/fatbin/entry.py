@@ -82,8 +82,8 @@ def read_entry(cursor: Cursor, index: int) -> Image:
     is_encoded = compressed_size > 0 or compression is not Compression.NONE
     kind = _KINDS.get(kind_number, ImageKind.UNKNOWN)
 
-    # The source file's name and the options lie in the variable part of the header. What an unknown kind of image has
-    # there is unknown too.
+    # The source file's name and the options lie in the part of the header whose length varies. What an unknown kind of
+    # image has there is unknown too.
     header_cursor = Cursor(memoryview(header), cursor.file, base=cursor.base + begin)
     options = ""
     identifier = ""
@@ -192,12 +192,12 @@ def build_entry(
 
 
 def _normalized_payload(kind: ImageKind, payload: bytes, version: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
-    """Return the payload to store, and the version (major, minor) that its entry states.
+    """Return the payload to store, and the version (major, minor) that its entry states, as ``fatbinary`` has them.
 
     PTX text gets exactly one NUL at its end, and keeps its version. Raises ValueError for PTX with another NUL in it.
     """
     if kind is ImageKind.CUBIN:
-        # 1, and the byte EI_ABIVERSION of the ELF header.
+        # (1, the byte EI_ABIVERSION of the ELF header), as fatbinary writes it.
         if payload[:4] == ELF_MAGIC:
             version = (1, payload[_EI_ABIVERSION])
     elif kind is ImageKind.NVVM:

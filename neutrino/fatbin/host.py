@@ -101,7 +101,8 @@ class _ReadContext:
 def _map(path: Path, *, is_archive_member: bool = False) -> memoryview:
     """Map a file into memory. Raises FormatError for an empty or special file, OSError as ``open``.
 
-    is_archive_member: a thin archive may name more files than a process may have open, so the descriptor is closed.
+    is_archive_member: whether a thin archive names the file. It may name more files than a process may have open, so
+    the mapping then keeps no descriptor open.
     """
     status = path.stat()
     # Checked before opening, because opening a FIFO waits for a writer.
@@ -120,8 +121,8 @@ def _map(path: Path, *, is_archive_member: bool = False) -> memoryview:
 def _read(data: memoryview, name: str, base: int, context: _ReadContext) -> Iterator[Container]:
     """Yield the containers of a file or an archive's member, by the kind that its first bytes show.
 
-    name, base: of the file, and the offset of the data in it, for error messages. Raises FormatError when the data are
-    of no known kind.
+    name, base: of the file, and the offset of the data in it, for error messages. context: the state of reading the
+    whole file, with its limits. Raises FormatError when the data are of no known kind.
     """
     if is_fatbin(data) or is_bundle(data):
         yield from _containers(Cursor(data, name, base=base), "")
@@ -143,9 +144,10 @@ def _is_archive(data: memoryview) -> bool:
 
 
 def _in_archive(data: memoryview, name: str, base: int, context: _ReadContext) -> Iterator[Container]:
-    """Yield the containers of an archive's members. ``Container.member`` is set to the member's name.
+    """Yield the containers of an archive's members, with the member's name in ``Container.member``.
 
-    For an archive within an archive that is ``outer(inner)``. Raises FormatError when archives are nested too deep.
+    For an archive within an archive that is ``outer(inner)``. Parameters as for ``_read``. Raises FormatError when
+    archives are nested too deep.
     """
     from neutrino.fatbin.archive import read_members
 
@@ -324,7 +326,10 @@ def _areas(elf: Elf) -> Iterator[Area]:
 
 
 def _disjoint(areas: Iterable[Area]) -> Iterator[Area]:
-    """Yield the areas in file order, each without the parts that an earlier one covers."""
+    """Yield the areas in file order, each without the parts that an earlier one covers.
+
+    So nothing is searched, and no image found, twice: sections of a damaged file may overlap.
+    """
     last_end = 0
     for area in sorted(areas, key=lambda area: area.begin):
         if area.end > last_end:

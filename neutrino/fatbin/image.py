@@ -72,7 +72,7 @@ class Image:
 
     @property
     def stated_size(self) -> int:
-        """The size of ``data`` in bytes as the headers state it, without decoding.
+        """The size of ``data`` in bytes as the headers state it, without decoding: for listings.
 
         It differs from ``size`` only for compressed PTX that ends with another number of NULs than the one that
         compilers store.

@@ -25,11 +25,10 @@ def pointees(elf: Elf, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
     relocation tables that leave the file.
     """
     targets = {}
-    slots = sorted(offsets)
     targets_of = _in_object if elf.type == ET_REL else _loaded
-    for slot, target in targets_of(elf, slots):
+    for offset, target in targets_of(elf, sorted(offsets)):
         if target is not None:
-            targets[slot] = target
+            targets[offset] = target
     return targets
 
 
@@ -39,6 +38,7 @@ def _loaded(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int]
     The target is None when the pointer leads to nothing in the file. A pointer's value is that of its dynamic
     relocation, if it has one, else its bytes in the file.
     """
+    # The file offset of each pointer by its virtual address, which relocations state.
     slots = {address: offset for offset in offsets if (address := elf.address(offset)) is not None}
     values: dict[int, int] = {}
     for offset in offsets:
@@ -65,6 +65,7 @@ def _in_object(elf: Elf, offsets: list[int]) -> Iterator[tuple[int, tuple[int, i
 
     Only relocations against symbols of the file's own sections are followed; for others the target is None.
     """
+    # By the section's index: the file offset of each pointer by its offset in the section, which relocations state.
     slots_by_section: dict[int, dict[int, int]] = {}
     for offset in offsets:
         section = elf.section_at(offset)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+# _COMMENT also matches a comment without an end; _BLANK is white space, or a comment that has one.
 _COMMENT = rb"//[^\n]*|/\*(?s:.*?)(?:\*/|\Z)"
 # A string ends at its line's end at the latest, so that a stray quote cannot hide the rest of the text.
 _OPAQUE = _COMMENT + rb'|"(?:[^"\\\n]|\\.)*"?'

@@ -137,7 +137,7 @@ def _damaged(member: Member, found: str) -> FormatError:
 
 
 def _directory(cursor: Cursor) -> tuple[int, int]:
-    """Find the central directory of a ZIP file, and return the offsets of its begin and end.
+    """Find the central directory of a ZIP file, the table of its members; return the offsets of its begin and end.
 
     Raises FormatError when there is none, or when the file is one part of several.
     """

@@ -57,7 +57,7 @@ def find_wrappers(elf: Elf, areas: Iterator[Area]) -> Iterator[tuple[int, tuple[
     pointer that only the runtime uses. It is 8-aligned, counted from the beginning of its area. Data with the magic
     that do not lead to a container are not a wrapper.
     """
-    # By the offset of the pointer in the wrapper.
+    # The version of each wrapper by the offset, in the data, of its pointer to the container: the slot.
     version_by_slot = {}
     for area in areas:
         for magic, versions in _VERSIONS.items():

@@ -184,6 +184,8 @@ class ExpressionReader:
 
         Python rounds the quotient down, the IR's division rounds towards zero. They differ when the division is inexact
         and the operands have different signs: then the quotient is one less, and the remainder one divisor more.
+
+        type_: of both operands and the result.
         """
         zero = Constant(type_, 0)
         span = self._faults.span(node)
@@ -264,10 +266,8 @@ class ExpressionReader:
         value = self.convert(result, self._require_type(result, None, node), node, code)
         return self._in_register(self.convert(value, Type.PRED, node, code), node, code)
 
-    def _join(
-        self, operation: Operator, predicates: list[Register], node: ast.expr, code: list[Statement]
-    ) -> Register:
-        """Combine one or more predicates by AND or OR."""
+    def _join(self, operation: Operator, predicates: list[Register], node: ast.expr, code: list[Statement]) -> Register:
+        """Combine one or more predicates by AND or OR (``operation``); return the predicate with the result."""
         joined, *others = predicates
         for predicate in others:
             joined = self._emit(operation, Type.PRED, (joined, predicate), node, code)
@@ -334,19 +334,21 @@ class ExpressionReader:
         return first if first.bits >= second.bits else second
 
     def _require_type(self, result: _Result, expected: Type | None, node: ast.expr) -> Type:
-        """Return the type of a value, or the expected type if it has none. Raises LanguageError if there is neither."""
+        """Return the type of an expression's value, or the expected type if it has none of its own, as a literal.
+
+        Raises LanguageError, reported at ``node``, if there is neither.
+        """
         known_type = type_of_result(result) or expected
         if known_type is None:
             message = f"'{self._faults.quote(node)}' has no type"
             raise self._faults.refuse(node, "python-type", message, f"say which: {self._alias}.u32(…)")
         return known_type
 
-    def convert(
-        self, result: _Result, target_type: Type, node: ast.expr, code: list[Statement]
-    ) -> Register | Constant:
-        """Return a value in a type; a load or conversion is appended to ``code`` if it takes one.
+    def convert(self, result: _Result, target_type: Type, node: ast.expr, code: list[Statement]) -> Register | Constant:
+        """Return an expression's value in a type; a load or conversion is appended to ``code`` if it takes one.
 
-        Raises LanguageError for a number that the type cannot represent.
+        result: the value. node: the expression, for faults. Raises LanguageError for a number that the type cannot
+        represent.
         """
         if isinstance(result, (int, float)):
             return self.constant(target_type, result, node)
@@ -406,7 +408,10 @@ class ExpressionReader:
     def _emit(
         self, operation: Operator, type_: Type, sources: tuple[Value, ...], node: ast.expr, code: list[Statement]
     ) -> Register:
-        """Append an operation that writes a new temporary of a type, and return that temporary."""
+        """Append an operation on ``sources`` that writes a new temporary of a type, and return that temporary.
+
+        node: the expression that is computed, for the operation's place in the file.
+        """
         target = self._temporary(type_, node)
         code.append(Operation(operation, target, sources, self._faults.span(node)))
         return target

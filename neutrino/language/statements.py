@@ -95,7 +95,10 @@ class SnippetReader:
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
 
     def _assign(self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]) -> None:
-        """Translate ``target = value``. If that fails, later uses of the target are not reported as undefined."""
+        """Translate ``target = value``, as ``_assign_checked`` does.
+
+        If that fails, later uses of the target are not reported as undefined as well.
+        """
         try:
             self._assign_checked(target, value, annotated, code)
         except LanguageError:
@@ -103,9 +106,7 @@ class SnippetReader:
                 self._expressions.failed_names.add(target.id)
             raise
 
-    def _assign_checked(
-        self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]
-    ) -> None:
+    def _assign_checked(self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]) -> None:
         """Translate ``target = value`` and append its IR to ``code``. Raises LanguageError for faults.
 
         annotated: the type that the statement declares, None without an annotation. The first assignment to a name
@@ -178,7 +179,10 @@ class SnippetReader:
         return result
 
     def _save(self, call: ast.Call, code: list[Statement]) -> None:
-        """Translate ``MAP.save(value, ...)`` with one value per field of the map. Raises LanguageError for faults."""
+        """Translate ``MAP.save(value, ...)`` with one value per field of the map. Raises LanguageError for faults.
+
+        A statement that calls anything else is such a fault.
+        """
         # Which map is saved to; "" if it is no attribute of a name that is called.
         function = call.func
         name = function.value.id if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) else ""

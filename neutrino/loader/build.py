@@ -56,23 +56,25 @@ _HERE = Path(__file__).resolve().parent
 def compiler() -> list[str]:
     """Return the command of the C compiler: ``$CC``, else the one that Python was built with if it exists, else ``cc``.
 
-    Options in it are left out.
+    Options in it, such as those that Python was built with, are left out.
     """
     configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = shlex.split(configured)
     # Python may have been built on another machine. A $CC that is missing is the user's error, and shows as such.
-    is_missing = "CC" not in os.environ and subprocess.run(
-        ["which", command[0]], capture_output=True, check=False
-    ).returncode
+    is_missing = (
+        "CC" not in os.environ and subprocess.run(["which", command[0]], capture_output=True, check=False).returncode
+    )
     if is_missing:
         return ["cc"]
     return [word for word in command if not word.startswith("-")]
 
 
 def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> None:
-    """Compile the five libraries into the folder target. flags: for optimization, or sanitizers.
+    """Compile the five libraries of the hook, which intercepts a program's calls of the CUDA driver, into a folder.
 
-    Raises CalledProcessError if the compiler fails.
+    They are the hook itself (``libcuda.so.1``), two libraries that connect it to the program and to the real driver,
+    the hook for a process that is running already (late), and the stub that patched libraries load. target: the folder;
+    it is created. flags: for optimization, or sanitizers. Raises CalledProcessError if the compiler fails.
     """
     source = _HERE / "csrc"
     target.mkdir(parents=True, exist_ok=True)

@@ -63,9 +63,7 @@ def _loader_cache_paths() -> list[Path]:
     """Return the paths of the driver in the dynamic loader's cache, by ``ldconfig -p``; empty without ldconfig."""
     for command in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
         try:
-            process = subprocess.run(
-                [command, "-p"], capture_output=True, check=False, timeout=_LDCONFIG_TIMEOUT_S
-            )
+            process = subprocess.run([command, "-p"], capture_output=True, check=False, timeout=_LDCONFIG_TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired):
             continue
         # A line: libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1

@@ -76,7 +76,10 @@ class EmbeddedDevice:
 
 
 def stand_in() -> Path:
-    """Return the path of the stand-in driver. Raises NeutrinoError when it was not built."""
+    """Return the path of the stand-in driver: the ``libcuda.so.1`` that runs kernels on the embedded device.
+
+    Raises NeutrinoError when it was not built.
+    """
     if not is_library(_LIBRARY):
         raise NeutrinoError(
             f"{_LIBRARY} is missing: the embedded device was not built; run make setup in a checkout, or install "

@@ -16,9 +16,10 @@ LIBRARIES = ("libneutrino_driver.so", "libcuda.so.1", "libcuda.so")
 
 
 def install_hook(driver: Path, cache: Path) -> Path:
-    """Install the hook's libraries, bound to a driver, in a folder under cache; return the folder.
+    """Install the hook, which intercepts a program's calls of the CUDA driver; return its folder, which is under cache.
 
-    Files that are there already are not written again. Raises NeutrinoError if the hook was not built, or if LD_PRELOAD
+    driver: the library to which the hook passes calls on; its path is written into one of the hook's libraries. Files
+    that are there already are not written again. Raises NeutrinoError if the hook was not built, or if LD_PRELOAD
     cannot name the folder; OSError if cache is not writable.
     """
     libraries = {name: _read_built(name) for name in LIBRARIES}
@@ -68,6 +69,7 @@ def _read_built(name: str) -> bytes:
 def _set_driver(library: bytes, driver: Path) -> bytes:
     """Return ``libneutrino_driver.so`` with the driver's path in place of the placeholder in its DT_AUXILIARY.
 
+    The dynamic loader then takes the functions of that library from the driver. library: the file's bytes.
     Raises NeutrinoError if there is no placeholder, or the path is too long.
     """
     placeholder = PLACEHOLDER.encode() + b"\0"

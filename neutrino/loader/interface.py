@@ -36,7 +36,7 @@ def declarations(header: str) -> str:
 
 
 def driver_functions() -> str:
-    """Return C declarations of all functions in the table of ``cuda_functions.h``."""
+    """Return C declarations, for cffi, of the driver's functions that ``cuda_functions.h`` lists as rows of a macro."""
     text = re.sub(r"/\*.*?\*/", "", (_CSRC / "cuda_functions.h").read_text(), flags=re.DOTALL)
     text = text.replace("\\\n", " ")
     return "\n".join(f"CUresult {name}{parameters};" for name, parameters in _rows(text))

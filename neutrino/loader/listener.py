@@ -77,15 +77,14 @@ class Settings:
 def start_listener(settings: Settings) -> Path:
     """Start the listener for this process, which will become COMMAND; return the path of its socket.
 
+    The listener is a process that makes twins (instrumented kernels) when processes of COMMAND ask for them.
     Raises NeutrinoError if the folder for the socket cannot be created, and OSError.
     """
     runtime = _runtime_folder()
     try:
         folder = Path(tempfile.mkdtemp(prefix="neutrino-", dir=runtime))
     except OSError as error:
-        raise NeutrinoError(
-            f"{runtime}: no socket can be made there: {error.strerror}; set XDG_RUNTIME_DIR"
-        ) from error
+        raise NeutrinoError(f"{runtime}: no socket can be made there: {error.strerror}; set XDG_RUNTIME_DIR") from error
     path = folder / "s"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
@@ -115,7 +114,7 @@ def start_listener(settings: Settings) -> Path:
 
 def _runtime_folder() -> str:
     """Return the folder for sockets: XDG_RUNTIME_DIR if it is usable, else /tmp."""
-    # Not TMPDIR, which may be long.
+    # Not TMPDIR, which may be long: the path of a socket has at most 107 bytes.
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     fits = len(os.fsencode(runtime)) < _LONGEST_RUNTIME_PATH
     is_usable = runtime.startswith("/") and fits and os.access(runtime, os.W_OK)
@@ -147,7 +146,11 @@ def _detach(keep_open: set[int]) -> None:
 
 
 def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, settings: Settings) -> None:
-    """Accept connections and fork a worker for each, until COMMAND, all callers and all workers have ended."""
+    """Accept connections and fork a worker for each, until COMMAND, all callers and all workers have ended.
+
+    A caller is a process that has connected. command_pidfd, command_pid: of COMMAND. The listener itself stays small:
+    the workers do what is asked for.
+    """
     # COMMAND and all callers: pidfd to pid. A process is in it once, however often it calls, so that descriptors do not
     # run out.
     callers = {command_pidfd: command_pid}
@@ -232,7 +235,8 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 
 
 def serve(connection: socket.socket, settings: Settings, pid: int, caller: int | None) -> None:
-    """Answer one request, in a worker process: send a cache entry or an error, or run the scripts of a trace.
+    """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or run the scripts
+    of a trace.
 
     pid: of the process that asks; 0 if it is in a PID namespace that is not visible from here. Then the end of its
     trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. A malformed request is ignored.
@@ -274,11 +278,12 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
 
 
 def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:
-    """Return the cache entry of an image: from the cache, or made and stored. Raises NeutrinoError, OSError.
+    """Return the cache entry of an image, which has its twins: from the cache, or made and stored.
 
-    arch: of the device. driver_version: as of ``cuDriverGetVersion``, None if it is not known. key: of the entry, 32
-    bytes. Requests for the same key, also of other runs, wait for each other, so that the entry is made once. A cache
-    that cannot be written is not an error. With save_temps nothing is stored, because no later run has this key.
+    Raises NeutrinoError, OSError. arch: of the device. driver_version: as of ``cuDriverGetVersion``, None if it is not
+    known. key: of the entry, 32 bytes. Requests for the same key, also of other runs, wait for each other, so that the
+    entry is made once. A cache that cannot be written is not an error. With save_temps nothing is stored, because no
+    later run has this key.
     """
     with _key_lock(settings.cache.root, key):
         try:
@@ -311,7 +316,9 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
 
 @contextlib.contextmanager
 def _key_lock(root: Path, key: bytes) -> Iterator[None]:
-    """Hold the lock file of a key during the block. root: the cache's folder; if it is not writable, nothing is locked.
+    """Hold the lock file of a key during the block, so that only one process at a time makes that cache entry.
+
+    root: the cache's folder; if it is not writable, nothing is locked.
     """
     try:
         private_folder(root)

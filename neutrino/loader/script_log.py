@@ -26,7 +26,7 @@ _POLL_INTERVAL_S = 0.2
 
 
 class ScriptLog:
-    """The log of a trace, open for the output of one script.
+    """The file ``analyze.log`` of a trace, open for the output of one script.
 
     read, write: a pipe, so that the output can be limited; the script prints to write, which is -1 once it is closed
     here. file: descriptor of the log. dropped: bytes that this and earlier scripts have printed beyond the limit.
@@ -65,7 +65,7 @@ class ScriptLog:
         os.close(self._file)
 
     def follow(self, child: subprocess.Popen[bytes], limit: float) -> int:
-        """Log what child prints until it ends, and return its exit status.
+        """Log what a script prints until it ends, and return its exit status. child: its process, printing to write.
 
         limit: seconds, after which subprocess.TimeoutExpired is raised. Processes that child leaves running cannot add
         to the log afterwards.

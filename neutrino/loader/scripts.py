@@ -32,7 +32,11 @@ LONGEST_PATH = 4096
 
 @dataclass(frozen=True)
 class Scripts:
-    """Paths of scripts, absolute. limit: seconds that one may run."""
+    """Paths of scripts, absolute. limit: seconds that one may run.
+
+    analyze_hooks: run once when a trace has ended, with its folder as argument. callbacks: run for each result file
+    (the data of one kernel) that has new launches, with the file as argument.
+    """
 
     analyze_hooks: tuple[str, ...] = ()
     callbacks: tuple[str, ...] = ()
@@ -132,9 +136,10 @@ def _result_files(trace: Path) -> list[Path]:
 
 
 def _run_each(scripts: tuple[str, ...], trace: Path, argument: Path, limit: float) -> Iterator[str]:
-    """Run scripts one after the other with an argument; yield a sentence for each that fails.
+    """Run scripts one after the other; yield a sentence for each that fails.
 
-    limit: seconds that one may run.
+    argument: the path that is passed to them: the trace's folder, or a result file in it. limit: seconds that one may
+    run.
     """
     for script in scripts:
         try:
@@ -146,9 +151,10 @@ def _run_each(scripts: tuple[str, ...], trace: Path, argument: Path, limit: floa
 
 
 def _run_script(script: str, trace: Path, argument: Path, limit: float) -> str | None:
-    """Run one script with an argument; return a sentence about its failure, None if it succeeds.
+    """Run one script with this Python; return a sentence about its failure, None if it succeeds.
 
-    Its output goes to the trace's log. limit: seconds, after which it is killed and TimeoutExpired is raised.
+    argument: the path that is passed to it: the trace's folder, or a result file in it. Its output goes to the trace's
+    log. limit: seconds, after which it is killed and TimeoutExpired is raised.
     """
     try:
         log = ScriptLog(trace / "analyze.log")
@@ -184,9 +190,7 @@ def _timeout_text(script: str, error: subprocess.TimeoutExpired) -> str:
 def _environment() -> dict[str, str]:
     """Return this process's environment without the variables that would load the hook into a script."""
     return {
-        name: value
-        for name, value in os.environ.items()
-        if name != "LD_PRELOAD" and not name.startswith("NEUTRINO_")
+        name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("NEUTRINO_")
     }
 
 

@@ -70,8 +70,9 @@ class Request:
 def prepare(request: Request) -> dict[str, str]:
     """Check the request and prepare the run; return the environment to start COMMAND with.
 
-    Installs the hook, and starts the listener if there are probes. Without a driver it prints a line on stderr and
-    returns this process's own environment. Raises NeutrinoError, OSError.
+    Installs the hook (a library that intercepts calls of the CUDA driver), and starts the listener (a process that
+    makes twins, the instrumented kernels) if there are probes. Without a driver it prints a line on stderr and returns
+    this process's own environment. Raises NeutrinoError, OSError.
     """
     environment = dict(os.environ)
 
@@ -132,12 +133,11 @@ _RUN_VARIABLES = (
 """Variables by which the hook knows the probes of a run; not all runs set all of them."""
 
 
-def _start_probing(
-    request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path
-) -> dict[str, str]:
+def _start_probing(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path) -> dict[str, str]:
     """Start the listener for a run with probes; return the environment variables that configure the hook for it.
 
-    cache: the folder of the cache.
+    The listener makes twins (instrumented kernels) when the hook, in COMMAND, asks for them. driver: the library, which
+    decides which assembler is used. kind: of the device. cache: the folder of the cache.
     """
     version = driver_version(driver, cache)
     try:

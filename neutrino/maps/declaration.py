@@ -83,7 +83,7 @@ class MapType:
         return cls()
 
     def options(self) -> dict[str, Any]:
-        """Return the keys that ``declared`` reads, with their values."""
+        """Return the keys that ``declared`` reads, with their values: for manifests, and for files that are written."""
         return {}
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
@@ -140,7 +140,10 @@ class Map:
     span: Span
 
     def document(self) -> dict[str, Any]:
-        """Return the map's object in manifests. ``cells`` is left out where they are the fields."""
+        """Return the map as an object of the manifest, by which readers of a trace find its records.
+
+        ``cells``, the fields of a record in memory, are left out where they are the map's fields.
+        """
         cells = self.kind.cells(self.fields)
         return {
             "name": self.name,

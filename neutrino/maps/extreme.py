@@ -80,7 +80,8 @@ class _Extreme(MapType):
     def _emit_key(self, writer: SaveWriter, value: str, scalar: ScalarType) -> tuple[str, str | None]:
         """Emit code that computes a value's key: an unsigned number that is greater for a more extreme value.
 
-        Returns the key's register, and a predicate that is false for NaN; None for integers, which are all valid.
+        value: a register. scalar: the field's type. Returns the key's register, and a predicate that is false for NaN;
+        None for integers, which are all valid.
         """
         # A type is called by a letter and its bits: f32.
         bits, letter = _key_bits(scalar), scalar.value[0]

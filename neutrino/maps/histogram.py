@@ -75,7 +75,10 @@ class Histogram(MapType):
 
     @classmethod
     def _declared_edges(cls, table: MapTable, edges: Any, scalar: ScalarType) -> Histogram | None:
-        """Return the histogram with a table's edges; None if they are invalid for the type, which is reported."""
+        """Return the histogram with a table's edges; None if they are invalid, which is reported.
+
+        scalar: the field's type, in whose range they must be.
+        """
         least, greatest = _range_of(scalar)
         if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(_is_integer, edges)):
             table.fault("edges", "edges is no list of integers", f"write 2 to {MAX_EDGES} of them")
@@ -89,7 +92,10 @@ class Histogram(MapType):
 
     @classmethod
     def _declared_linear(cls, table: MapTable, scalar: ScalarType) -> Histogram | None:
-        """Return the histogram with a table's low, high and step; None if they are invalid, which is reported."""
+        """Return the histogram with a table's low, high and step; None if they are invalid, which is reported.
+
+        scalar: the field's type, in whose range they must be.
+        """
         least, greatest = _range_of(scalar)
         low, high, step = (table.get(key) for key in _LINEAR_KEYS)
         for key, value in zip(_LINEAR_KEYS, (low, high, step), strict=True):
@@ -119,7 +125,7 @@ class Histogram(MapType):
         return {"scale": self.scale}
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
-        """Return what the manifest says of the type: the options, and the least and greatest value of each bucket."""
+        """Return the type's members in the manifest: the options, and the least and greatest value of each bucket."""
         return {**self.options(), "buckets": [list(bucket) for bucket in self.buckets(fields[0].type)]}
 
     def buckets(self, scalar: ScalarType) -> list[tuple[int, int]]:
@@ -184,8 +190,11 @@ class Histogram(MapType):
         return [0, *(1 << power for power in range(scalar.size * 8))]
 
     def _emit_bucket(self, writer: SaveWriter, value: str, scalar: ScalarType) -> str:
-        """Emit code that computes the index of a value's bucket. value: a register. Returns a u32 register."""
-        # Narrow types are extended to 32 bits.
+        """Emit code that computes the index of a value's bucket, as a u32 register.
+
+        value: a register, in which types below 32 bits are extended to 32. scalar: the field's type.
+        """
+        # The register's width.
         bits = max(32, scalar.size * 8)
         is_signed = _is_signed(scalar)
         value_type = f"{'s' if is_signed else 'u'}{bits}"

@@ -76,7 +76,8 @@ def replace_layout(text: str) -> str:
 def _read_function(kind: type[MapType]) -> list[str]:
     """Return the lines of source of a type's ``read`` as a function outside of its class, named after the type.
 
-    Raises NeutrinoError if the method does not have the expected form.
+    So ``read.py``, which imports nothing of Neutrino, reads maps by the same code. kind: the map type. Raises
+    NeutrinoError if the method does not have the expected form.
     """
     source = textwrap.dedent(inspect.getsource(kind.read))
     # read.py has no type hints, and imports NumPy at its top.

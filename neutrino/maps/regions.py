@@ -60,7 +60,10 @@ def copy_stride(record_size: int) -> int:
 
 
 def most_copies(kind: MapType, record_size: int) -> int:
-    """Return how many copies a type allows of records of a size, a power of two: all copies share a limit in bytes."""
+    """Return how many copies of its record a map may have: a power of two.
+
+    kind: the map's type, whose ``copies_bytes`` limits all copies together. record_size: in bytes.
+    """
     copies = COPIES_MOST
     # One copy is allowed even if it alone is above the limit.
     while kind.copies_bytes != NO_LIMIT and copies > 1 and copies * copy_stride(record_size) > kind.copies_bytes:
@@ -98,8 +101,8 @@ def region_layout(
 ) -> tuple[tuple[Region, ...], int]:
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
-    blocks: of the grid. lanes: of a warp. dynamic_cap: records per slot of maps with a dynamic cap, 0 if there are
-    none.
+    blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. dynamic_cap: records per slot of maps
+    with a dynamic cap, 0 if there are none.
     """
     offset = 0
     regions = []

@@ -85,7 +85,7 @@ def patch_image(
     dump = Dump(save_temps / key.hex()[:16] if save_temps else None)
     dump.write("image.bin", image)
     if assembler is not None:
-        # As many assembler processes at a time as this process (0) may use CPUs.
+        # At most one assembler process at a time for each CPU that this process may use.
         assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
     dump.write("source.json", json.dumps(_source_summary(source), indent=1))
@@ -161,9 +161,10 @@ _Outcomes = TypeVar("_Outcomes")
 def _run_backend(
     backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, dump: Dump
 ) -> Twins:
-    """Make twins of the selected kernels by the steps of a backend: plan, write, assemble, entries.
+    """Make twins (instrumented copies) of the selected kernels by a backend's steps: plan, write, assemble, entries.
 
-    Raises NeutrinoError when the probes are written in the assembly of another target, and what the steps raise.
+    The result also has the other kernels, with the reason why they have no twin. dump: writes what the steps give to
+    files. Raises NeutrinoError when the probes are written in the assembly of another target, and what the steps raise.
     """
     # Probes without hand-written instructions have no target: every backend can lower them.
     if probes.target not in ("", backend.target):

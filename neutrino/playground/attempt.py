@@ -114,8 +114,9 @@ class AttemptRequest:
 
 
 def attempt(request: AttemptRequest) -> Attempt:
-    """Run the kernel with and without the probe, each in a process of its own, both at the same time.
+    """Run the kernel on the embedded device (an emulator) with and without the probe, to compare what both runs wrote.
 
+    Each runs in a process of its own, both at the same time. The probed one is run as any program is with probes.
     Raises NeutrinoError for an invalid kernel or invalid settings, for a kernel that the device refuses, and for a
     launch that ends by a fault, with the argument that an access missed; and OSError.
     """
@@ -158,6 +159,8 @@ def attempt(request: AttemptRequest) -> Attempt:
 def _variables(module: Module) -> list[tuple[str, ElementType]]:
     """Return the names of the module's ``.global`` variables, which a kernel can write, with their element types.
 
+    They are compared after both runs, as the buffers are.
+
     An ``extern`` one is left out: it has its memory in another module.
     """
     return [
@@ -195,8 +198,9 @@ def _variables_after(variables: Sequence[tuple[str, ElementType]], folders: Sequ
 
 
 def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, variables: Sequence[str]) -> None:
-    """Create a folder with the files that the program of ``_PROGRAM`` reads: the PTX, the launch, the buffers.
+    """Create a folder with the files that ``playground.program``, which launches the kernel, reads in its process.
 
+    The files: kernel.ptx, launch.json with the launch and its parameters, and N.in with the contents of buffer N.
     variables: the names of the module's variables that the program is to save.
     """
     folder.mkdir()
@@ -301,7 +305,7 @@ def _reached_line(folder: Path, device: EmbeddedDevice) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Cut the middle out of a text that is too long to be shown."""
+    """Return a text, without its middle if it is longer than ``_MAX_MESSAGE_LENGTH`` characters."""
     half = _MAX_MESSAGE_LENGTH // 2  # from each end
     return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:half]} … {text[-half:]}"
 
@@ -351,7 +355,8 @@ def _check_finished(folder: Path, stderr: str, kernel: Kernel, inputs: Inputs) -
 def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) -> str:
     """Return a line on which argument an invalid access was probably meant for, and what may help; "" if unknown.
 
-    fault: the device's message, with the address. addresses: [start, size] of each buffer of ``inputs``.
+    Generated buffers may be too small for what the kernel does. fault: the device's message, with the address.
+    addresses: [start, size] of each buffer of ``inputs``.
     """
     match = _ADDRESS.search(fault)
     # An address in shared memory is none of a buffer.

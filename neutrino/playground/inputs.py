@@ -143,7 +143,7 @@ def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], share
 
 
 def _argument_texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's arguments by the name of the value.
+    """Return the user's arguments (``--arg KEY=TEXT``) by the name of the value.
 
     values: all of the kernel's, in order. arguments: by name or by position in ``values``, from 0. Raises NeutrinoError
     for a key that is neither.
@@ -182,8 +182,9 @@ class _ArgumentGenerator:
         return self._generated_number(value) if text is None else _encoded_text(value, text)
 
     def _generated_buffer(self, value: Value) -> Buffer:
-        """Return a buffer of 1 MiB, or of 4 elements per thread if that is more, but at most 128 MiB.
+        """Return a buffer for a pointer of the kernel, whose size its PTX does not say.
 
+        It has 1 MiB, or 4 elements per thread if that is more, but at most 128 MiB.
         Its contents are random if the kernel loads from it, else zeros.
         """
         element = element_type(value.type)
@@ -232,7 +233,10 @@ class _ArgumentGenerator:
         return Buffer(value, element, data, f"all {match['fill']}")
 
     def _generated_number(self, value: Value) -> Number:
-        """Return 1.5 for a fraction; for an integer the number of threads, or the maximum of its size if less."""
+        """Return 1.5 for a fraction; for an integer the number of threads, or the maximum of its size if less.
+
+        An integer is often the number of elements, of which each thread usually computes one.
+        """
         if value.role is Role.FLOAT:
             return _encoded(value, _DEFAULT_FLOAT)
         # The signed maximum: the kernel may read it as either.

@@ -70,9 +70,9 @@ class Value:
 class Kernel:
     """A kernel and the launches that it accepts.
 
-    parameters: each with the values in it, a structure that is never looked into with none. block: threads of a
-    block where the text says them. exact: it must be launched with just these. dynamic_shared: it uses shared memory
-    whose size the launch gives.
+    parameters: each with the values in it; none for a structure of which the kernel loads nothing. block: threads of a
+    block in x, y, z, where the text says them (``.reqntid``, ``.maxntid``), else None. exact: it must be launched with
+    just these (``.reqntid``). dynamic_shared: it uses shared memory whose size the launch gives.
     """
 
     name: str
@@ -187,7 +187,7 @@ def _uses_dynamic_shared(module: Module, entry: Function) -> bool:
 
 
 class _DataFlow:
-    """The flow of addresses and types through the registers of one kernel.
+    """The flow of addresses and types through the registers of one kernel, to find out what its parameters are.
 
     One pass over the instructions collects facts, without regard to control flow; ``values`` draws conclusions.
     """
@@ -290,7 +290,10 @@ class _DataFlow:
             self._derived[base].add(target)
 
     def _read_parameter(self, instruction: Instruction, type_name: str) -> None:
-        """Collect what an ld.param of that type loads. Equal offsets load the same value."""
+        """Record which registers an ld.param of that type loads with which parts of a parameter.
+
+        Several instructions that load from the same offset load the same value.
+        """
         address = read_address(instruction.operands[1])
         if address is None:
             return
@@ -309,7 +312,8 @@ class _DataFlow:
         """Collect the types of the registers that an instruction reads and writes, by the types in its opcode."""
         parts, operands = instruction.parts, instruction.operands
         if parts[0] in ("mov", "shfl"):
-            # Copies of the same value, most of them untyped (``b32``): the types of one are those of the other.
+            # Copies of a value (by shfl, of another thread's), most of them untyped (``b32``): the types of one are
+            # those of the other.
             for source in _registers(operands[1:2]):
                 for target in _registers(operands[:1]):
                     self._join(source, target)
@@ -350,7 +354,10 @@ class _DataFlow:
         self._parents[self._find(first)] = self._find(second)
 
     def _reach(self, register: str) -> set[str]:
-        """Return the register and all registers that may have an address computed from its value."""
+        """Return the register and all registers that may have an address computed from its value.
+
+        It follows ``_derived`` from register to register; an access through any of them is one through the parameter.
+        """
         reached, pending = {register}, [register]
         while pending:
             for target in self._derived[pending.pop()] - reached:

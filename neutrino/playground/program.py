@@ -106,8 +106,9 @@ def run(folder: Path) -> dict[str, Any]:
 def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list[tuple[int, int]]) -> None:
     """Load the kernel, launch it, and save the buffers and the module's variables to files in ``folder``.
 
-    plan: the contents of launch.json. addresses: gets (address, size) of each buffer; it is complete up to the call
-    that fails, since an access that faults is explained by it. Raises _CallError.
+    ``attempt`` reads the files: N.out has buffer N after the launch, N.before and N.after have variable N. plan: the
+    contents of launch.json. addresses: gets (address, size) of each buffer; it is complete up to the call that fails,
+    since an access that faults is explained by it. Raises _CallError.
     """
     device, context = ffi.new("CUdevice *"), ffi.new("CUcontext *")
     driver("cuInit", 0)

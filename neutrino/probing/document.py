@@ -29,13 +29,17 @@ _MAX_NAME_LENGTH = 100
 _MAX_LINE_LENGTH = 300
 
 _DEPTH_HINT = "is it a probe file? what stands deepest there is map.NAME.data.FIELD"
+# A key of an inline table, up to the ":" that is written instead of "=".
 _COLON_KEY = re.compile(r"[{,]\s*(\"[^\"]*\"|[\w-]+)\s*$")
 _MAX_COLON_WORK = 1 << 24
 """Characters parsed for all replaced ``:`` together, as each one has the file parsed again."""
 _SMART_QUOTE = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
+# A line that opens an inline table and does not close it.
 _OPEN_INLINE = re.compile(r"=\s*\{[^}\"]*(?:\"[^\"]*\"[^}\"]*)*$")
+# A tuple of keys as tomllib's messages have it, and one key of it.
 _KEYS = re.compile(r"\((?:'[^']*'(?:, |,)?)+\)")
 _QUOTED = re.compile(r"'([^']*)'")
+# A message of tomllib: text, line, column.
 _TOML_POSITION = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _KEY_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{MAX_KEY_PARTS}}}", re.ASCII)
@@ -71,7 +75,7 @@ class Document:
         self.places: dict[KeyPath, Place] = {}
         if len(self.source) > MAX_SIZE:
             hint = "is it a probe file?"
-            self._stop(0, "too-large", f"the file has {len(text)} characters, more than {MAX_SIZE}", hint)
+            self._stop(0, "too-large", f"the file has {len(self.source)} characters, more than {MAX_SIZE}", hint)
         long_key = _LONG_KEY.search(self.source)
         if long_key:
             message = f"a key has more than {MAX_KEY_PARTS} parts"
@@ -87,7 +91,10 @@ class Document:
         return Span(index + 1, offset - self._starts[index] + 1)
 
     def key(self, *path: str) -> int:
-        """Return the offset of a key, or of the innermost enclosing one that the file contains; else 0."""
+        """Return the offset of a key, where faults are reported.
+
+        If the file does not contain it, that of the innermost table around it that the file contains; else 0.
+        """
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]].key
@@ -98,7 +105,11 @@ class Document:
         return self.places[path].value if path in self.places else self.key(*path)
 
     def within(self, path: KeyPath, start: int) -> int:
-        """Convert an offset in the string value of a key to an offset in the source, where it may have escapes."""
+        """Convert an offset in a string value, such as a snippet, to an offset in the source.
+
+        path: of the string's key. start: the offset in the decoded string, which is shorter than it is written if it
+        has escapes.
+        """
         characters = self.places[path].characters
         # The last one is the closing quote, for faults at the end of the string.
         return characters[min(start, len(characters) - 1)]
@@ -110,7 +121,7 @@ class Document:
         self.report_span(self.span(offset), code, message, hint, severity)
 
     def report_span(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
-        """Add a diagnostic at a line and column; as ``report``."""
+        """Add a diagnostic at a line and column; the other parameters are those of ``report``."""
         line = self._lines[span.line - 1]
         if severity == "error":
             self.errors += 1
@@ -126,7 +137,7 @@ class Document:
         self.report(self.within(path, fault.start), fault.code, fault.message, fault.hint)
 
     def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
-        """Report a key that is not one of the known ones."""
+        """Report a key that is not one of the known ones, with a hint. path: of the key."""
         # Comparing is slow, and nobody needs a hint for each of hundreds of faults.
         guess = nearest(path[-1], known) if self.errors < _MAX_GUESSES else None
         hint = f"did you mean '{guess}'?" if guess else "known here: " + ", ".join(known)
@@ -138,13 +149,21 @@ class Document:
         self.report(self.key(*path), "missing-key", f"[{shown_name(name)}] has no {key}", f"write {example}")
 
     def choice(
-        self, path: KeyPath, value: object, known: Sequence[str], subject: str, code: str, synonym: str | None = None,
-        *, may_be_misspelt: bool = True,
+        self,
+        path: KeyPath,
+        value: object,
+        known: Sequence[str],
+        subject: str,
+        code: str,
+        synonym: str | None = None,
+        *,
+        may_be_misspelt: bool = True,
     ) -> str | None:
         """Return the value of a key if it is one of the known words; else report it and return None.
 
-        subject: begins the message, as in ``level is "grid"``. synonym: the known word for this value, for the hint.
-        may_be_misspelt: whether the hint may name the most similar known word.
+        path: of the key, where the fault is reported under a code of ``faults.FAULTS``. subject: begins the message, as
+        in ``level is "grid"``. synonym: the known word for this value, for the hint. may_be_misspelt: whether the hint
+        may name the most similar known word.
         """
         if isinstance(value, str) and value in known:
             return value
@@ -169,7 +188,8 @@ class Document:
     def _parse(self) -> dict[str, Any]:
         """Parse the source, find the places of its keys, and return its tables. Raises ProbeError if it is not TOML.
 
-        Inline tables with ``:`` are accepted: each time one stops the parser, it is replaced and parsing starts again.
+        Inline tables with ``:`` for ``=`` are accepted: each time one stops the parser, that colon is replaced and
+        parsing starts again.
         """
         replaced = 0  # colons so far
         while True:
@@ -211,7 +231,8 @@ class Document:
     def _toml_hint(self, message: str, offset: int) -> str:
         """Return a hint for an error of ``tomllib`` from its message and the source there; ``""`` without one.
 
-        What the source shows comes first: the message of tomllib says only what it expected.
+        message, offset: from ``_toml_fault``. What the source shows comes first: the message of tomllib says only what
+        it expected.
         """
         start = self._starts[self.span(offset).line - 1]
         # Cut: _OPEN_INLINE takes long on very long lines.
@@ -232,7 +253,7 @@ class Document:
         if message.startswith(("illegal character '\\n'", "unterminated string")):
             return 'a text of several lines begins and ends with """'
         if message.startswith("expected '='"):
-            return 'lines are key = value, or [table.NAME]'
+            return "lines are key = value, or [table.NAME]"
         if message.startswith(("cannot declare", "cannot overwrite", "duplicate inline")):
             return "it stands twice: rename one of the two, or remove it"
         return ""

@@ -71,7 +71,10 @@ def check_map_name(document: Document, path: KeyPath, name: str) -> None:
 
 
 def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> Level | None:
-    """Return the ``level`` of a map or of a probe; None if it is missing or invalid, which is reported."""
+    """Return the ``level`` of a map or of a probe; None if it is missing or invalid, which is reported.
+
+    path, table: of the map or probe.
+    """
     words = [level.value for level in Level]
     if "level" not in table:
         document.missing(path, "level", 'level = "thread", "warp" or "block"')
@@ -97,7 +100,10 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
 
 
 def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None) -> int | None:
-    """Read ``cap``: records per slot, or ``DYNAMIC_CAP``; None if it is invalid. map_class: as for ``check_cap``."""
+    """Read ``cap``: records per slot, or ``DYNAMIC_CAP``; None if it is invalid, which is reported.
+
+    path, table: of the map. map_class: as for ``check_cap``.
+    """
     cap = table.get("cap", 1)
     place = document.value(*path, "cap")
     if cap != "dynamic":
@@ -113,7 +119,7 @@ def _fields(
 ) -> tuple[Field, ...]:
     """Read ``data``, the fields of a record, and lay them out; () if any of them is invalid, which is reported.
 
-    map_class: the type of the map, None if it is unknown.
+    path, table: of the map. map_class: the type of the map, None if it is unknown.
     """
     data = table.get("data")
     path = (*path, "data")
@@ -154,7 +160,7 @@ def _fields(
 
 
 def check_field(document: Document, offset: int, map_class: type[MapType], name: str, scalar: ScalarType) -> None:
-    """Report a field of a type that maps of a type cannot have."""
+    """Report a field whose type the map's type does not allow. offset: where. name, scalar: of the field."""
     if scalar not in map_class.field_types:
         message = f"field '{name}' of a {map_class.name} is {scalar.value}"
         document.report(offset, "field-type", message, map_class.field_hint)
@@ -163,7 +169,8 @@ def check_field(document: Document, offset: int, map_class: type[MapType], name:
 def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
     """Return the size of a record in bytes; warn of padding and report a record that is too large.
 
-    Padding are unused bytes between fields, which are aligned as in C, and after the last one.
+    offset: where faults are reported. Padding are unused bytes between fields, which are aligned as in C, and after the
+    last one.
     """
     _, size, padding = lay_out_fields([(field.name, field.type) for field in fields])
     if padding:
@@ -201,7 +208,8 @@ def _size(
 ) -> int:
     """Return the size of a record in bytes, computed from its fields; report a ``size`` that differs.
 
-    map_type: may store a record as other fields than those declared, which are its cells.
+    path, table: of the map. map_type: its type, which may store a record as other fields than those declared
+    (``MapType.cells``).
     """
     size = check_padding(document, document.value(*path, "data"), map_type.cells(fields))
     written = table.get("size", size)

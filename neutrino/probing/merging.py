@@ -27,7 +27,10 @@ class File(Protocol):
 
 
 def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
-    """Return why files cannot be merged: two maps with the same name, or more maps than a run has room for."""
+    """Return why files cannot be merged: two maps with the same name, or more maps than a run has room for.
+
+    parts: the files of a run, in their order.
+    """
     file_by_map: dict[str, File] = {}
     faults: list[Diagnostic] = []
     for part in parts:
@@ -43,7 +46,7 @@ def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
 
 
 def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
-    """Return one set with the probes of all parts, in this order.
+    """Return one set with the probes of all parts, in this order. parts: one set for each probe file of a run.
 
     Registers with the same name in two files are different registers, and so are probes: the later one is renamed by
     appending a number. Raises ProbeError with the faults that ``merge_faults`` returns.

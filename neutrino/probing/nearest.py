@@ -8,7 +8,10 @@ _SHORT_WORD = 3
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word most similar to this one, ignoring case; None if none is similar enough."""
+    """Return the known word most similar to this one, for "did you mean"; None if none is similar enough.
+
+    Case is ignored.
+    """
     # Imported here because only an invalid probe file needs it.
     import difflib
 

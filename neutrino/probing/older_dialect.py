@@ -77,8 +77,9 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
 def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side]) -> Map | None:
     """Return the map of an older probe: it has the probe's name, and the fields that the ``SAVE`` statements give.
 
-    The result is None if a ``SAVE`` is invalid. A map with other faults, which are reported, is returned, so that
-    saves to it can be verified. sides: before and after, of which at least one has typed saves.
+    The result is None if a ``SAVE`` is invalid. A map with other faults, which are reported, is returned, so that saves
+    to it can be verified. name, datamodel: of the probe. sides: before and after, of which at least one has typed
+    saves.
     """
     errors_before = document.errors
     # The fields of one record for each side that saves: one or two.
@@ -99,7 +100,10 @@ def _check_same_record(
     document: Document, datamodel: Datamodel, after: Side, before_fields: tuple[Field, ...],
     after_fields: tuple[Field, ...],
 ) -> None:  # fmt: skip
-    """Report before and after that save different records; warn if the map has room for only one of the two."""
+    """Report before and after that save different records; warn if the map has room for only one of the two.
+
+    before_fields, after_fields: of the record that each side saves. after: where both are reported.
+    """
     before_types = [field.type.value for field in before_fields]
     after_types = [field.type.value for field in after_fields]
     place = document.within(after.path, after.typed_saves[0].start)
@@ -112,7 +116,7 @@ def _check_same_record(
 
 
 def _check_record(document: Document, name: str, datamodel: Datamodel, fields: tuple[Field, ...]) -> None:
-    """Report fields that take another size than the ``datamodel`` says, or that its type of map cannot have.
+    """Report fields that take another size than the ``datamodel`` gives, or that its type of map cannot have.
 
     name: of the probe whose ``datamodel`` it is.
     """
@@ -127,7 +131,10 @@ def _check_record(document: Document, name: str, datamodel: Datamodel, fields: t
 
 
 def _fields(document: Document, side: Side) -> tuple[Field, ...]:
-    """Return the fields of the record that the saves of one side make, named after their operands."""
+    """Return the fields of the record that the saves of one side make, named after their operands.
+
+    An invalid save is reported, and gives no fields.
+    """
     fields: dict[str, ScalarType] = {}
     numbers: dict[str, int] = {}
     for save in side.typed_saves:

@@ -35,9 +35,9 @@ class Place(NamedTuple):
 def find_places(source: str) -> dict[tuple[str, ...], Place]:
     """Return the place of every table header, key and array element of a valid TOML document, by its path of keys.
 
-    An element's last key is its index. source: the document with ``\\n`` line ends. Of an array of tables
-    (``[[name]]``) the last table is returned. A table without a header of its own (``a`` in ``[a.b]``) has the place of
-    the first header inside it.
+    They are where faults are reported. An element's last key is its index. source: the document with ``\\n`` line ends.
+    Of an array of tables (``[[name]]``) the last table is returned. A table without a header of its own (``a`` in
+    ``[a.b]``) has the place of the first header inside it.
     """
     scanner = _Scanner(source)
     scanner.document()
@@ -126,7 +126,7 @@ class _Scanner:
         self.places[path] = Place(key, start, characters)
 
     def _sequence(self, closing: str, path: tuple[str, ...]) -> None:
-        """Scan an array (closing: ``]``) or an inline table (``}``), with all values inside."""
+        """Scan an array (closing: ``]``) or an inline table (``}``), with all values inside. path: of its keys."""
         self.position += 1  # the opening bracket
         index = 0
         self._skip(_BLANK)

@@ -13,7 +13,10 @@ _PLATFORM = re.compile(r"[ \t]*platform[ \t]*=[ \t]*", re.MULTILINE)
 
 
 def require_platform(parts: Sequence[WrittenProbes | DraftProbes], platform: str) -> None:
-    """Raise ProbeError if files are for another platform than this, with a fault at the ``platform`` of each."""
+    """Raise ProbeError if files are for another platform than this, with a fault at the ``platform`` of each.
+
+    parts: the files, as they were read. platform: ``cuda``.
+    """
     hint = 'write its snippets in PTX, with platform = "cuda", for NVIDIA GPUs and the embedded device'
     faults = [
         platform_fault(part, f'platform is "{part.platform}": AMD\'s assembly is not put into kernels yet', hint)

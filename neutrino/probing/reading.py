@@ -38,7 +38,7 @@ def read_text_file(path: str | Path, max_bytes: int) -> bytes:
 
 
 def _read_pipe(descriptor: int, max_bytes: int) -> bytes:
-    """Read from a pipe until its end, at most ``max_bytes``. Raises OSError on a timeout."""
+    """Read from a pipe until its end, at most ``max_bytes``. Raises OSError if no data comes for ``_PIPE_TIMEOUT``."""
     data = b""
     while len(data) < max_bytes:
         readable, _, _ = select.select([descriptor], [], [], _PIPE_TIMEOUT)

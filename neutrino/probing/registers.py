@@ -46,7 +46,10 @@ class Registers:
         return register.type if register else None
 
     def declare(self, path: KeyPath, declaration: Declaration) -> None:
-        """Add the registers of a declaration, unless the file then declares too many. path: of its snippet."""
+        """Add the registers of a ``.reg`` declaration, unless the file then declares too many. path: of its snippet.
+
+        Faults are reported, such as for a name that is a special register's.
+        """
         names = [declaration.name]
         if declaration.number is not None:
             names = [f"{declaration.name}{index}" for index in range(declaration.number)]
@@ -78,7 +81,8 @@ class Registers:
             self._clash(earlier, Register(name, Type(declaration.type), 0, span))
             return
         initial = declaration.initial
-        # setdefault: the first value that is given stays. Another value than that means that there is an earlier one.
+        # setdefault: the first value that is given is kept. If it is another than this one, a declaration before this
+        # one gave it.
         if initial is not None and self._initial.setdefault(name, initial) != initial and earlier:
             message = f"{name} begins with another value in line {earlier.span.line}"
             self._document.report(offset, "initial-value", message, "one register has one first value")
@@ -87,7 +91,7 @@ class Registers:
             self._registers[name] = Register(name, Type(declaration.type), initial or 0, span)
 
     def _clash(self, earlier: Register, later: Register) -> None:
-        """Report one name with two types at both declarations, at the first one only once per name."""
+        """Report one name with two types at both declarations; at the earlier one only once, if more follow."""
         pairs = [(later, earlier)]  # where to report, and the other declaration
         if earlier.name not in self._clashes:
             self._clashes.add(earlier.name)
@@ -131,4 +135,5 @@ class Registers:
         return candidate
 
     def _can_add(self, name: str, register_type: Type) -> bool:
+        """Return whether ``add`` may use a name: nothing has it, or a register that ``add`` made with this type."""
         return name not in self._registers or self._added.get(name) == register_type

@@ -136,7 +136,10 @@ class SnippetReader:
         return WrittenSnippet(tuple(body)) if body else None
 
     def _instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """Return an instruction; declare registers that only an off-by-one ``%name<N>`` would cover."""
+        """Return an instruction, and declare registers in it that only an off-by-one ``%name<N>`` would cover.
+
+        path: of the snippet, for the places of faults. See ``Registers.extend_range``.
+        """
         span = self._document.span(self._document.within(path, statement.start))
         if self._platform == "cuda":
             for match in REGISTER_WORD.finditer(statement.text):
@@ -145,7 +148,7 @@ class SnippetReader:
         return WrittenInstruction(" ".join(statement.text.split()), span)
 
     def _save(self, path: KeyPath, call: SaveCall, level: Level | None) -> list[WrittenInstruction | WrittenSave]:
-        """Return a save, after the moves of its special registers; [] if its map is unknown or invalid.
+        """Return a save, preceded by moves of its special registers; [] if its map is unknown or invalid.
 
         path: of the snippet. level: of the probe, None if it is invalid.
         """
@@ -173,7 +176,7 @@ class SnippetReader:
         return [*moves, save]
 
     def _map(self, name: str, offset: int) -> Map | None:
-        """Return the map of this name; None if it is invalid, or if there is none, which is reported.
+        """Return the map of this name; None if it is invalid, or if there is none, which is reported at the offset.
 
         A name that differs only in case and underscores is accepted, with a warning.
         """
@@ -197,8 +200,9 @@ class SnippetReader:
     ) -> tuple[list[WrittenInstruction], list[str]]:
         """Return moves of special registers into added registers, and the operands of a save with those instead.
 
-        words: offset in the snippet and text of each operand. reserved: names that added registers must not have;
-        those added join it.
+        A SAVE cannot read special registers itself. path: of the snippet. words: offset in it and text of each operand.
+        fields: those that the operands are saved to. reserved: names that added registers must not have; those added
+        join it.
         """
         moves = []
         operands = []
@@ -216,7 +220,8 @@ class SnippetReader:
     def _read_special(self, word: str, field: Field, offset: int, reserved: set[str]) -> tuple[WrittenInstruction, str]:
         """Return the move of a special register, an operand of SAVE, into an added register, and that one's name.
 
-        It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself.
+        It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself. word: the
+        special register. field: that it is saved to. offset: in the source. reserved: as for ``_operands``.
         """
         type_name = SPECIAL_REGISTERS[word]  # u32, b32 or u64
         # Not b32, bits that are no number: the verifier reports that they do not fit.
@@ -235,8 +240,8 @@ class SnippetReader:
     ) -> tuple[list[WrittenInstruction], list[str]]:
         """Return moves that copy operands which later instructions may change, and the operands with the copies.
 
-        used_later: registers that instructions between here and the save of the record name. reserved: as for
-        ``_operands``.
+        words: the operands. used_later: registers that instructions between here and the save of the record name.
+        reserved: as for ``_operands``.
         """
         copies = []
         operands = []

@@ -143,7 +143,10 @@ def split_statements(text: str) -> tuple[list[Statement], list[Fault]]:
 
 
 def _without_comments(text: str, comment_start: re.Pattern[str]) -> tuple[str, list[Fault]]:
-    """Replace comments by spaces, so that offsets stay the same; an unclosed comment is a fault and ends the text."""
+    """Replace comments by spaces, so that offsets stay the same; an unclosed comment is a fault and ends the text.
+
+    comment_start: matches what begins a comment, which depends on the assembly language.
+    """
     pieces = []
     position = 0  # up to which the text is in the pieces
     while match := comment_start.search(text, position):
@@ -188,8 +191,8 @@ def parse_declaration(statement: Statement) -> tuple[list[Declaration], list[Fau
 def _parse_declarator(start: int, word: str, type_name: str) -> tuple[Declaration | None, list[Fault]]:
     """Parse one item of a ``.reg`` statement: ``%name``, ``%name<count>`` or ``%name = initial``.
 
-    start: offset of the word in the snippet. With an invalid initial value there are both a declaration and a fault, so
-    that uses of the register are not reported too.
+    start: offset of the word in the snippet. type_name: that the statement declares. With an invalid initial value
+    there are both a declaration and a fault, so that uses of the register are not reported too.
     """
     match = _REG_NAME.fullmatch(" ".join(word.split()))
     if not match:

@@ -122,7 +122,8 @@ class _Reader:
         # In file order: at a site, probes run in the order of the file.
         entries = sorted(self._entries(), key=lambda entry: document.key(*entry.path))
 
-        # All maps and register declarations before any snippet, which may use those of a later probe of the file.
+        # All maps and register declarations (_sides) before any snippet is read (_probe), since a snippet may use those
+        # of a later probe of the file.
         levels = [level.value for level in Level]
         levelless = set()
         for name, table in self._tables("map"):
@@ -133,7 +134,7 @@ class _Reader:
         levels_and_maps = [self._level_and_map(entry, side) for entry, side in zip(entries, sides, strict=True)]
         maps = [declared for declared in self._maps.values() if declared is not None]
 
-        # With errors, a map may be missing because its table could not be read.
+        # After other errors, a map may be missing only because its table could not be read.
         if not self._maps and not document.errors:
             hint = "declare [map.NAME], or give a probe of the older dialect a datamodel"
             document.report(0, "no-map", "no [map.NAME] in the file", hint)
@@ -266,9 +267,9 @@ class _Reader:
     def _level_and_map(self, entry: _Entry, sides: Mapping[str, Side]) -> tuple[Level | None, Map | None]:
         """Return the level of a probe, and the map to which its ``SAVE.type`` statements save one record.
 
-        The level is None if it is invalid. The map exists only in the older dialect, if the probe has a ``datamodel``
-        and saves; it is added to the maps of the file. A probe with neither ``datamodel`` nor ``level``, in the older
-        dialect, runs per thread.
+        sides: from ``_sides``. The level is None if it is invalid. The map exists only in the older dialect, if the
+        probe has a ``datamodel`` and saves; it is added to the maps of the file. A probe with neither ``datamodel`` nor
+        ``level``, in the older dialect, runs per thread.
         """
         typed_saves = [(side, save) for side in sides.values() for save in side.typed_saves]
         if not entry.is_older or "datamodel" not in entry.table:
@@ -300,7 +301,8 @@ class _Reader:
     def _report_saves_without_map(self, typed_saves: Sequence[tuple[Side, TypedSave]], is_older: bool) -> None:
         """Report each ``SAVE.type`` of a probe without a ``datamodel``, which would declare the map that it saves to.
 
-        is_older: whether the probe is in the older dialect, and so may have a ``datamodel``.
+        typed_saves: each with its side, for its place. is_older: whether the probe is in the older dialect, and so may
+        have a ``datamodel``.
         """
         hint = "declare a [map.NAME] and write 'SAVE [ NAME ] { … };'"
         message = "a SAVE of the older dialect, without a map"
@@ -319,8 +321,8 @@ class _Reader:
     ) -> WrittenProbe:
         """Read the table of a probe and return it with its snippets.
 
-        level, record_map: as from ``_level_and_map``. For invalid values the result has the least restrictive ones: it
-        is used only to verify the probe's snippets.
+        sides: from ``_sides``. level, record_map: from ``_level_and_map``. For invalid values the result has the least
+        restrictive ones: it is used only to verify the probe's snippets.
         """
         document, path, table = self._document, entry.path, entry.table
         known_keys = _OLDER_KEYS if entry.is_older else _PROBE_KEYS
@@ -366,7 +368,10 @@ class _Reader:
             self._document.report(place, "probe-name", message, "rename one of the two")
 
     def _unknown_key(self, path: KeyPath, known: Sequence[str]) -> None:
-        """Report an unknown key of a probe's table; ``datamodel`` of the older dialect with a hint of its own."""
+        """Report an unknown key of a probe's table; ``datamodel`` of the older dialect with a hint of its own.
+
+        path: of the key. known: the keys that such a table may have.
+        """
         if path[-1] != "datamodel":
             self._document.unknown_key(path, known)
             return
@@ -375,7 +380,10 @@ class _Reader:
         self._document.report(self._document.key(*path), "unknown-key", "a [probe.NAME] has no datamodel", hint)
 
     def _tracepoint(self, path: KeyPath, table: Mapping[str, Any]) -> Tracepoint | None:
-        """Parse a probe's ``position``, or ``pos`` with a warning; report faults and return None if it is invalid."""
+        """Parse a probe's ``position``, or ``pos`` with a warning; report faults and return None if it is invalid.
+
+        path, table: of the probe.
+        """
         document = self._document
         if "pos" in table and "position" in table:
             document.report(document.key(*path, "pos"), "position", "both position and pos are given", "remove pos")
@@ -402,8 +410,8 @@ class _Reader:
     def _register_note(self, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, int | str], ...]:
         """Check ``register = { u32 = 2 }``, a compiler's counts of registers by type, and return its items.
 
-        Only AMD's assembly needs them; for PTX, whose snippets declare their registers, the result is empty. Items with
-        faults, which are reported, are in the result too.
+        path, table: of the probe. Only AMD's assembly needs them; for PTX, whose snippets declare their registers, the
+        result is empty. Items with faults, which are reported, are in the result too.
         """
         document = self._document
         register = table.get("register", {})

@@ -118,15 +118,13 @@ def _statements(snippet: Snippet) -> Iterator[str]:
 
 
 def _declarations(probe_set: ProbeSet) -> _Declarations:
-    """Return which registers each snippet has to declare.
+    """Return which registers each snippet has to declare, by probe and side.
 
     Reading the file must give the registers in the order of the set. So a register is declared in the first snippet
     that uses it or any register after it in that order; one that nothing uses, with the next one, and the last of all,
     if nothing uses it, in the last snippet.
     """
-    snippets = [
-        (probe.name, key, snippet) for probe in probe_set.probes for key, snippet in _sides(probe) if snippet
-    ]
+    snippets = [(probe.name, key, snippet) for probe in probe_set.probes for key, snippet in _sides(probe) if snippet]
     first_use: dict[str, int] = {}  # name of a register → index of a snippet
     for index, (_, _, snippet) in enumerate(snippets):
         for statement in snippet.straight:

@@ -53,6 +53,7 @@ _ABSENT_FROM_BLACKWELL = frozenset({_HFMA2_MMA})
 _ABSENT_UNLESS_PAIRED = frozenset({_FADD2, _FFMA2, _FMUL2})
 
 _OPCODE = np.uint64(0x1FF)
+# Values of the form, bits 9 to 11: which operands are registers and which are immediates.
 _FORM_REGISTER_B = 1
 _FORM_IMMEDIATE_C = 2
 _FORM_IMMEDIATE_B = 4
@@ -61,6 +62,7 @@ _RZ = np.uint64(255)
 _BYTE = np.uint64(255)
 # Bit numbers of the 128-bit instruction.
 _NEGATE_A, _SATURATE, _FLUSH, _NEGATE_C, _BFLOAT, _NEGATE_B = 72, 77, 80, 84, 85, 63
+# Two numbers 1.0, as an immediate.
 _ONE_F16X2 = np.uint64(0x3C003C00)
 _ONE_BF16X2 = np.uint64(0x3F803F80)
 
@@ -77,6 +79,7 @@ def _bit(words: _Words, number: int) -> _Mask:
 def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
     """Count the floating-point additions, products and fused multiply-adds in a kernel's machine code, by mnemonic.
 
+    Equal counts show that a twin (instrumented kernel) fuses the same operations as its original (``compare``).
     code: the bytes of ``.text.<kernel>``. arch: such as ``sm_90a``; sm_75 and later. Counts of zero are left out.
     Raises FormatError when the code is not a whole number of instructions, or for an older architecture.
     """
@@ -93,7 +96,8 @@ def count_arithmetic(code: bytes, arch: str) -> dict[str, int]:
 def arithmetic_at(code: bytes, arch: str) -> dict[int, str]:
     """Return the mnemonic of each floating-point addition, product and fused multiply-add in a kernel's machine code.
 
-    The keys are offsets of instructions in bytes. Parameters and errors are those of count_arithmetic.
+    With a line table (``sass_lines``) this shows which PTX each comes from. The keys are offsets of instructions in
+    bytes. Parameters and errors are those of count_arithmetic.
     """
     indices, opcodes = _arithmetic(code, arch)
     return {
@@ -105,9 +109,10 @@ def arithmetic_at(code: bytes, arch: str) -> dict[int, str]:
 def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
     """Find the floating-point additions, products and fused multiply-adds in machine code.
 
-    code: the bytes of ``.text.<kernel>``. arch: such as ``sm_90a``. Returns the indices of these instructions, and the
-    opcode that each counts as: see the cases below. Raises FormatError when the code is not a whole number of
-    instructions, or for an architecture before sm_75.
+    code: the bytes of ``.text.<kernel>``. arch: such as ``sm_90a``. Returns the indices of these instructions, from 0,
+    and the opcode that each counts as. The assembler may use one instruction in place of another, differently in twin
+    and original: so an HFMA2 that computes a product or a sum counts as one, and constants and copies do not count.
+    Raises FormatError when the code is not a whole number of instructions, or for an architecture before sm_75.
     """
     # 0 for an unknown architecture, which is empty.
     arch_number = int("".join(character for character in arch if character.isdigit()) or 0)
@@ -135,9 +140,7 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
 
     # HFMA2 RZ, RZ, c is a constant or a copy. With an immediate C, which takes the bits of B, B is in those of C.
     is_half_fma = (opcode == _HFMA2) | (opcode == _HFMA2_MMA)
-    b_is_zero = np.where(
-        form == _FORM_IMMEDIATE_C, register_c == _RZ, (form == _FORM_REGISTER_B) & (register_b == _RZ)
-    )
+    b_is_zero = np.where(form == _FORM_IMMEDIATE_C, register_c == _RZ, (form == _FORM_REGISTER_B) & (register_b == _RZ))
     is_constant = is_half_fma & (register_a == _RZ) & b_is_zero
 
     # HFMA2 a, b, -RZ is a product, and HFMA2 a, 1, 1, c a sum.
@@ -158,12 +161,13 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
 
 
 def compare(original: Mapping[str, int], twin: Mapping[str, int], probe_counts: Mapping[str, int]) -> str | None:
-    """Compare the arithmetic of a kernel and its twin (the instrumented copy).
+    """Compare the arithmetic of a kernel and its twin (the instrumented copy), whose results must not differ.
 
-    original, twin: results of count_arithmetic. probe_counts: those of the twin's instructions that the probe added:
-    private copies of products of the kernel. Returns None if kernel and twin compute the same, else a message with the
-    counts that differ. Without the probe's, the counts must be equal for each mnemonic, except in two cases that cannot
-    hide a change:
+    A probe between a product and a sum can keep the assembler from fusing them, which changes the rounding. original,
+    twin: results of count_arithmetic. probe_counts: those of the twin's instructions that the probe added: private
+    copies of products of the kernel. Returns None if kernel and twin compute the same, else a message with the counts
+    that differ. Without the probe's, the counts must be equal for each mnemonic, except in two cases that cannot hide a
+    change:
 
     - The assembler may merge a private copy with an equal product of the kernel. So the number of products may be
       anything from the original's to the original's plus the probe's. If a fusion were undone, there would also be one

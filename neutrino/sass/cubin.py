@@ -22,9 +22,13 @@ _OSABI_CUDA_V2 = 0x41
 """CUDA 13, and 12.8 and up for sm_100: the SM is in bits 8 to 15 of e_flags, other versions are in notes."""
 _FLAG_A = 0x800
 _FLAG_A_V2 = 0x8
+"""The bits of e_flags for the suffix ``a`` of the architecture, by OS ABI."""
 STO_CUDA_ENTRY = 0x10
+"""The bit of a symbol's st_other that marks a kernel."""
 _NOTE_CUINFO = struct.Struct("<12x12sHHI")
+"""The note's header and name, a number that is not used, the PTX's architecture, and the toolkit's release."""
 _COMPAT_ARCH_SPECIFIC = 9
+"""The attribute of ``.nv.compat`` that is not 0 for the suffix ``a``."""
 
 # Formats of an attribute (EIFMT): how its value is stored.
 _NVAL, _BVAL, _HVAL, _SVAL = 1, 2, 3, 4
@@ -113,7 +117,10 @@ class _Attributes:
 
 
 def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
-    """Read a cubin. name: for error messages. Raises FormatError if it is not a valid cubin."""
+    """Read the kernels, functions and versions of a cubin. data: the whole file. name: for error messages.
+
+    Raises FormatError if it is not a valid cubin.
+    """
     elf = open_cubin(data, name)
     symbols = {symbol.index: symbol for symbol in function_symbols(elf)}
 
@@ -248,10 +255,11 @@ def _dimensions(cursor: Cursor, field: str) -> tuple[int, int, int]:
 
 
 def attributes(elf: Elf, section: Section, chosen: Collection[int]) -> Iterator[tuple[int, Cursor]]:
-    """Yield the chosen attributes of a ``.nv.info`` section, each with a cursor over its value.
+    """Yield the chosen attributes of a ``.nv.info`` section, each as its number and a cursor over its value.
 
-    The size of a value follows from the attribute's format, so that attributes that nobody knows are skipped. Raises
-    FormatError for an unknown format, and for a value that leaves the section.
+    section: ``.nv.info`` (of all functions), ``.nv.info.NAME`` (of one kernel), or another in the same encoding.
+    chosen: numbers of attributes. The size of a value follows from the attribute's format, so that attributes that
+    nobody knows are skipped. Raises FormatError for an unknown format, and for a value that leaves the section.
     """
     cursor = _contents(elf, section)
     data, position, end = cursor.data, cursor.position, cursor.end

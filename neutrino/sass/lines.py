@@ -24,6 +24,7 @@ _MAX_ROWS = 1 << 22
 def sass_lines(cubin: bytes | memoryview, file: str) -> dict[str, list[tuple[int, int]]]:
     """Return the PTX lines of a cubin's instructions: for each function, (offset, line) pairs, sorted by offset.
 
+    The assembler records them if it is called with ``-lineinfo``, in a section with line number programs as in DWARF.
     The instructions from an offset (in bytes, in the function's code) up to the next pair's come from that line of the
     PTX text. Empty without line information. file: the cubin's name, for errors. Raises FormatError when it is damaged.
     """
@@ -41,7 +42,10 @@ def sass_lines(cubin: bytes | memoryview, file: str) -> dict[str, list[tuple[int
 
 
 def _relocated_symbols(elf: Elf, section_index: int) -> dict[int, str]:
-    """Return the names of the symbols that a section's relocations refer to, by the offset that is relocated."""
+    """Return the names of the symbols that a section's relocations refer to, by the offset that is relocated.
+
+    Where a line number program sets an address, the relocation shows which function it is in.
+    """
     symbols = {symbol.index: symbol.name for symbol in elf.symbols()}
     names = {}
     for table in elf.relocation_tables.get(section_index, ()):

@@ -137,6 +137,7 @@ class _Code:
 class SameCode:
     """Compares kernels of two cubins: usually the shipped machine code, and PTX assembled for the same architecture.
 
+    If a kernel's code is the same in both, that PTX is the program that runs, and probes can be inserted into it.
     Raises FormatError for a damaged cubin, here or in ``difference``.
     """
 

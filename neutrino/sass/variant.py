@@ -32,8 +32,9 @@ _ALWAYS = 7
 def difference(shipped: CubinKernel, assembled: CubinKernel, arch: str) -> str | None:
     """Compare two kernels of the same name, and return a message if they are clearly not the same program, else None.
 
-    shipped: from the machine code that runs. assembled: from PTX of another architecture, assembled for the machine
-    code's. arch: that architecture, such as ``sm_90a``.
+    The source may depend on the architecture (``__CUDA_ARCH__``) in any way, so PTX for another one must not be used if
+    anything here differs. That nothing differs is no proof. shipped: from the machine code that runs. assembled: from
+    PTX of another architecture, assembled for the machine code's. arch: that architecture, such as ``sm_90a``.
     """
     shipped_parameters, assembled_parameters = _parameter_layout(shipped), _parameter_layout(assembled)
     if shipped_parameters != assembled_parameters:

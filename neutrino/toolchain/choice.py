@@ -73,8 +73,8 @@ def find_assembler(driver_version: int | None = None) -> Assembler:
 def assembler_identity(driver_version: int | None = None) -> str:
     """Return the identity of the assembler that find_assembler returns, which differs between builds.
 
-    It starts no process if the assembler's version is known from an earlier run. Raises ToolMissingError as
-    find_assembler.
+    It is part of cache keys, so that code by another assembler is not used. It starts no process if the assembler's
+    version is known from an earlier run. Raises ToolMissingError as find_assembler.
     """
     return find_assembler(driver_version).identity
 

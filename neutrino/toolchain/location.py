@@ -44,7 +44,7 @@ def tool_candidates(name: str) -> Iterator[Path]:
         folders += [site / "nvidia" / "cuda_nvcc" / "bin", site / "triton" / "backends" / "nvidia" / "bin"]
     # Triton has a second, newer ptxas for Blackwell.
     file_names = [name, "ptxas-blackwell"] if name == "ptxas" else [name]
-    # The same file may be reached through links.
+    # The same file may be reached through links, or be found in several of these folders.
     resolved_paths: set[Path] = set()
     for folder in folders:
         for file_name in file_names:

@@ -14,14 +14,16 @@ _TIMEOUT_S = 600.0
 """Seconds for one cubin: 100 MB of machine code take about two minutes."""
 _HINT = "install the CUDA toolkit, or pip install nvidia-cuda-nvdisasm"
 _SECTION = re.compile(r"^//-+ (\S+)[ \t]+-+$", re.MULTILINE)
+"""The heading of a section: ``//----- .text.saxpy -----``."""
 _TEXT = ".text."
 
 
 def disassemble(cubin: bytes, kernels: Collection[str] | None = None) -> str:
     """Disassemble a cubin with ``nvdisasm -c``, and return what it prints.
 
-    kernels: only the code of these; None: all code, including device functions. Raises ToolMissingError without
-    nvdisasm, ToolError when it refuses the cubin, OSError when the temporary file cannot be written.
+    kernels: mangled names, to return the code of these alone; None: all code, including device functions. Raises
+    ToolMissingError without nvdisasm, ToolError when it refuses the cubin, OSError when the temporary file cannot be
+    written.
     """
     tool = find_tool("nvdisasm", _HINT)
     with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
@@ -32,7 +34,7 @@ def disassemble(cubin: bytes, kernels: Collection[str] | None = None) -> str:
 
 
 def _only(text: str, kernels: Collection[str]) -> str:
-    """Return those sections of the disassembler's output that have the code of these kernels."""
+    """Return those sections of the disassembler's output that have the code of these kernels (mangled names)."""
     headings = list(_SECTION.finditer(text))
     code_sections = {_TEXT + kernel for kernel in kernels}
     selected = []

@@ -10,14 +10,15 @@ from neutrino.errors import ToolError
 
 _CRASHES = {-4: "SIGILL", -6: "SIGABRT", -8: "SIGFPE", -11: "SIGSEGV"}
 """Exit statuses, negative for a signal, of a tool that crashed rather than was killed."""
-_REFUSAL = re.compile(
-    r"^(?:ptxas|nvlink) (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE
-)
+_REFUSAL = re.compile(r"^(?:ptxas|nvlink) (?:error|fatal)\s*:|^ptxas .*, line \d+; (?:error|fatal)\s*:", re.MULTILINE)
+"""An error message of ptxas or nvlink, with or without the place in the input."""
 # The last two are nvlink's for a folder that is not there and for a full disk.
 _ENVIRONMENT = re.compile(
     r"could not be (?:opened|read|written|created)|[Mm]emory allocation|No space left|out of memory|bad_alloc"
     r"|Could not open|Internal error: writing file"
 )
+"""What the tools print when the machine is the cause, not the input."""
+
 
 class AssemblyError(ToolError):
     """The assembler or linker refused its input or crashed on it: unlike for other errors, the input is the cause."""

@@ -22,8 +22,9 @@ _VERSIONS_FILE = "assemblers.json"
 def release_at(path: Path) -> tuple[tuple[int, int, int], str] | None:
     """Return the version of the tool at a path, such as (13, 0, 88), and a string with its version and build.
 
-    None when the tool fails or prints no version. The result is stored in a file in the cache folder; the tool is run
-    again when its path, size or modification time changes.
+    The string differs between builds, so it is used in cache keys. None when the tool fails or prints no version. The
+    result is stored in a file in the cache folder; the tool is run again when its path, size or modification time
+    changes.
     """
     status = path.stat()
     stamp = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"

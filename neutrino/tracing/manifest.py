@@ -144,7 +144,7 @@ class _Reader:
         return Spills(self.number(row, "stores"), self.number(row, "loads"))
 
     def assembly(self, table: dict[str, Any]) -> Assembly:
-        """Return what the assembler reported, from the document of an assembled twin."""
+        """Return what the assembler reported of a kernel and its twin. table: the manifest of an assembled twin."""
         registers = self.table(table.get("registers"), "registers")
         spills = self.table(table.get("spills"), "spills")
         return Assembly(
@@ -166,7 +166,7 @@ class _Reader:
         return Retargeted(self.text(row, "target"), row.get("same_code") is True, row.get("own_text") is True)
 
     def map_type(self, name: str, entry: dict[str, Any], fields: list[Field]) -> MapType:
-        """Return the type of a map with its options, such as a histogram's buckets.
+        """Return the type of a map (array, sum, histogram …) with its options, such as a histogram's buckets.
 
         name, fields: of the map. entry: its object, whose other members the type reads itself.
         """
@@ -184,7 +184,10 @@ class _Reader:
         return declared
 
     def map(self, value: Any) -> Map:
-        """Return a map from its object in the manifest."""
+        """Return a map (what probes save into) from its object in the manifest.
+
+        What a reader of the data relies on is checked: the fields and the type's cells lie within a record.
+        """
         entry = self.table(value, "a map")
         size = self.number(entry, "size")
         fields = [self.field(row, size) for row in self.rows(entry, "fields")]

@@ -73,9 +73,7 @@ class Result:
                 entry.cap,
             )
             if in_file != in_manifest:
-                raise TraceError(
-                    f"{self.path}: map {entry.name!r} differs from the one in the kernel's manifest.json"
-                )
+                raise TraceError(f"{self.path}: map {entry.name!r} differs from the one in the kernel's manifest.json")
         return data
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:
@@ -87,8 +85,8 @@ class Result:
     def runs(self, launches: Array, indices: Array) -> Iterator[Run]:
         """Group launches, in the order given, into runs of one geometry whose frames are evenly spaced in the file.
 
-        The maps of a run can be viewed as one array. launches: records by ``LAUNCH``, 1-D. indices: their numbers in
-        ``launches.bin``.
+        The maps of a run can be viewed as one strided array, without copying the data: a trace may have very many
+        launches. launches: records by ``LAUNCH``, 1-D. indices: their numbers in ``launches.bin``.
         """
         if not len(launches):
             return
@@ -127,9 +125,7 @@ class Result:
             )
 
         # All frames lie within the file.
-        regions, size = region_layout(
-            self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes
-        )
+        regions, size = region_layout(self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes)
         data = self._data
         last = run.offset + run.step * (len(run.indices) - 1)
         # An offset from 2^63 on, in a damaged launches.bin, is a negative number in a run.
@@ -139,8 +135,8 @@ class Result:
                 f"{FRAME.size + size} bytes, but the file ends at {data.size:#x}: it is cut off"
             )
 
-        # Each frame's header is that of its launch. lanes is 0 where it is the default. NumPy's strings have no zeros
-        # at their ends. A frame may be larger than its maps.
+        # Check that each frame's header is that of its launch. NumPy strips zeros at the end of a string, so the magic
+        # has none. lanes is 0, in earlier traces, where it is the default. A frame may be larger than its maps.
         frames = np.ndarray((len(run.indices),), FRAME.dtype, data, run.offset, (run.step,))
         grid = frames["grid"].astype(np.int64).prod(axis=1)
         block = frames["block"].astype(np.int64).prod(axis=1)

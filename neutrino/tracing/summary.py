@@ -133,7 +133,10 @@ class TraceSummary:
 
 
 def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True) -> TraceSummary:
-    """Summarize a trace. keep: whether to include a kernel. Raises TraceError for damaged data."""
+    """Summarize a trace for ``neutrino-report``: the probed kernels, those that were not probed, and notes.
+
+    keep: whether to include a kernel. Raises TraceError for damaged data.
+    """
     kernels = []
     not_probed = []
     notes = list(trace.notes)
@@ -255,9 +258,7 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
         median = np.partition(values, middle)[middle]
         total = _exact_sum(values) if entry.kind.report is Report.TOTALS else None
         fields.append(
-            FieldSummary(
-                field.name, field.type.value, values.min().item(), median.item(), values.max().item(), total
-            )
+            FieldSummary(field.name, field.type.value, values.min().item(), median.item(), values.max().item(), total)
         )
     caps = (min(data.caps), max(data.caps), data.caps[-1]) if data.caps else (0, 0, 0)
     return MapSummary(
@@ -267,7 +268,10 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
 
 
 def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[SiteSummary, ...]:
-    """Count a map's records by site, those with most first. values: site numbers. sites: of the kernel's manifest."""
+    """Count a map's records by site (an instruction that a probe matched), those with most first.
+
+    values: the number of the site in each record. sites: of the kernel's manifest, to find their places.
+    """
     # Several probes at one instruction have entries with one number; the first of them is used.
     # Entries of kernel entries and ends have no number.
     site_by_number = {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
@@ -326,7 +330,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def _not_probed(kernel: TraceKernel) -> list[NotProbed]:
-    """Return for each reason the launches that ran the original; one entry with 0 launches if there were none.
+    """Return for each reason how many launches of a kernel ran the original; one entry with 0 if it was never launched.
 
     Empty for a probed kernel whose launches all ran the twin (instrumented copy).
     """

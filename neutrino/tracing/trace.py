@@ -99,7 +99,8 @@ class TraceKernel:
     def stacks(self) -> Iterator[dict[str, MapView]]:
         """Yield the same data as ``launches`` in larger pieces, of consecutive launches of one geometry.
 
-        A piece is a view of each map, by name, whose first axis is the launch.
+        This is faster for many launches: NumPy then works on all of a piece at once. A piece is a view of each map, by
+        name, whose first axis is the launch.
         """
         records = self.records
         written = records["state"] == LaunchState.WRITTEN
@@ -182,7 +183,10 @@ class Trace:
 
     @cached_property
     def _by_kernel(self) -> tuple[Array, Array]:
-        """Indices of all launch records, sorted by kernel id, and the kernel id of each."""
+        """Indices of all launch records, sorted by kernel id, and the kernel id of each.
+
+        Sorted once, so that ``indices_of`` need not search all records for each kernel.
+        """
         kernels = self.launches["kernel"]
         # Stable, so that the records of a kernel stay in their order.
         order = np.argsort(kernels, kind="stable")
@@ -221,7 +225,10 @@ class Trace:
         return tuple(kernels[identity] for identity in sorted(kernels))
 
     def _counters(self, kernel: int) -> dict[Reason, int]:
-        """Return how many launches of a kernel had each outcome; outcomes without a launch are left out."""
+        """Return how many launches of a kernel had each outcome; outcomes without a launch are left out.
+
+        kernel: its id. The table of counters in ``launches.bin`` has a row for each kernel, a column for each reason.
+        """
         # Kernels beyond the table share its last row.
         row = self._launches.counters[min(kernel, MAX_KERNELS - 1)]
         return {reason: int(row[reason]) for reason in Reason if row[reason]}

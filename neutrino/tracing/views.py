@@ -104,7 +104,10 @@ class MapView:
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
     def _saved(self) -> npt.NDArray[np.bool_]:
-        """Return which records of an array map were saved, as a bool array in the shape of the records."""
+        """Return which records of an array map were saved, as a bool array in the shape of the records.
+
+        A slot has room for ``cap`` records for each thread, warp or block, and may hold fewer.
+        """
         if self.counts is None:
             # Slots hold one record, which counts as saved if its thread, warp or block exists.
             exists = self.exists
@@ -160,7 +163,7 @@ class Frames:
 
 
 def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -> dict[str, MapView]:
-    """Return a view of every map, by name, with the launch as the first axis.
+    """Return a view of every map's data, by name, with the launch as the first axis. Nothing is copied.
 
     data: the file's bytes, uint8. maps: each with its region, in bytes from a launch's first. The caller has checked
     that all of it lies within the data.

@@ -15,7 +15,7 @@ from neutrino.sass.cubin import CubinKernel
 
 
 class ArithmeticComparison:
-    """Compares the arithmetic of twins' machine code with that of their originals.
+    """Compares the arithmetic in the machine code of twins (instrumented kernels) with that of their originals.
 
     assembler: its name. arch: of the code. explicit: the twins with explicit FMA, in whose text each fusion is written
     as an ``fma``, if any; its ``codes`` are those whose fusions were compared one by one, by the kernel's name.
@@ -31,7 +31,9 @@ class ArithmeticComparison:
     def refusal(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why a twin (instrumented copy) is not proven to compute the same as its original; None if it is.
 
-        original, built: the originals and the twins as they were built.
+        A probe may keep ptxas from fusing a product with a sum, or make it fuse another one, which changes how the
+        result is rounded. docs/numerics.md has the proofs that nothing was changed. original, built: the originals and
+        the twins as they were built.
         """
         difference = self._count_difference(twin, original, built)
         compared_code = self._explicit.codes.get(twin.name) if self._explicit is not None else None
@@ -53,7 +55,10 @@ class ArithmeticComparison:
         return difference
 
     def manifest(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
-        """Return what the manifest of an accepted twin holds under ``numerics``."""
+        """Return what the manifest of an accepted twin holds under ``numerics``.
+
+        That is how often original, twin and probes (``own``) have each kind of arithmetic instruction, and the proof.
+        """
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return {
             "original": self._count(before), "twin": self._count(after), "own": dict(twin.own_arithmetic),
@@ -61,8 +66,12 @@ class ArithmeticComparison:
         }  # fmt: skip
 
     def _text_difference(self, twin: TwinKernel, original: OriginalBuild) -> str | None:
-        """Return how the original's arithmetic differs from that of its text, assembled here; None if it does not."""
+        """Return how the original's arithmetic differs from that of its text, assembled here; None if it does not.
+
+        The code that runs may be from another version of the assembler, which fuses differently.
+        """
         if original.rebuilt is original.machine:
+            # The code that runs is this assembled text.
             return None
         rebuilt = original.rebuilt.kernels.get(twin.name)
         if rebuilt is None:
@@ -77,6 +86,7 @@ class ArithmeticComparison:
         """
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         # In linked code functions have separate code; otherwise their code is part of the kernel's.
+        # copies: of functions that have probes and separate code. own: the probes' arithmetic outside of these.
         copies = [copy for copy in twin.all_copies if copy.copy_name in built.functions]
         own = Counter(twin.own_arithmetic)
         for copy in copies:
@@ -102,7 +112,10 @@ class ArithmeticComparison:
         return None
 
     def _kind_difference(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
-        """Return which kinds of arithmetic only one of original and twin has; None if both have the same."""
+        """Return which kinds of arithmetic only one of original and twin has; None if both have the same.
+
+        For kernels where nothing can be fused, in which the assembler may repeat code a different number of times.
+        """
         if twin.calls:
             return None  # functions may be inlined in one of the two
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]

@@ -39,6 +39,7 @@ from neutrino.toolchain.ptxas import Assembled
 from neutrino.toolchain.refusal import AssemblyError
 
 _FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")
+"""A floating-point type of an instruction."""
 Assemble = Callable[[str, Sequence[str]], Assembled]
 """Assembles a text with additional options; raises as ``Assembler``."""
 Render = Callable[[TwinKernel], str]
@@ -85,7 +86,7 @@ class ArithmeticText:
         return apart(self.module.text, [operation for _, _, operation in self.in_order()])
 
     def in_order(self) -> list[tuple[str, int, Operation]]:
-        """Return the operations of all functions in text order, as (function name, number in it, operation)."""
+        """Return the operations of all functions in text order, as (function name, number in it from 0, operation)."""
         numbered = [
             (name, number, operation)
             for name, operations_of_body in self.operations.items()
@@ -103,8 +104,9 @@ def write_explicit(
 ) -> ExplicitTwins:
     """Write twins (instrumented kernels) with their fused multiply-adds spelled out, where it is proven how to.
 
-    text: of the module's originals. original: that text, assembled. arch: the target, as ``sm_90a``. Runs the assembler
-    at most twice, and twice more for each twin in which a product within a division may be fused with a sum. Raises as
+    Such a text leaves ptxas no choice of which products to fuse with sums, so that probes cannot change it. text: of
+    the module's originals. original: that text, assembled. arch: the target, as ``sm_90a``. Runs the assembler at most
+    twice, and twice more for each twin in which a product within a division may be fused with a sum. Raises as
     ``Assembler.assemble`` for failures of the machine, and FormatError for a cubin that cannot be read.
     """
     original_text = ArithmeticText.read(text)
@@ -134,11 +136,15 @@ def prove(
     render: Render,
     arch: str,
 ) -> ExplicitTwins:
-    """Write twins with these fusions, if their original's text with the same fusions assembles to the original's code.
+    """Write twins (instrumented kernels) with these fusions, if they are proven to be the fusions of the original.
 
-    originals: the original text assembled, without and with line information. Raises AssemblyError, UnpinnableError.
+    The original's text with the same fusions must assemble to the original's code. Equal code proves that the fusions
+    are those of the original. by_line: the machine instructions of the original's operations. fusions: the guess that
+    was made from these. originals: the original text assembled, without and with line information. Twins for which the
+    proof fails are refused in the result. Raises AssemblyError, UnpinnableError for what concerns all of them.
     """
     original, with_lines = originals
+    # Of the new registers that hold the factors of fused products.
     prefix = _unused_prefix(original_text.module.text, twins)
     with_fusions = assemble(_explicit_text(original_text, fusions.fused, prefix), ())
     line_comparison = SameCode(original.cubin, with_lines.cubin)
@@ -152,15 +158,14 @@ def prove(
         if line_difference is not None:
             refused[twin.name] = f"line information changes {line_difference}"
             continue
+        # A sum of the kernel, or of a function that it calls, about which the guess has no one answer.
         mixed = [reason for name in sorted({twin.name, *twin.calls}) for reason in fusions.mixed.get(name, ())]
         if mixed:
             refused[twin.name] = mixed[0]
             continue
         fusion_difference = fusion_comparison.difference(twin.name)
         if fusion_difference is not None:
-            refused[twin.name] = (
-                f"{fusion_difference} of the original differ from those of its text with explicit FMA"
-            )
+            refused[twin.name] = f"{fusion_difference} of the original differ from those of its text with explicit FMA"
             continue
         try:
             explicit = _explicit_twin(twin, original_text, fusions.fused, prefix)
@@ -180,9 +185,9 @@ def unlike_originals(
 ) -> dict[str, str]:
     """Return why the original text of some twins does not show what is fused in the code that runs, by kernel name.
 
-    That is so for twins with a loose sum (its text does not determine with which product it is fused) if the assembler
-    makes other code from the original text than the code that runs. machine: the code that runs; None if it is the
-    assembler's. original: the original text, assembled. assembler: its name.
+    That is so for twins (instrumented kernels) with a loose sum (its text does not determine with which product it is
+    fused) if the assembler makes other code from the original text than the code that runs. machine: the code that
+    runs; None if it is the assembler's. original: the original text, assembled. assembler: its name.
     """
     loose = [twin for twin in twins if twin.loose is not None]
     if not loose or machine is None:
@@ -199,13 +204,15 @@ def unlike_originals(
 
 
 def _obstacle(twin: TwinKernel) -> str | None:
-    """Return why a kernel's text cannot be written with explicit FMA; None if it can."""
+    """Return why a twin (instrumented kernel) cannot be written with explicit FMA; None if it can.
+
+    Only the twin's own text is rewritten: the kernel, and copies of the functions of its module that have probes.
+    """
     copied = {copy.name for copy in twin.copies}
     if twin.copies_elsewhere or twin.elsewhere:
         return "it calls functions of other modules"
-    if any(name not in copied for name in twin.calls) and any(
-        has_product(body) for body in twin.bodies[1:]
-    ):
+    # bodies: the kernel's, then those of the functions that it calls.
+    if any(name not in copied for name in twin.calls) and any(has_product(body) for body in twin.bodies[1:]):
         return "it calls functions that multiply"
     if len(twin.bodies) > 1 and any(has_hidden_product(body) for body in twin.bodies):
         return "it calls functions, and the product within a division may be fused with a sum"
@@ -225,7 +232,10 @@ class LineArithmetic:
 
     @classmethod
     def read(cls, text: ArithmeticText, cubin: bytes, arch: str) -> LineArithmetic:
-        """Read the cubin that was assembled from ``text.apart()`` with line information. Raises FormatError."""
+        """Read the cubin that was assembled from ``text.apart()`` with line information.
+
+        arch: of the machine code, as ``sm_90a``. Raises FormatError.
+        """
         built = read_cubin(cubin, "code with line information")
         codes = {name: kernel.code for name, kernel in built.kernels.items()} | dict(built.functions)
         text_lines = text.apart().split("\n")
@@ -245,7 +255,8 @@ class LineArithmetic:
                 if not 0 < line <= len(text_lines) or not _FLOAT.search(text_lines[line - 1]):
                     stray[name] = f"{mnemonic} at {offset:#x} comes from a line without floating-point arithmetic"
 
-        # The lines of each operation: ``apart`` puts a line break before and after each.
+        # The lines of each operation: ``apart`` puts a line break before and after each. line: the one on which the
+        # text from position on continues; position: in the text without these line breaks.
         mnemonics = {}
         line, position = 1, 0
         source = text.module.text
@@ -272,7 +283,8 @@ class Fusions:
 def guess(text: ArithmeticText, by_line: LineArithmetic) -> Fusions:
     """Guess which sums of a text ptxas fused with a product, from the machine instructions of each operation.
 
-    ``prove`` verifies the guess.
+    A fused instruction has the line of its sum. Which of the sum's operands is the product does not show, so ``prove``
+    verifies the guess. by_line: the machine instructions, found by line information.
     """
     fused: dict[str, dict[int, int]] = {name: {} for name in text.operations}
     mixed: dict[str, list[str]] = {}
@@ -292,15 +304,12 @@ def guess(text: ArithmeticText, by_line: LineArithmetic) -> Fusions:
             # The operands that may be fused products; most likely those whose product left no instruction of its own.
             definitions = definitions or Definitions(body, body_operations)
             fusible = candidates(body_operations, definitions, number)
-            vanished = [
-                operand
-                for operand in fusible
-                if not any(
-                    by_line.mnemonics[name, writer] & PRODUCTS
-                    for writer in definitions.writers(operation.operands[1 + operand], operation.start)
-                    if writer is not None
-                )
-            ]
+            vanished = []
+            for operand in fusible:
+                # The sum's operands are its result, then the two that are added: 0 and 1 in fusible.
+                writers = definitions.writers(operation.operands[1 + operand], operation.start)
+                if not any(writer is not None and by_line.mnemonics[name, writer] & PRODUCTS for writer in writers):
+                    vanished.append(operand)
             if fusible:
                 fused[name][number] = (vanished or fusible)[0]
             elif operation.start not in sums_of_divisions:
@@ -321,8 +330,9 @@ def _code_fused_alike(
     """Return a twin's machine code, if its sums are fused with products within divisions where the original's are.
 
     With explicit FMA, ptxas may still fuse such a product with a sum that reads it. Whether it did shows in the machine
-    instructions of the sum's line, in all copies. by_line: those of the original. fused: the original's sums that are
-    explicit in the twin, by number. Raises UnpinnableError if the two differ.
+    instructions of the sum's line, in all copies. twin: the instrumented kernel, with explicit FMA. by_line: the
+    instructions of the original. fused: the original's sums that are explicit in the twin, by number. assemble, render,
+    arch: as for ``write_explicit``. Raises UnpinnableError if the two differ.
     """
     # Assemble the twin without and with line information, which must give the same code.
     twin_text = ArithmeticText.read(render(twin))
@@ -355,6 +365,7 @@ def _code_fused_alike(
         before = by_line.mnemonics[twin.name, number]
         after = twin_by_line.mnemonics[twin.twin_name, twin_number]
         shown = original_text.shown(operation)
+        # All copies of the sum must be the same instruction: fused in each, or in none.
         if before != after or len(before) > 1:
             words = [" and ".join(sorted(names)) or "nothing" for names in (before, after)]
             raise UnpinnableError(f"{shown} is {words[0]} in the original, {words[1]} in the twin")
@@ -384,7 +395,10 @@ def _apply_edits(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
 
 
 def _explicit_text(text: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str) -> str:
-    """Return a whole text with explicit FMA. fused: as of ``Fusions``. prefix: of new registers."""
+    """Return a whole text with explicit FMA.
+
+    fused: as of ``Fusions``. prefix: of the new registers that hold the factors of fused products.
+    """
     return _apply_edits(
         text.module.text,
         [
@@ -398,10 +412,11 @@ def _explicit_text(text: ArithmeticText, fused: Mapping[str, Mapping[int, int]],
 def _explicit_twin(
     twin: TwinKernel, original_text: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str
 ) -> TwinKernel:
-    """Return a twin with explicit FMA: its kernel and its copies of functions.
+    """Return a twin (instrumented kernel) with explicit FMA: its kernel and its copies of functions.
 
-    fused: the fusions of the original text, as of ``Fusions``. prefix: of new registers. Raises UnpinnableError if the
-    arithmetic of the twin's text is not the original's, so that the fusions cannot be transferred.
+    fused: the fusions of the original text, as of ``Fusions``. prefix: of the new registers that hold the factors of
+    fused products. Raises UnpinnableError if the arithmetic of the twin's text is not the original's, so that the
+    fusions cannot be transferred.
     """
     bodies: dict[str, Body] = {}
 

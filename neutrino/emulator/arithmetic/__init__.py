@@ -30,7 +30,7 @@ _FLOAT_TYPES = frozenset(("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2
 
 @cache
 def find_operation(opcode: str, destinations: int = 1, sources: int = 0) -> Operation | None:
-    """Return the computation of the instruction `opcode` (dotted, without predicate and operands).
+    """Return the computation of the instruction `opcode`, such as "add.rn.f32" (without predicate and operands).
 
     destinations: the number of registers written, without the carry flag; 2 for `p|q`. sources: the number of operands
     read if the opcode leaves it open (min and max of three); 0 for the usual number.
@@ -41,7 +41,7 @@ def find_operation(opcode: str, destinations: int = 1, sources: int = 0) -> Oper
     modifiers = Modifiers(opcode, destinations, sources)
     builder = _BUILDERS.get(modifiers.mnemonic)
     if builder is None:
-        # Floating-point and integer instructions share mnemonics: the type comes last.
+        # Floating-point and integer instructions share mnemonics such as `add`; the type, which comes last, decides.
         table = _FLOATS if modifiers.peek_last() in _FLOAT_TYPES else _INTEGERS
         builder = table.get(modifiers.mnemonic)
     return None if builder is None else builder(modifiers)

@@ -26,7 +26,10 @@ _BLOCK = 16
 
 
 def _leading_place(value: Lanes) -> Lanes:
-    """Return the exponent of each value's highest bit, as int16; for zero one far below all others."""
+    """Return the exponent of each float64 value's highest bit; for zero one far below all others.
+
+    The exponents are int16, as smaller arrays are faster to search for their maximum.
+    """
     return np.where(value == 0, _LOWEST, np.frexp(value)[1] - 1).astype(np.int16)
 
 
@@ -34,7 +37,8 @@ def _truncated_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     """Return the sum of a * b over the first axis, plus c, of finite float64 values, as tensor cores add to f32.
 
     They truncate each product, and c, `_PLACES` binary places below the highest leading place among them, and the sum
-    again to f32. Shapes: a [k, ..., m, 1], b [k, ..., 1, n], c and the result [..., m, n].
+    again to f32. A leading place is the exponent of a value's highest bit; that of a product counts as the sum of its
+    factors' leading places. Shapes: a [k, ..., m, 1], b [k, ..., 1, n], c and the result [..., m, n].
     """
     highest_place = (_leading_place(a) + _leading_place(b)).max(0)
     # The bound matters only if all summands are zero or too small for f32; it keeps the scale within float64.
@@ -50,9 +54,10 @@ def _truncated_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 
 def cut_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """Return a @ b + c with the truncations of tensor cores that accumulate in f32.
+    """Return a @ b + c with the truncations of an H200's tensor cores that accumulate in f32 (see `_truncated_sum`).
 
-    All are float64. Shapes: a [warps, m, k], b [warps, k, n], c and the result [warps, m, n].
+    All are float64, one product of matrices per warp. Shapes: a [warps, m, k], b [warps, k, n], c and the result
+    [warps, m, n].
     """
     plain = a @ b + c
     # The largest f32 is just below 2**128.

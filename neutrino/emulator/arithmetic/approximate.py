@@ -46,7 +46,10 @@ _FUNCTIONS: Mapping[str, Function] = {
 
 
 def _divide(a: Lanes, b: Lanes) -> Lanes:
-    """Return a / b of f32 values as div.approx: the reciprocal of a finite divisor above 2**126 counts as zero."""
+    """Return a / b of f32 values as div.approx: the reciprocal of a finite divisor above 2**126 counts as zero.
+
+    The instruction is specified as a * (1 / b), and such a reciprocal would be subnormal.
+    """
     magnitude = np.abs(b)
     large = (magnitude > np.float32(2.0**126)) & np.isfinite(magnitude)
     quotient = np.divide(a, b, dtype=np.float64)

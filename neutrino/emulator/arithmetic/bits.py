@@ -42,7 +42,8 @@ def _logical_not(modifiers: Modifiers) -> Operation:
 def _lookup(a: Lanes, b: Lanes, c: Lanes, table: Lanes) -> Lanes:
     """Return, for each bit of the 32-bit words a, b, c, the bit of an 8-bit truth table that these three bits select.
 
-    The bits form the index of the table's bit, a's being the highest. `table` is the same in all lanes.
+    The three bits, a's highest, form the index of the table's bit (0 is its lowest). `table` is the same in all lanes,
+    as PTX requires a constant.
     """
     # Without lanes there is no table to read, and no result that depends on it.
     truth_table = int(np.asarray(table).reshape(-1)[0]) if np.size(table) else 0
@@ -58,7 +59,7 @@ _PREDICATE_LOGIC: Mapping[str, Callable[[Lanes, Lanes], Lanes]] = {"or": np.logi
 
 
 def _lop3(modifiers: Modifiers) -> Operation:
-    """Build the operation of `lop3`: any logical function of three words, given by its truth table.
+    """Build the operation of `lop3`: any logical function of three words, given by its truth table (fourth operand).
 
     With .and or .or it has a second result, the predicate (result != 0) combined with a predicate operand.
     """
@@ -69,9 +70,7 @@ def _lop3(modifiers: Modifiers) -> Operation:
         return Operation((U32,) * 4, (U32,), _lookup)
     combine = _PREDICATE_LOGIC[name]
 
-    def lookup_and_combine(
-        a: Lanes, b: Lanes, c: Lanes, table: Lanes, predicate: Lanes
-    ) -> tuple[Lanes, Lanes]:
+    def lookup_and_combine(a: Lanes, b: Lanes, c: Lanes, table: Lanes, predicate: Lanes) -> tuple[Lanes, Lanes]:
         """Return the word from the truth table, and the predicate (word != 0) combined with `predicate`."""
         result = _lookup(a, b, c, table)
         return result, combine(result != 0, predicate)
@@ -83,7 +82,10 @@ _SHIFT_RIGHT_TYPES = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s
 
 
 def _shift(modifiers: Modifiers) -> Operation:
-    """Build the operation of `shl` or `shr`. A shift amount above the width counts as the width."""
+    """Build the operation of `shl` or `shr`; for signed types `shr` fills with copies of the sign bit.
+
+    A shift amount above the width counts as the width: all bits are shifted out.
+    """
     if modifiers.mnemonic == "shl":
         dtype: np.dtype[Any] = BITS[modifiers.take_type(("b16", "b32", "b64"))]
         symbol = "<<"
@@ -91,17 +93,19 @@ def _shift(modifiers: Modifiers) -> Operation:
         dtype = {**BITS, **INTEGERS}[modifiers.take_type(_SHIFT_RIGHT_TYPES)]
         symbol = ">>"
     modifiers.check_all_taken()
-    # NumPy's own shift does the same for every amount that fits its type, as the 32-bit amount does here.
+    # For these types NumPy's own shift does that: it gives 0 for amounts of at least the width.
     if dtype in (U32, U64):
         return from_expression((dtype, U32), dtype, f"{{0}} {symbol} {{1}}")
     width = 8 * dtype.itemsize
+    # For others the amount is made a value of their own type, as NumPy might convert both operands to a wider type.
+    # Limited to the width it fits; a shift by the width gives 0, or copies of the sign bit.
     return from_expression(
         (dtype, U32), dtype, f"{{0}} {symbol} np.minimum({{1}}, np.uint32({width})).astype(np.{dtype.name})"
     )
 
 
 def _funnel_shift(modifiers: Modifiers) -> Operation:
-    """Build the operation of `shf`: shift the 64-bit word b:a (b is the high half) and take 32 bits of it.
+    """Build the operation of `shf` (funnel shift): shift the 64-bit word b:a (b is the high half), take 32 bits of it.
 
     These are the upper half after a left shift, the lower half after a right shift. The shift amount counts modulo 32
     with .wrap, and as 32 if it is larger with .clamp.
@@ -112,6 +116,7 @@ def _funnel_shift(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
 
     def shift(a: Lanes, b: Lanes, amount: Lanes) -> Lanes:
+        """Shift b:a left (if `left`) or right, and return the upper or the lower half; by at most 32, or modulo 32."""
         count = (amount & np.uint32(31) if wrap else np.minimum(amount, np.uint32(32))).astype(U64)
         word = a.astype(U64) | (b.astype(U64) << np.uint64(32))
         return ((word << count) >> np.uint64(32) if left else word >> count).astype(U32)
@@ -120,12 +125,12 @@ def _funnel_shift(modifiers: Modifiers) -> Operation:
 
 
 def _ones(count: Lanes) -> Lanes:
-    """Return 64-bit words with the lowest `count` bits set; all bits for counts above 64."""
+    """Return 64-bit words with the lowest `count` bits set; all bits for counts of 64 and more."""
     return np.where(count >= np.uint64(64), ~np.uint64(0), (np.uint64(1) << count) - np.uint64(1))
 
 
 def _field_operand_mask(dtype: np.dtype[Any]) -> Lanes:
-    """Return the mask of those bits of a bit field's position and length that count, for fields of `dtype` words.
+    """Return the mask of the bits that count in the position and length operands of bfe and bfi on words of `dtype`.
 
     For 32-bit words these are the lowest eight (PTX ISA 9.7.1: values of 0 to 255). For 64-bit words all of them do:
     the compiler expands the instruction into several, which limit larger values to the width.
@@ -170,8 +175,11 @@ def _insert(modifiers: Modifiers) -> Operation:
     modifiers.check_all_taken()
     operand_mask = _field_operand_mask(dtype)
 
-    # Bits beyond the word are cut off at the end.
     def insert(a: Lanes, b: Lanes, position: Lanes, length: Lanes) -> Lanes:
+        """Return b with the lowest `length` bits of a in place of its own from `position` upwards.
+
+        Computed in 64 bits; bits beyond the word are cut off at the end.
+        """
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         mask = _ones(count) << start
         return ((b.astype(U64) & ~mask) | ((a.astype(U64) << start) & mask)).astype(dtype)
@@ -183,7 +191,8 @@ def population_count(word: Lanes) -> Lanes:
     """Return the number of set bits in unsigned words of any width, as 32-bit words."""
     if hasattr(np, "bitwise_count"):
         return np.bitwise_count(word).astype(U32)
-    # NumPy before 2.0: add adjacent fields in parallel, fields of 1, 2 and 4 bits; the product adds up the bytes.
+    # NumPy before 2.0: add adjacent fields in parallel, fields of 1, 2 and 4 bits; the product adds up the bytes in its
+    # highest byte.
     bits = word.astype(U64)
     bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))

@@ -54,8 +54,8 @@ _INTEGER_TYPES = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
 def _comparison(modifiers: Modifiers, name: str) -> tuple[str, bool]:
     """Take the comparison of values of the PTX type `name` from the modifiers.
 
-    Return its NumPy expression, and whether subnormal operands count as zero (.ftz). Raise ValueError if there is no
-    comparison that the type has.
+    Return its NumPy expression, such as "{0} < {1}", and whether subnormal operands count as zero (.ftz). Raise
+    ValueError if the modifiers have no comparison that the type has.
     """
     if name in _FLOAT_TYPES:
         return _FLOAT_ORDERS[modifiers.take_required(_FLOAT_ORDERS, "comparison")], modifiers.take_flag("ftz")
@@ -67,10 +67,10 @@ def _comparison(modifiers: Modifiers, name: str) -> tuple[str, bool]:
 
 
 def _comparator(name: str, expression: str, ftz: bool) -> tuple[Operation, bool]:
-    """Return the operation that compares two registers of the scalar type `name` by a NumPy expression.
+    """Return the operation that compares two registers of the scalar type `name` by an expression of `_comparison`.
 
-    The second result says whether the expression applies to the registers directly; it does not if they must be
-    decoded (bf16) or flushed first.
+    The second result says whether the expression applies to the registers directly, so that generated code can contain
+    it; it does not if they must be decoded (bf16) or flushed (`ftz`: subnormal operands count as zero) first.
     """
     dtype = REGISTERS[name]
     direct = from_expression((dtype, dtype), BOOL, expression)
@@ -100,7 +100,7 @@ def _set_predicate(modifiers: Modifiers) -> Operation:
     if name.endswith("x2"):
         return _set_predicates_of_pairs(name, expression, ftz, combine, modifiers.destinations)
     comparator, is_expression = _comparator(name, expression, ftz)
-    # If one expression does it all, generated code can contain it.
+    # If one expression does it all, generated code can contain it, which saves a function call.
     if is_expression and modifiers.destinations == 1:
         if combine is None:
             return comparator
@@ -133,9 +133,11 @@ def _combiner(combine: str | None) -> Function:
 def _set_predicates_of_pairs(
     name: str, expression: str, ftz: bool, combine: str | None, destinations: int
 ) -> Operation:
-    """Build the operation of `setp` of two packed values (f16x2, bf16x2).
+    """Build the operation of `setp` on registers with two packed values; name: f16x2 or bf16x2.
 
-    The first predicate is that of the low values, the second, if there is one, that of the high values.
+    The first predicate is that of the low values, the second, if there is one, that of the high values. The other
+    parameters are what `_set_predicate` took from the modifiers: the comparison (NumPy expression, and .ftz), the
+    logical operation with a predicate operand or None, and the number of predicates to write.
     """
     comparator, _ = _comparator(name.removesuffix("x2"), expression, ftz)
     compare = comparator.function
@@ -147,8 +149,7 @@ def _set_predicates_of_pairs(
         Each is combined with `predicate`, if the instruction has this operand.
         """
         results = tuple(
-            combine_with(compare(x, y), *predicate)
-            for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
+            combine_with(compare(x, y), *predicate) for x, y in zip(halves_of(a, name), halves_of(b, name), strict=True)
         )
         return results if destinations == 2 else results[0]
 
@@ -190,7 +191,7 @@ def _set(modifiers: Modifiers) -> Operation:
     compare = comparator.function
 
     if name.endswith("x2"):
-        # An integer result of 32 bits has 16 set bits per pair.
+        # A packed float result has 1.0 or 0 per half. An integer result has 16 set bits for each true comparison.
         half_truth = truth if result_name.endswith("x2") else np.uint16(0xFFFF)
 
         def set_pair(a: Lanes, b: Lanes, *predicate: Lanes) -> Lanes:

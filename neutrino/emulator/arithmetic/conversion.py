@@ -57,7 +57,8 @@ _PAIRS: Mapping[str, tuple[str, np.dtype[Any]]] = {
 def _move(modifiers: Modifiers) -> Operation | None:
     """Build the operation of `mov` from one register to another.
 
-    Return None for vectors and for types other than those of single registers (b128), which are not computed here.
+    Return None for vectors and for types other than those of single registers (b128): their `mov` packs or unpacks
+    several registers, which the code generator does itself.
     """
     if modifiers.take_any(("v2", "v4")) is not None:
         return None
@@ -69,6 +70,7 @@ def _move(modifiers: Modifiers) -> Operation | None:
 def _integer_to_integer(source: np.dtype[Any], target: np.dtype[Any], saturating: bool) -> Operation:
     """Build the conversion between two integer types, clamped to the target's range (.sat) or truncated."""
     if not saturating:
+        # NumPy keeps the low bits, and extends by the sign or by zeros as the source's type says; so does cvt.
         return from_expression((source,), target, f"{{0}}.astype(np.{target.name})")
     source_limits, target_limits = np.iinfo(source), np.iinfo(target)
     # The bounds of the clamping must be values of the source type.
@@ -81,11 +83,11 @@ def _integer_to_integer(source: np.dtype[Any], target: np.dtype[Any], saturating
 def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) -> Function:
     """Return the conversion of registers of the scalar type `name` to integers of type `target`.
 
-    Values are rounded by `mode` and clamped to the target's range; NaN gives what the manual's table says. ftz:
-    subnormal f32 operands count as zero.
+    Values are rounded by `mode` ("rn", "rz", "rm", "rp") and clamped to the target's range. NaN becomes 0, or for f64
+    and for 64-bit targets the word in which only the sign bit is set. ftz: subnormal f32 operands count as zero.
     """
     limits = np.iinfo(target)
-    # NaN gives zero, but the sign bit alone if the source is f64 or the target has 64 bits.
+    # The result for NaN, from the table in the PTX ISA's section on cvt.
     nan = 1 << (8 * target.itemsize - 1) if name == "f64" or target.itemsize == 8 else 0
     nan_word = np.array(nan, f"u{target.itemsize}").view(target)[()]
     low, high = float(limits.min), float(limits.max)
@@ -99,8 +101,8 @@ def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) ->
         if ftz and name == "f32":
             value = flush(value, name)
         rounded = to_integer(value.astype(np.float64), mode)
-        # The largest 64-bit integers are no float64 values: float(limits.max) is one above them. So the bounds count
-        # as out of range; where they are exact, clamping changes nothing.
+        # The largest 64-bit integers are no float64 values: float(limits.max) is one above them. So values equal to a
+        # bound count as out of range; where the bound is exact, clamping does not change them.
         above, below, is_nan = rounded >= high, rounded <= low, np.isnan(rounded)
         # NumPy does not define the conversion of values out of range.
         in_range = np.where(above | below | is_nan, 0.0, rounded)
@@ -115,14 +117,21 @@ def _float_to_integer(name: str, target: np.dtype[Any], mode: str, ftz: bool) ->
 
 
 def _halves_as_doubles(a: Lanes) -> tuple[Lanes, Lanes]:
-    """Return 64-bit integers as two float64 values that add up to them: the upper and the lower 32 bits."""
+    """Return 64-bit integers as two float64 values that add up to them exactly: the upper and the lower 32 bits.
+
+    A single float64 has only 53 bits. The upper part has the integers' sign, the lower one is at least zero.
+    """
     high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
     low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
     return high, low
 
 
 def _integer_to_double(a: Lanes, exact: bool) -> Lanes:
-    """Return integers as float64, rounded to odd if they have more than 53 bits; `exact` says that none has."""
+    """Return integers as float64, to be rounded to a narrower format.
+
+    exact: no integer has more than 53 bits. Longer ones are rounded to odd (see `sum_to_odd`), so that rounding them
+    again gives what the exact integer would.
+    """
     if exact:
         return a.astype(np.float64)
     high, low = _halves_as_doubles(a)
@@ -130,7 +139,10 @@ def _integer_to_double(a: Lanes, exact: bool) -> Lanes:
 
 
 def _integer_to_float(source: np.dtype[Any], name: str, mode: str) -> Function:
-    """Return the conversion of integers of type `source` to registers of the scalar type `name`, rounded by `mode`."""
+    """Return the conversion of integers of type `source` to registers of the scalar type `name`, rounded by `mode`.
+
+    name: f16, bf16, f32 or f64. mode: "rn", "rz", "rm" or "rp".
+    """
     dtype = REGISTERS[name]
     if name == "f64":
         if source.itemsize < 8:
@@ -143,7 +155,7 @@ def _integer_to_float(source: np.dtype[Any], name: str, mode: str) -> Function:
 
 
 def _long_to_double(a: Lanes, mode: str) -> Lanes:
-    """Return 64-bit integers as float64, rounded by `mode`."""
+    """Return 64-bit integers as float64, rounded by `mode`: "rn", "rz", "rm" or "rp"."""
     near = a.astype(np.float64)
     if mode == "rn":
         return near
@@ -157,7 +169,10 @@ def _long_to_double(a: Lanes, mode: str) -> Lanes:
 
 
 def _convert(modifiers: Modifiers) -> Operation:
-    """Build the operation of `cvt`. Raise ValueError for a conversion or modifiers that it does not have."""
+    """Build the operation of `cvt`, which converts between integer and floating-point types, and of `cvt.pack`.
+
+    Raise ValueError for a conversion or modifiers that do not exist or are not supported.
+    """
     if modifiers.take_flag("pack"):
         return _pack_integers(modifiers)
     # The types come last, the target's before the source's.
@@ -187,6 +202,7 @@ def _convert(modifiers: Modifiers) -> Operation:
         if integer_mode is None:
             raise ValueError(f"{modifiers.opcode}: no rounding to integer, which is one of .rni, .rzi, .rmi, .rpi")
         return _scalar_operation(source, target, _float_to_integer(source, INTEGERS[target], integer_mode, ftz))
+    # Conversions without a rounding to the target's precision are exact, so that any mode serves for them.
     if source in INTEGERS:
         function = _integer_to_float(INTEGERS[source], target, mode or "rn")
     else:
@@ -196,6 +212,7 @@ def _convert(modifiers: Modifiers) -> Operation:
 
 
 def _scalar_operation(source: str, target: str, function: Function) -> Operation:
+    """Return the operation of a function from registers of the scalar type `source` to those of the type `target`."""
     return Operation((REGISTERS[source],), (REGISTERS[target],), function)
 
 
@@ -228,7 +245,7 @@ def _limit_results(function: Function, name: str, *, saturating: bool, relu: boo
 def _float_to_float(source: str, target: str, mode: str, integer_mode: str | None, ftz: bool) -> Function:
     """Return the conversion of registers of the scalar type `source` to those of the type `target`, rounded by `mode`.
 
-    integer_mode: the rounding to an integer, for conversions within a type; None for no such rounding. From and to f64,
+    integer_mode: the rounding to an integer (.rni …), for conversions within a type; None for none. From and to f64,
     and from bf16 to f32, NaN keeps its sign and as much of its payload as fits; otherwise, and with .ftz, it becomes
     canonical. (Constants that ptxas folds have a canonical NaN in more cases.)
     """
@@ -248,7 +265,7 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
             result = _round_to_integral(a, value, target, integer_mode)
             return canonical(result) if ftz else result
         if target == "f64":
-            # By way of f32, whose canonical NaN is the one that the result gets, widened.
+            # Widen to f32 first, which is exact: with .ftz a NaN becomes the canonical one of f32, widened.
             value = value.astype(np.float32)
             return (canonical(value) if ftz else value).astype(F64)
         if source == "bf16" and target == "f32" and not ftz:
@@ -258,6 +275,7 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
             result = to_f32(value, mode)
             return flush_result(result, target, lambda: value, mode) if ftz else result
         if target == "bf16" and mode == "rn" and value.dtype == np.float32:
+            # Faster than by way of float64.
             return to_bf16(value)
         result = to_register(value.astype(np.float64), target, mode)
         if source == "f64":
@@ -271,10 +289,10 @@ def _float_to_float(source: str, target: str, mode: str, integer_mode: str | Non
 def _round_to_integral(a: Lanes, value: Lanes, name: str, mode: str | None) -> Lanes:
     """Return registers of the scalar type `name` with integral values: `value` rounded by `mode`.
 
-    a: the registers with the unrounded `value`. With mode None return them unchanged.
+    a: the registers that `value`, perhaps flushed, was decoded from. With mode None, return registers with `value`.
     """
     if mode is None:
-        # The value of bf16 is a float32; the others are what their registers hold, perhaps flushed.
+        # Other types than bf16 need no encoding: their registers hold the values themselves. (bf16 is never flushed.)
         return a if name == "bf16" else value
     rounded = to_integer(value, mode)
     if name == "bf16":
@@ -283,7 +301,10 @@ def _round_to_integral(a: Lanes, value: Lanes, name: str, mode: str | None) -> L
 
 
 def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
-    """Build the operation of `cvt` from f32 to tf32. Raise ValueError if `source` is another type."""
+    """Build the operation of `cvt` from f32 to tf32, which is the upper 19 bits of an f32 word, the others being zero.
+
+    The rounding is .rna (to nearest, ties away from zero), .rn or .rz. Raise ValueError if `source` is not f32.
+    """
     if source != "f32":
         raise ValueError(f"{modifiers.opcode}: no conversion from {source} to tf32")
     mode = modifiers.take_required(("rna", "rn", "rz"), "rounding")
@@ -305,14 +326,15 @@ def _to_tf32(modifiers: Modifiers, source: str) -> Operation:
 
 
 def _convert_to_words(value: Lanes, format: Format, mode: str, relu: bool, satfinite: bool) -> Lanes:
-    """Return float64 values as words of `format`, rounded by `mode`.
+    """Return float64 values as words of `format` (unsigned integers), rounded by `mode`.
 
-    relu: negative values become 0. satfinite: values beyond the range become the largest finite ones.
+    mode: "rn", "rz", or "rna" (to nearest, ties away from zero). relu: negative values become 0. satfinite: values
+    beyond the range become the largest finite ones.
     """
     if relu:
         value = np.where(value <= 0, 0.0, value)
     if format.name in ("f16", "bf16") and mode == "rn" and not satfinite:
-        # The same, faster.
+        # A faster way to the same result.
         return to_register(value, format.name, mode).view(U16)
     rounded = round_to(value, format, mode)
     if satfinite:
@@ -331,22 +353,26 @@ def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
     relu, satfinite = modifiers.take_flag("relu"), modifiers.take_flag("satfinite")
     modifiers.check_all_taken()
     format = FORMATS[element]
-    # Formats of 8 bits and less always saturate.
+    # Conversions to formats of 8 bits and less always saturate; PTX requires .satfinite there.
     satfinite = satfinite or format.bits <= 8
     # Where the upper value begins. Values of 6 bits fill a byte each.
     shift = 4 if element == "e2m1" else 8 if format.bits <= 8 else 16
 
     def join(low: Lanes, high: Lanes) -> Lanes:
+        """Pack two words of the narrow format."""
         return low.astype(dtype) | (high.astype(dtype) << dtype.type(shift))
 
     def convert(value: Lanes) -> Lanes:
+        """Convert floating-point values to words of the narrow format."""
         return _convert_to_words(value.astype(np.float64), format, mode, relu, satfinite)
 
     if source == "f32":
+        # The first register becomes the upper value.
         return Operation((REGISTERS["f32"],) * 2, (dtype,), in_blocks(lambda a, b: join(convert(b), convert(a))))
     if source in ("f16x2", "bf16x2"):
 
         def from_halves(a: Lanes) -> Lanes:
+            """Convert registers with two packed f16 or bf16 values."""
             low, high = (convert(decode(half, source.removesuffix("x2"))) for half in halves_of(a, source))
             return join(low, high)
 
@@ -359,6 +385,7 @@ def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
     element_mask = source_dtype.type((1 << int(width)) - 1)
 
     def from_narrow(a: Lanes) -> Lanes:
+        """Convert registers with two packed values of a narrow format to f16x2 or bf16x2."""
         low, high = (a & element_mask).astype(U8), ((a >> width) & element_mask).astype(U8)
         return join(convert(decode(low, source_element)), convert(decode(high, source_element)))
 
@@ -366,9 +393,10 @@ def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
 
 
 def _pack_integers(modifiers: Modifiers) -> Operation:
-    """Build the operation of `cvt.pack`: two integers clamped to a narrow type and packed, the second one lowest.
+    """Build the operation of `cvt.pack`: two s32 integers clamped to a narrow type and packed, the second one lowest.
 
-    Types below 16 bits have a third operand, whose low bits fill the upper part of the word.
+    Types below 16 bits have a third operand, whose low bits fill the upper part of the word. So a sequence of these
+    instructions packs as many integers as fit a word. Raise ValueError if this operand is missing or superfluous.
     """
     third_type = modifiers.take_any(("b32",))
     modifiers.take_type(("s32",))
@@ -383,6 +411,7 @@ def _pack_integers(modifiers: Modifiers) -> Operation:
         raise ValueError(f"{modifiers.opcode}: the third operand goes with types below 16 bits")
 
     def pack(a: Lanes, b: Lanes, c: Lanes | None = None) -> Lanes:
+        """Clamp a and b to `width` bits, and pack them: b lowest, then a, then the low bits of c, if it is given."""
         upper, lower = (np.clip(value, np.int32(low), np.int32(high)).view(U32) & mask for value in (a, b))
         packed = (upper << shift) | lower
         return packed if c is None else packed | (c << np.uint32(2 * width))

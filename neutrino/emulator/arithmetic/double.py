@@ -41,14 +41,20 @@ def settle_nan(result: Lanes, *operands: Lanes) -> Lanes:
 
 
 def _split(value: Lanes) -> tuple[Lanes, Lanes]:
-    """Split float64 values into two parts of at most 26 bits each that add up to them (Dekker, Veltkamp)."""
+    """Split float64 values into two parts of at most 26 bits each that add up to them (Dekker, Veltkamp).
+
+    The products of such parts are exact in float64.
+    """
     scaled = value * 134217729.0  # 2**27 + 1
     high = scaled - (scaled - value)
     return high, value - high
 
 
 def product_error(a: Lanes, b: Lanes, product: Lanes) -> Lanes:
-    """Return the error a * b - product of the rounded `product`; exact for magnitudes between _SMALL and _LARGE."""
+    """Return a * b - product, the error of the `product` that float64 arithmetic rounded (Dekker's TwoProduct).
+
+    It is exact if all magnitudes lie between _SMALL and _LARGE.
+    """
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
     return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
@@ -110,7 +116,8 @@ def round_ratio(numerator: int, denominator: int, mode: str) -> float:
 def _recompute_exactly(operation: str, result: Lanes, where: Lanes, operands: tuple[Lanes, ...], mode: str) -> Lanes:
     """Return `result` with the lanes that the mask `where` marks computed from exact fractions.
 
-    operation: "add" (of two operands), "fma" (of three) or "div" (of two). The operands of these lanes must be finite.
+    operation: "add" (of two operands), "fma" (of three) or "div" (of two), rounded once by `mode`. The operands of
+    these lanes must be finite.
     A lane whose exact result is zero keeps its `result`, which has the sign of zero.
     """
     if not where.any():
@@ -132,7 +139,7 @@ def _recompute_exactly(operation: str, result: Lanes, where: Lanes, operands: tu
 
 
 def _in_safe_range(*values: Lanes) -> Lanes:
-    """Return the mask of lanes where no value is so small or so large that an error-free transformation fails.
+    """Return the mask of lanes where no value is so small or so large that `product_error` is inexact.
 
     Lanes with NaN are not among them, as comparisons with it are False.
     """
@@ -152,7 +159,10 @@ def _finite(*values: Lanes) -> Lanes:
 
 
 def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
-    """Return a + b, rounded once by `mode`."""
+    """Return a + b of float64 values, rounded once by `mode` ("rn", "rz", "rm" or "rp").
+
+    A NaN result is the one that an H200 gives (see `settle_nan`).
+    """
     near = a + b
     if mode == "rn":
         # Of two NaN operands an H200 takes b.
@@ -166,7 +176,10 @@ def add(a: Lanes, b: Lanes, mode: str) -> Lanes:
 
 
 def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
-    """Return a * b, rounded once by `mode`."""
+    """Return a * b of float64 values, rounded once by `mode` ("rn", "rz", "rm" or "rp").
+
+    A NaN result is the one that an H200 gives (see `settle_nan`).
+    """
     near = a * b
     if mode == "rn":
         # Of two NaN operands an H200 takes b.
@@ -176,17 +189,18 @@ def multiply(a: Lanes, b: Lanes, mode: str) -> Lanes:
     needs_no_rounding = (a == 0) | (b == 0) | ~_finite(a, b)
     result = np.where(needs_no_rounding, near, result)
     unsafe = ~(needs_no_rounding | _in_safe_range(a, b, near))
-    # a * b + 0; an exact zero, whose sign this could change, does not occur here.
+    # As an fma with 0 added: an exact zero, whose sign the 0 could change, does not occur in these lanes.
     return settle_nan(_recompute_exactly("fma", result, unsafe, (a, b, np.float64(0)), mode), b, a)
 
 
 def _product_sum(a: Lanes, b: Lanes, c: Lanes, product: Lanes, mode: str) -> Lanes:
-    """Return a * b + c, rounded once by `mode`; `product` is a * b rounded to nearest.
+    """Return a * b + c of float64 values, rounded once by `mode`; `product` is a * b rounded to nearest.
 
     Correct only if nothing overflows, and `product` is neither zero nor tiny.
     """
+    # Boldo and Melquiond's algorithm: product + low is a * b exactly, and head + (head_error + upper_error) is the
+    # whole sum. The sum of these two errors is rounded to odd, so that adding it to the head rounds as if exact.
     low = product_error(a, b, product)
-    # Boldo and Melquiond's algorithm: the two errors are added to odd, so that the last sum rounds as if exact.
     upper = low + c
     upper_error = sum_error(low, c, upper)
     head = product + upper
@@ -198,7 +212,10 @@ def _product_sum(a: Lanes, b: Lanes, c: Lanes, product: Lanes, mode: str) -> Lan
 
 
 def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
-    """Return a * b + c (fma), rounded once by `mode`."""
+    """Return a * b + c (fma) of float64 values, rounded once by `mode` ("rn", "rz", "rm" or "rp").
+
+    A NaN result is the one that an H200 gives (see `settle_nan`).
+    """
     product = a * b
     result = _product_sum(a, b, c, product, mode)
     if _all_in_safe_range(a, b, c, product):
@@ -223,10 +240,10 @@ def multiply_add(a: Lanes, b: Lanes, c: Lanes, mode: str) -> Lanes:
 def _all_in_safe_range(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
     """Return whether `_product_sum` is correct in all lanes, and none of its operands is NaN.
 
-    It is unless something underflows or overflows. Only parts of the product may underflow, as sums of float64 numbers
-    never do. The last bit of these parts is at most 106 places below the first of the product, whatever the factors, so
-    that a lower bound for the product is enough. Overflow needs an upper bound for each value, even if another factor
-    is small.
+    It is correct unless something underflows or overflows. Only parts of the product may underflow, as sums of float64
+    numbers never do. The last bit of these parts is at most 106 places below the first of the product, whatever the
+    factors, so that a lower bound for the product is enough. Against overflow each value needs an upper bound, even if
+    another factor is small.
     """
     magnitude = np.abs(product)
     # With a NaN, min and max are NaN, and the comparisons False. An empty array has neither.
@@ -241,13 +258,16 @@ def _all_in_safe_range(a: Lanes, b: Lanes, c: Lanes, product: Lanes) -> bool:
 
 
 def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
-    """Return a / b, rounded once by `mode`."""
+    """Return a / b of float64 values, rounded once by `mode` ("rn", "rz", "rm" or "rp").
+
+    A NaN result is the one that an H200 gives (see `settle_nan`).
+    """
     near = a / b
     if mode == "rn":
         # Of two NaN operands an H200 takes a.
         return settle_nan(near, a, b)
-    # The error of the quotient has the sign of the remainder divided by b. The product is near to a, so that their
-    # difference is exact.
+    # Rounding needs only the sign of the quotient's error, which is that of the remainder a - near * b divided by b.
+    # The product is near to a, so that their difference is exact.
     product = near * b
     remainder = (a - product) - product_error(near, b, product)
     result = _directed(near, np.where(b < 0, -remainder, remainder), mode)
@@ -259,11 +279,11 @@ def divide(a: Lanes, b: Lanes, mode: str) -> Lanes:
 
 
 def square_root(a: Lanes, mode: str) -> Lanes:
-    """Return the square root of a, rounded once by `mode`."""
+    """Return the square root of float64 values, rounded once by `mode` ("rn", "rz", "rm" or "rp")."""
     near = np.sqrt(a)
     if mode != "rn":
-        # Scaled by an even power of two, which changes no bit of the root, so that its square is in range. Clearing the
-        # lowest bit rounds the exponent down to an even one.
+        # Scale `a` to about 1, so that the root's square is in range. The exponent of the scale is even, so that the
+        # root's scale is a power of two, too; clearing the lowest bit rounds the exponent down to an even one.
         exponent = np.frexp(a)[1] & ~1
         value = np.ldexp(a, -exponent)
         root = np.sqrt(value)

@@ -47,7 +47,10 @@ _PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
 
 def _add_f64(mode: str) -> Function:
-    """Return a + b of float64 values, rounded to odd, with the sign of zero that `mode` gives."""
+    """Return the addition of float64 values, rounded to odd, so that the caller can round by `mode` to a narrower type.
+
+    A zero sum has the sign that `mode` gives: rounding it again would not correct that.
+    """
 
     def add(a: Lanes, b: Lanes) -> Lanes:
         total = sum_to_odd(a, b)
@@ -57,7 +60,10 @@ def _add_f64(mode: str) -> Function:
 
 
 def _multiply_add_f64(mode: str) -> Function:
-    """Return a * b + c of float64 values of at most 24 bits, whose products are exact, rounded to odd."""
+    """Return the function a * b + c of float64 values, rounded to odd as by `_add_f64`.
+
+    The values must have at most 24 bits (f32 and narrower), so that the products are exact.
+    """
     add = _add_f64(mode)
     return lambda a, b, c: add(a * b, c)
 
@@ -65,8 +71,8 @@ def _multiply_add_f64(mode: str) -> Function:
 def _arithmetic(operation: str, name: str, mode: str) -> Function:
     """Return the function of `operation` ("add", "sub", "mul", "fma") on registers of the scalar type `name`.
 
-    Its results are rounded once, by `mode`. Types and modes for which NumPy's arithmetic does that have forms of their
-    own; all others compute in float64 first.
+    Its results are rounded once, by `mode` ("rn", "rz", "rm", "rp"; f16 and bf16 only "rn"). Where NumPy's arithmetic
+    in some type does that, it is used, as it is faster; all others compute in float64 first.
     """
     if name == "f64":
         doubles: dict[str, Function] = {
@@ -88,11 +94,12 @@ def _arithmetic(operation: str, name: str, mode: str) -> Function:
     if name == "f16" and operation == "fma":
         return lambda a, b, c: canonical(product_sum(a, b, c))
     if name == "f16":
-        # float32 has more than twice the bits of float16, so that rounding to it first changes no result.
+        # float32 has more than twice the bits of float16 (24 and 11), so that rounding to it first changes no result.
         ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[operation]
         return lambda a, b: canonical(ufunc(a, b, dtype=np.float32).astype(np.float16))
     if name == "bf16" and operation != "fma":
-        # The same holds for bf16; what products lose below float32's smallest number decides no rounding.
+        # The same holds for bf16, of 8 bits. (Products that float32's smallest numbers cannot hold exactly are below
+        # half of the smallest bf16 number, and so round to zero anyway.)
         ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[operation]
         return lambda a, b: to_bf16(ufunc(decode(a, name), decode(b, name)))
     exact_in_f64: dict[str, Function] = {
@@ -103,6 +110,7 @@ def _arithmetic(operation: str, name: str, mode: str) -> Function:
     }
     exact = exact_in_f64[operation]
 
+    # Round the exact result, or the one rounded to odd, which gives what rounding the exact one would.
     def compute(*operands: Lanes) -> Lanes:
         return to_register(exact(*(decode(operand, name).astype(np.float64) for operand in operands)), name, mode)
 
@@ -121,10 +129,10 @@ def rectify(value: Lanes) -> Lanes:
 
 
 def finish(value: Lanes, name: str, transform: Callable[[Lanes], Lanes]) -> Lanes:
-    """Apply a function of floating-point values to registers of the type `name`; return such registers.
+    """Apply `transform`, a function of floating-point values, to registers of the type `name`; return such registers.
 
-    Only bf16 registers need a conversion, to float32 and back. The function's results must be bf16 values, so that the
-    lower half of each float32 is zero.
+    Only bf16 registers need a conversion, to float32 and back; the others are NumPy floats already. The function's
+    results must be bf16 values, so that the lower half of each float32 is zero.
     """
     if name != "bf16":
         return transform(value)
@@ -133,11 +141,12 @@ def finish(value: Lanes, name: str, transform: Callable[[Lanes], Lanes]) -> Lane
 
 @dataclass(frozen=True)
 class Rounded:
-    """A function of registers of one scalar type, whose results are rounded by `mode`.
+    """A function of registers of one scalar type, and how its results are rounded.
 
-    exact: the function of float64 values that returns the results before the rounding (exact, or rounded to odd). With
-    .ftz it decides which results are subnormal before they round up to the smallest normal number. None: the rounded
-    results decide.
+    function: takes and returns registers; its results are rounded by `mode`. exact: the same function of float64
+    values, which returns the results before that rounding (exact, or rounded to odd). It is for .ftz, to find the
+    results that were subnormal and rounded up to the smallest normal number; None: the rounded results alone decide
+    which are subnormal.
     """
 
     function: Function
@@ -146,9 +155,10 @@ class Rounded:
 
 
 def with_modifiers(rounded: Rounded, name: str, *, ftz: bool, after: Function | None) -> Function:
-    """Return a function of registers of the scalar type `name`, extended by what its modifiers ask for.
+    """Return the function `rounded`, of registers of the scalar type `name`, extended by what its modifiers ask for.
 
-    ftz: subnormal operands and results become zero. after: applied to the values of the result (.sat, .relu).
+    ftz: subnormal operands and results become zero. after: a function of floating-point values that is applied to the
+    result (`saturate` for .sat, `rectify` for .relu), None for none.
     """
     function, exact = rounded.function, rounded.exact
     if not ftz and after is None:
@@ -197,7 +207,8 @@ def _take_result_modifier(modifiers: Modifiers) -> Function | None:
 def build(modifiers: Modifiers, name: str, count: int, rounded: Rounded) -> Operation:
     """Build the operation of `count` operands of the type `name`, scalar or packed, from its function of scalars.
 
-    Take .ftz, .sat and .relu from the modifiers. Raise ValueError if others remain, or for .ftz of f64.
+    rounded: the function, without the modifiers .ftz, .sat and .relu; these are taken from `modifiers` and applied.
+    Raise ValueError if others remain, or for .ftz of f64.
     """
     scalar = _PAIRS.get(name, name)
     ftz, after = modifiers.take_flag("ftz"), _take_result_modifier(modifiers)
@@ -210,10 +221,10 @@ def build(modifiers: Modifiers, name: str, count: int, rounded: Rounded) -> Oper
 
 
 def _rounded(modifiers: Modifiers) -> Operation:
-    """Build the operation of floating-point `add`, `sub`, `mul`, `fma` or `mad`.
+    """Build the operation of floating-point `add`, `sub`, `mul`, `fma` or `mad` (the same as `fma`).
 
-    From PTX 8.6 on sm_100 there are mixed forms: f32 arithmetic whose first operands (two of three, one of two) are
-    f16 or bf16.
+    They round once, to nearest even if no rounding is given. From PTX 8.6 on sm_100 there are mixed forms: f32
+    arithmetic whose first operands (two of three, one of two) are f16 or bf16.
     """
     operation = "fma" if modifiers.mnemonic == "mad" else modifiers.mnemonic
     name = modifiers.take_type((*_SCALARS, *_PAIRS))
@@ -249,7 +260,7 @@ def _rounded(modifiers: Modifiers) -> Operation:
 
 
 def _divide_f32(mode: str) -> Function:
-    """Return the division of f32 values, rounded by `mode`."""
+    """Return the division of f32 values, rounded once by `mode`: "rn", "rz", "rm" or "rp"."""
     # A quotient of two 24-bit numbers is never so near to a 24-bit number, nor to the middle of two, that the first
     # rounding to 53 bits would reach it.
     return lambda a, b: canonical(to_f32(np.divide(a, b, dtype=np.float64), mode))
@@ -290,7 +301,10 @@ def _quotient(modifiers: Modifiers) -> Operation:
 
 
 def _approximation(modifiers: Modifiers, form: str) -> Operation:
-    """Build the operation of an approximation. form: "approx" or "full"."""
+    """Build the operation of an instruction that the PTX ISA lets be inexact, such as `sin.approx.f32`.
+
+    form: the modifier that says so, "approx" or "full", which the caller has taken already.
+    """
     name = modifiers.take_type((*_SCALARS, *_PAIRS))
     function, count = APPROXIMATE[modifiers.mnemonic](modifiers, _PAIRS.get(name, name), form)
     return build(modifiers, name, count, Rounded(function))
@@ -321,7 +335,7 @@ def _choose(mnemonic: str, name: str, propagate: bool) -> Function:
 
     def choose_values(a: Lanes, b: Lanes, word: np.dtype[Any]) -> Lanes:
         """Return the smaller or larger of two floats. word: the unsigned type of their size."""
-        # The number if one of them is NaN.
+        # NumPy's fmin and fmax return the number if one of the two is NaN.
         result = pick(a, b)
         if propagate:
             result = np.where(np.isnan(a) | np.isnan(b), result.dtype.type(np.nan), result)
@@ -394,6 +408,7 @@ def _with_xored_sign(choose: Function, name: str) -> Function:
 
     def choose_magnitude(a: Lanes, b: Lanes) -> Lanes:
         result = choose(clear_sign(a), clear_sign(b))
+        # A NaN gets no sign.
         return np.where(_is_nan(result, name), result, set_bits(sign_of(a) ^ sign_of(b), result))
 
     return choose_magnitude
@@ -404,7 +419,11 @@ def _is_nan(value: Lanes, name: str) -> Lanes:
 
 
 def _sign(modifiers: Modifiers) -> Operation:
-    """Build the operation of floating-point `abs`, `neg` or `copysign`."""
+    """Build the operation of floating-point `abs`, `neg` or `copysign`.
+
+    `abs` and `neg` have packed forms and .ftz, and give the NaN that the hardware writes; `copysign` changes only the
+    sign bit.
+    """
     mnemonic = modifiers.mnemonic
     name = modifiers.take_type(("f32", "f64") if mnemonic == "copysign" else (*_SCALARS, *_HALVES))
     scalar = _PAIRS.get(name, name)
@@ -412,11 +431,12 @@ def _sign(modifiers: Modifiers) -> Operation:
     if mnemonic == "copysign":
         modifiers.check_all_taken()
         dtype = REGISTERS[name]
-        # Of b, with the sign of a.
+        # The value of b with the sign of a.
         return Operation((dtype, dtype), (dtype,), lambda a, b: set_bits(sign_of(a), clear_sign(b)))
     change_sign = clear_sign if mnemonic == "abs" else _negate(scalar)
-    # The hardware adds a zero, so that a NaN result is that of an addition: for f64 it keeps its sign. Constants that
-    # ptxas folds differ: there NaN of f32, f64 and f16x2 keeps its payload, and its sign is cleared or changed.
+    # The hardware executes them as an addition of zero, so that a NaN result is that of an addition: canonical, but for
+    # f64 the operand with its sign. Constants that ptxas folds differ: there NaN of f32, f64 and f16x2 keeps its
+    # payload, and its sign is cleared or changed.
     if name == "f64":
         return build(modifiers, name, 1, Rounded(lambda value: double.settle_nan(change_sign(value), value)))
     return build(modifiers, name, 1, Rounded(lambda value: _with_canonical_nan(change_sign(value), scalar)))

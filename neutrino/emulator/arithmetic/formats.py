@@ -57,7 +57,10 @@ _SMALLEST_NORMAL = {"f16": np.float16(2.0**-14), "bf16": np.float32(2.0**-126), 
 
 @cache
 def _table(name: str) -> Lanes:
-    """Return the float32 value of each word of a format of at most 8 bits, indexed by the word."""
+    """Return the float32 value of each word of a format of at most 8 bits, indexed by the word.
+
+    It serves `decode`. Words that stand for no number give an infinity or NaN.
+    """
     format = FORMATS[name]
     count = 1 << format.bits
     values = np.empty(count, F32)
@@ -79,7 +82,10 @@ def _table(name: str) -> Lanes:
 
 
 def decode(words: Lanes, name: str) -> Lanes:
-    """Return the values of words in the format `name`: float32 values, but f16, f32 and f64 as they are."""
+    """Return the values of words in the format `name` (of `FORMATS`, or f64) as floats that NumPy can compute with.
+
+    These are float32 values; f16, f32 and f64 words already are NumPy's floats, and are returned as they are.
+    """
     if name in ("f16", "f32", "f64"):
         return words
     # bf16 is the upper 16 bits of float32, tf32 the upper 19.
@@ -92,7 +98,10 @@ def decode(words: Lanes, name: str) -> Lanes:
 
 
 def halves_of(word: Lanes, name: str) -> tuple[Lanes, Lanes]:
-    """Split packed words of the type `name` into the low and the high values, each as in a register of its own."""
+    """Split packed words of the type `name` into the low and the high values, each as in a register of its own.
+
+    f32x2 words give float32 values and f16x2 words float16 values; others (bf16x2) give 16-bit words.
+    """
     if name == "f32x2":
         return word.astype(U32).view(F32), (word >> np.uint64(32)).astype(U32).view(F32)
     dtype = F16 if name == "f16x2" else U16
@@ -112,16 +121,17 @@ def flush(value: Lanes, name: str) -> Lanes:
     return np.where(small, np.copysign(value.dtype.type(0), value), value) if small.any() else value
 
 
-# A power of two that lifts the smallest normal number well into the normal ones.
+# A factor, a power of two, that moves the smallest normal number and those just below it well into the normal ones.
 _LIFT = {"f16": 2.0**20, "f32": 2.0**64}
 
 
 def flush_result(result: Lanes, name: str, exact: Callable[[], Lanes], mode: str) -> Lanes:
-    """Flush results of the type f16 or f32, which were rounded by `mode`: subnormal ones become zero (.ftz).
+    """Flush `result`, f16 or f32 values (`name`) that were rounded by `mode`: subnormal ones become zero (.ftz).
 
     As on an H200, a result counts as subnormal if it is so when rounded with an unlimited exponent range. So some
     exact values just below the smallest normal number become zero although they round to it. exact: returns the
-    results as float64, exact or rounded to odd; called only if some result is the smallest normal number.
+    results as float64, exact or rounded to odd; called only if some result is the smallest normal number, as it costs
+    a second computation.
     """
     # Only the smallest normal number can be a subnormal value that was rounded up.
     at_smallest = np.abs(result) == _SMALLEST_NORMAL[name]
@@ -217,7 +227,10 @@ def to_bf16(value: Lanes) -> Lanes:
 
 
 def canonical(value: Lanes) -> Lanes:
-    """Return float16 or float32 values with every NaN replaced by the one that the hardware writes."""
+    """Return float16 or float32 values with every NaN replaced by the one that the hardware writes as a result.
+
+    That is 0x7FFF in f16 and 0x7FFFFFFF in f32, whatever NaN the operands had.
+    """
     nan = np.isnan(value)
     if not nan.any():
         return value
@@ -227,9 +240,10 @@ def canonical(value: Lanes) -> Lanes:
 
 
 def narrow_nan(result: Lanes, name: str, value: Lanes) -> Lanes:
-    """Return `result`, f64 values converted to f16 or bf16, with the NaN that the hardware writes for a NaN in `value`.
+    """Return `result` with the NaN that the hardware writes where a NaN is converted from f64 to f16 or bf16.
 
-    That is the sign of the f64 NaN and the upper bits of its payload, made quiet.
+    value: the f64 operands. result: the registers of the type `name` (f16 or bf16) that they were converted to. Such a
+    NaN has the sign of the f64 NaN and the upper bits of its payload, made quiet.
     """
     nan = np.isnan(value)
     if not nan.any():
@@ -247,7 +261,11 @@ def narrow_nan(result: Lanes, name: str, value: Lanes) -> Lanes:
 
 
 def to_register(value: Lanes, name: str, mode: str) -> Lanes:
-    """Round float64 values, exact or rounded to odd, to registers of the type f16, bf16 or f32; NaN is canonical."""
+    """Round float64 values, exact or rounded to odd, to registers of the type `name`: f16, bf16 or f32.
+
+    mode: "rn", "rz", "rm" or "rp". f16 and f32 registers are NumPy floats, bf16 registers 16-bit words. NaN becomes the
+    one that the hardware writes (see `canonical`).
+    """
     if name == "f32":
         return canonical(to_f32(value, mode))
     if name == "f16" and mode == "rn":

@@ -111,7 +111,10 @@ def _remainder(a: Lanes, b: Lanes) -> Lanes:
 
 
 def saturating_sum(a: Lanes, b: Lanes, subtract: bool) -> Lanes:
-    """Return a + b, or a - b if `subtract`, of integers of the same type, clamped to its range."""
+    """Return a + b, or a - b if `subtract`, of integers of the same type, clamped to its range (.sat).
+
+    NumPy's integers wrap around, so that overflow is detected from the wrapped result.
+    """
     dtype = a.dtype
     limits = np.iinfo(dtype)
     result = a - b if subtract else a + b
@@ -132,7 +135,11 @@ def _saturating(subtract: bool) -> Function:
 
 
 def _sum(modifiers: Modifiers) -> Operation:
-    """Build the operation of integer `add` or `sub`, with .sat or .cc (which writes the carry flag)."""
+    """Build the operation of integer `add` or `sub`, which wraps around without a modifier.
+
+    .sat: the result is clamped to the type's range. .cc: the carry flag is written. Packed 16-bit types (u16x2, s16x2)
+    are added half by half.
+    """
     if modifiers.take_flag("cc"):
         return _carrying_sum(modifiers, reads_carry=False, writes_carry=True)
     name = modifiers.take_type((*_PLAIN, *_HALVES))
@@ -154,15 +161,22 @@ def _with_carry(modifiers: Modifiers) -> Operation:
 
 
 def add_carry(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, Lanes]:
-    """Return a + b + carry of unsigned words, wrapped around, and the carry out of that sum as a boolean."""
+    """Return a + b + carry of unsigned words, wrapped around, and the carry out of that sum as a boolean.
+
+    carry: a boolean.
+    """
     dtype = a.dtype
+    # Each of the two additions may wrap around; if it does, the sum is less than either addend.
     partial = a + b
     result = partial + carry.astype(dtype)
     return result, (partial < a) | (result < partial)
 
 
 def subtract_borrow(a: Lanes, b: Lanes, borrow: Lanes) -> tuple[Lanes, Lanes]:
-    """Return a - b - borrow of unsigned words, wrapped around, and the borrow out of that difference as a boolean."""
+    """Return a - b - borrow of unsigned words, wrapped around, and the borrow out of that difference as a boolean.
+
+    borrow: a boolean. There is a borrow out if the exact difference is negative.
+    """
     dtype = a.dtype
     partial = a - b
     return partial - borrow.astype(dtype), (a < b) | ((partial == 0) & borrow)
@@ -172,7 +186,11 @@ _NO_CARRY = np.bool_(False)
 
 
 def _carrying_sum(modifiers: Modifiers, *, reads_carry: bool, writes_carry: bool) -> Operation:
-    """Build the operation of a sum or difference with the carry flag as an input, an output, or both."""
+    """Build the operation of a sum or difference with the carry flag as an input, an output, or both.
+
+    Programs chain these to add integers of more than 64 bits, word by word. Subtractions use the flag as the borrow.
+    reads_carry: for `addc` and `subc`. writes_carry: for the modifier .cc, which the caller has taken already.
+    """
     dtype = INTEGERS[modifiers.take_type(("u32", "s32", "u64", "s64"))]
     modifiers.check_all_taken()
     compute = add_carry if modifiers.mnemonic.startswith("add") else subtract_borrow
@@ -180,11 +198,12 @@ def _carrying_sum(modifiers: Modifiers, *, reads_carry: bool, writes_carry: bool
     word = _unsigned(dtype)
 
     # Instructions that do not read the flag leave `carry` out.
-    def add(a: Lanes, b: Lanes, carry: Lanes = _NO_CARRY) -> Any:
+    def add_or_subtract(a: Lanes, b: Lanes, carry: Lanes = _NO_CARRY) -> Any:
         result, carry_out = compute(a.view(word), b.view(word), carry)
         return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 
-    return _operation_with_carry(add, (dtype, dtype), dtype, reads_carry=reads_carry, writes_carry=writes_carry)
+    inputs = (dtype, dtype)
+    return _operation_with_carry(add_or_subtract, inputs, dtype, reads_carry=reads_carry, writes_carry=writes_carry)
 
 
 def _operation_with_carry(
@@ -195,7 +214,7 @@ def _operation_with_carry(
     reads_carry: bool,
     writes_carry: bool,
 ) -> Operation:
-    """Return the operation of a function whose last input, last output, or both are the carry flag.
+    """Return the operation of a function whose last input, last output, or both are the carry flag, a boolean.
 
     inputs, output: the types of the other arguments and of the other result.
     """
@@ -211,7 +230,10 @@ def _operation_with_carry(
 
 
 def _product(modifiers: Modifiers) -> Operation:
-    """Build the operation of `mul`: the lower half (.lo), the upper half (.hi) or all (.wide) of the product."""
+    """Build the operation of integer `mul`: the lower half (.lo), the upper half (.hi) or all (.wide) of the product.
+
+    The whole product has twice the operands' width. Raise ValueError for a 64-bit .wide.
+    """
     dtype = INTEGERS[modifiers.take_type(_PLAIN)]
     part = modifiers.take_required(("lo", "hi", "wide"), "part of the product")
     modifiers.check_all_taken()
@@ -249,9 +271,7 @@ def _multiply_add(modifiers: Modifiers, *, reads_carry: bool) -> Operation:
         if part == "wide":
             raise ValueError(f"{modifiers.opcode}: .wide has no form with the carry flag")
         multiply = np.multiply if part == "lo" else multiply_high
-        return _carrying_multiply_add(
-            modifiers, dtype, multiply, reads_carry=reads_carry, writes_carry=writes_carry
-        )
+        return _carrying_multiply_add(modifiers, dtype, multiply, reads_carry=reads_carry, writes_carry=writes_carry)
     if saturate:
         if part != "hi" or dtype != S32:
             raise ValueError(f"{modifiers.opcode}: .sat is for mad.hi.s32")
@@ -271,9 +291,10 @@ def _multiply_add(modifiers: Modifiers, *, reads_carry: bool) -> Operation:
 def _carrying_multiply_add(
     modifiers: Modifiers, dtype: np.dtype[Any], multiply: Function, *, reads_carry: bool, writes_carry: bool
 ) -> Operation:
-    """Build the operation multiply(a, b) + c with the carry flag as an input, an output, or both.
+    """Build the operation multiply(a, b) + c with the carry flag as an input, an output, or both (`mad.cc`, `madc`).
 
-    Raise ValueError for 16-bit types.
+    multiply: returns the lower or the upper half of the product of two integers of type `dtype`. modifiers: only for
+    messages. Raise ValueError for 16-bit types.
     """
     if dtype.itemsize < 4:
         raise ValueError(f"{modifiers.opcode}: the carry flag is for 32 and 64 bits")
@@ -318,14 +339,14 @@ def _product24(modifiers: Modifiers) -> Operation:
 
 
 def _quotient(modifiers: Modifiers) -> Operation:
-    """Build the operation of integer `div` or `rem`."""
+    """Build the operation of integer `div` or `rem`: the quotient, truncated towards zero, or its remainder."""
     dtype = INTEGERS[modifiers.take_type(_PLAIN)]
     modifiers.check_all_taken()
     return Operation((dtype, dtype), (dtype,), _divide if modifiers.mnemonic == "div" else _remainder)
 
 
 def _sum_of_differences(modifiers: Modifiers) -> Operation:
-    """Build the operation of `sad`: c plus the absolute difference of a and b."""
+    """Build the operation of `sad` (sum of absolute differences): c plus the absolute difference of a and b."""
     dtype = INTEGERS[modifiers.take_type(_PLAIN)]
     modifiers.check_all_taken()
     return Operation((dtype,) * 3, (dtype,), lambda a, b, c: c + np.where(a < b, b - a, a - b))
@@ -341,7 +362,8 @@ def _sign(modifiers: Modifiers) -> Operation:
 def _extremum(modifiers: Modifiers) -> Operation:
     """Build the operation of integer `min` or `max`; with .relu, negative results become 0.
 
-    Raise ValueError for .relu with a type that does not have it.
+    Packed 16-bit types (u16x2, s16x2) are compared half by half. Raise ValueError for .relu with a type that does not
+    have it.
     """
     name = modifiers.take_type((*_PLAIN, *_HALVES))
     relu = modifiers.take_flag("relu")
@@ -359,7 +381,10 @@ def _extremum(modifiers: Modifiers) -> Operation:
 
 
 def _fields(word: Lanes, width: int, signed: bool) -> list[Lanes]:
-    """Split 32-bit words into fields of `width` bits; return their values, the lowest field first, as int64."""
+    """Split 32-bit words into fields of `width` bits; return their values, the lowest field first, as int64.
+
+    signed: the fields are in two's complement.
+    """
     dtype = np.dtype(f"{'i' if signed else 'u'}{width // 8}")
     unsigned = _unsigned(dtype)
     return [

@@ -20,17 +20,19 @@ from neutrino.emulator.arithmetic.formats import FORMATS, canonical, decode
 from neutrino.emulator.arithmetic.operation import F16, S32, U8, U32, Lanes, Modifiers
 
 Words = NDArray[np.uint32]
-# How a matrix is distributed over the 32 lanes of a warp: for each element of the matrix, its index among the elements
-# that the lanes hold, those of lane 0 first.
+"""A matrix per warp as the lanes hold it: 32-bit words [warps, 32 lanes, words per lane]."""
 Layout = NDArray[np.int64]
+"""How a matrix is distributed over the 32 lanes of a warp: for each element of the matrix, its index among the elements
+that the lanes hold, those of lane 0 first."""
 
 
 @dataclass(frozen=True)
 class MatrixOperation:
-    """The computation of an `mma.sync`.
+    """The computation of an `mma.sync`: d = a @ b + c of small matrices, which the 32 lanes of a warp hold together.
 
     a, b, c, d: the number of 32-bit words that each lane holds of the operand (for each f64 two, the lower first).
-    function: (uint32[warps, 32, a], uint32[warps, 32, b], uint32[warps, 32, c]) -> uint32[warps, 32, d].
+    function: (uint32[warps, 32, a], uint32[warps, 32, b], uint32[warps, 32, c]) -> uint32[warps, 32, d]; it computes
+    one product per warp.
     """
 
     a: int
@@ -84,14 +86,18 @@ _MIXABLE = ({"e4m3", "e5m2"}, {"s8", "u8"}, {"s4", "u4"})
 
 
 def _lane_index(lane: Lanes, index: Lanes, per_lane: int) -> Layout:
-    """Return the index among the elements of all lanes of element `index` of `lane`, if each holds `per_lane`."""
+    """Return the position of element `index` of `lane` in the array of all lanes' elements, those of lane 0 first.
+
+    per_lane: the number of elements that each lane holds.
+    """
     return np.asarray(lane * per_lane + index, np.int64)
 
 
 def _layout_a(m: int, k: int, bits: int) -> Layout:
     """Return the layout, [m, k], of the a matrix with elements of `bits` bits, for all shapes but m8n8k4 with f16.
 
-    As in the figures of PTX ISA 9.7.15.5, a group of four lanes ("groupID") holds a row, and "threadID_in_group" is the
+    A layout has, for each element of the matrix, its position among the elements of all lanes (see `_lane_index`). As
+    in the figures of PTX ISA 9.7.15.5, a group of four lanes ("groupID") holds a row, and "threadID_in_group" is the
     position of a lane's word in k. A word holds elements that are adjacent in k; rows from 8 on are in the odd words.
     """
     row, column = np.indices((m, k))
@@ -114,7 +120,7 @@ def _layout_b(k: int, n: int, bits: int) -> Layout:
 
 
 def _layout_c(m: int, n: int) -> Layout:
-    """Return the layout, [m, n], of accumulators.
+    """Return the layout, [m, n], of accumulators: each element's position among those of all lanes (`_lane_index`).
 
     A group of four lanes holds a row, each lane two adjacent elements of it; rows from 8 on follow as further elements.
     """
@@ -127,7 +133,10 @@ def _layout_c(m: int, n: int) -> Layout:
 
 
 def _quad_pair_lane(product: Lanes, row: Lanes) -> Lanes:
-    """Return the lane that holds row (or column) 0 to 7 of a matrix of a product."""
+    """Return the lane that holds row (or column) `row`, 0 to 7, of a matrix of `product`, 0 to 3, in m8n8k4 with f16.
+
+    The lanes of product p are 4p to 4p + 3, for the rows 0 to 3, and 4p + 16 to 4p + 19, for the rows 4 to 7.
+    """
     return 4 * product + row % 4 + 16 * (row // 4)
 
 
@@ -173,7 +182,7 @@ def _layout_c_quad_pairs(name: str) -> Layout:
 
 
 def _values(words: Words, name: str) -> Lanes:
-    """Unpack fragments [warps, 32, words] with elements of the type `name`.
+    """Unpack fragments, the parts of a matrix that lanes hold, [warps, 32, words], with elements of the type `name`.
 
     Return float64 values [warps, elements of all lanes], which are exact: no type has more than float64's 53 bits.
     """
@@ -197,7 +206,7 @@ def _values(words: Words, name: str) -> Lanes:
 
 
 def _round_to_accumulators(values: Lanes, name: str, saturate: bool) -> Lanes:
-    """Return float64 values as accumulators of the type `name`, of the same shape.
+    """Return float64 values as accumulators of the type `name` (f16, f32, f64 or s32), of the same shape.
 
     saturate: s32 accumulators are clamped to their range (.satfinite) instead of wrapped around.
     """
@@ -219,7 +228,8 @@ def _multiply(a: Lanes, b: Lanes, c: Lanes, name: str, exclusive: bool) -> Lanes
     """Return a @ b + c, all float64, for elements of the type `name`.
 
     Shapes: a [..., m, k], b [..., k, n], c and the result [..., m, n]. f64 sums are fused multiply-adds in the order of
-    k, all others plain float64 sums. exclusive: multiply bits by exclusive or instead of and.
+    k, as on an H200; all others are plain float64 sums. exclusive: for single bits (0.0 or 1.0), take the exclusive or
+    of two elements in place of their product.
     """
     if name == "f64":
         total = c

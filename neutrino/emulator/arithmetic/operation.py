@@ -8,11 +8,14 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-# A one-dimensional array with one element per lane, or a NumPy scalar for a value that is the same in all lanes. They
-# share most methods but no type, and the element types follow from the opcode, so that mypy has nothing to check here.
+# Arrays and NumPy scalars share most methods but no type, and the element types follow from the opcode, so that mypy
+# has nothing to check here.
 Lanes: TypeAlias = Any
+"""A one-dimensional array with one element per lane (thread), or a NumPy scalar if all lanes have the same value."""
 Function: TypeAlias = Callable[..., Any]
+"""A function of one or several `Lanes` that returns `Lanes`, or a tuple of them."""
 Carry: TypeAlias = Literal["in", "out", "inout"]
+"""Whether an operation reads the carry flag, writes it, or both."""
 
 BOOL = np.dtype(np.bool_)
 U8, U16, U32, U64 = (np.dtype(name) for name in ("u1", "u2", "u4", "u8"))
@@ -25,16 +28,20 @@ FLOATS = {"f16": F16, "f32": F32, "f64": F64}
 # Registers of types that NumPy does not have are unsigned words of their size.
 PACKED = {"bf16": U16, "f16x2": U32, "bf16x2": U32, "f32x2": U64, "u16x2": U32, "s16x2": U32}
 REGISTERS = {**INTEGERS, **BITS, **FLOATS, **PACKED, "pred": BOOL}
+"""PTX type → the NumPy type in which registers of it are stored."""
 
 
 @dataclass(frozen=True)
 class Operation:
     """The computation of an instruction that only reads and writes registers.
 
-    inputs, outputs: the types of `function`'s arguments and results, in the order of the PTX operands.
-    function: takes one-dimensional arrays or NumPy scalars of exactly `inputs`; returns values of exactly `outputs`
-    that broadcast to the lanes, in a tuple if there are several. It keeps no state and expects NumPy's warnings to be
-    off.
+    The emulator executes the instruction for many threads at once, by one call of `function`.
+
+    inputs, outputs: the types of `function`'s arguments and results, in the order of the PTX operands. Registers of
+    types that NumPy does not have (bf16, packed pairs) are unsigned words of their size.
+    function: takes one-dimensional arrays (an element per thread) or NumPy scalars (the same in all threads) of exactly
+    `inputs`; returns values of exactly `outputs` that broadcast to the lanes, in a tuple if there are several. It keeps
+    no state and expects NumPy's warnings to be off.
     expression: an equivalent line of NumPy, if there is one, with {0}, {1} … for the arguments and `np` for NumPy.
     Generated code contains it in place of a call of the function.
     carry: whether the condition code's carry flag is the last input ("in"), the last output ("out"), or both ("inout").
@@ -50,9 +57,10 @@ class Operation:
 class Modifiers:
     """The modifiers of an opcode, such as `rn`, `ftz` and `f32` of `add.rn.ftz.f32`, with its mnemonic (`add`).
 
-    Whoever builds the operation takes those that it knows, one after the other; `check_all_taken` refuses others.
-    destinations: the number of registers that the instruction writes (2 for `p|q`). sources: the number that it reads,
-    0 if the opcode determines it.
+    Types count as modifiers, and come last. The function that builds an instruction's operation removes ("takes") the
+    modifiers that it knows, one after the other; then `check_all_taken` refuses those that are left, so that none is
+    ignored. destinations: the number of registers that the instruction writes (2 for `p|q`). sources: the number that
+    it reads, 0 if the opcode determines it.
     """
 
     def __init__(self, opcode: str, destinations: int = 1, sources: int = 0) -> None:
@@ -90,9 +98,9 @@ class Modifiers:
         return modifier
 
     def take_type(self, allowed: Iterable[str]) -> str:
-        """Remove and return the last remaining modifier, as types come last in an opcode.
+        """Remove and return the type that the opcode ends with, which is the last remaining modifier.
 
-        Raise ValueError if it is not one of `allowed`.
+        If an opcode has several types, each call returns the one before. Raise ValueError if it is not in `allowed`.
         """
         name = self.take_last()
         if name not in set(allowed):
@@ -116,10 +124,10 @@ class Modifiers:
 
 
 def from_expression(inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any], expression: str) -> Operation:
-    """Return the operation that evaluates a NumPy expression, in which {0}, {1} … stand for the arguments.
+    """Return the operation that evaluates a NumPy expression such as "{0} + {1}", where {0}, {1} … are the arguments.
 
     inputs, output: the types of the arguments and of the result. The operation keeps the expression, too, as code that
-    is generated for a kernel contains it directly.
+    is generated for a kernel contains it directly, which saves a function call.
     """
     names = [f"x{index}" for index in range(len(inputs))]
     source = f"lambda {', '.join(names)}: {expression.format(*names)}"
@@ -133,7 +141,7 @@ _BLOCK = 4096
 def in_blocks(function: Function) -> Function:
     """Wrap an element-wise function with one result, so that it processes a few thousand lanes at a time.
 
-    Its intermediate arrays then stay in the processor's cache.
+    Its intermediate arrays then stay in the processor's cache, which makes functions with many of them faster.
     """
 
     def apply(*operands: Lanes) -> Lanes:

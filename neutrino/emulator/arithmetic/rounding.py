@@ -18,7 +18,11 @@ _TO_INTEGER: dict[str, Function] = {"rn": np.rint, "rz": np.trunc, "rm": np.floo
 
 
 def to_integer(value: Lanes, mode: str) -> Lanes:
-    """Round float64 values to integers. mode: one of `MODES`, or "rna": to nearest, ties away from zero."""
+    """Round float64 values to integral ones, still float64.
+
+    mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity, or "rna" to nearest,
+    ties away from zero (f32 values only).
+    """
     if mode == "rna":
         # Only f32 values are rounded so (cvt.rna.tf32): adding 0.5 to their 24 bits is exact in float64.
         return np.copysign(np.floor(np.abs(value) + 0.5), value)
@@ -34,7 +38,8 @@ def sum_error(a: Lanes, b: Lanes, total: Lanes) -> Lanes:
 def towards_odd(value: Lanes, error: Lanes) -> Lanes:
     """Return value + error rounded to odd, where `value` is that sum rounded to nearest; both are float64.
 
-    Rounding to odd picks, of the two neighbours of an inexact sum, the one whose last bit is set.
+    Of the two float64 numbers next to an inexact sum, rounding to odd picks the one whose last bit is set. Rounded
+    again, to a format of at most 51 bits, the result is that of rounding the exact sum once, in any direction.
     """
     bits = np.asarray(value).view(np.int64)
     # The other neighbour lies away from zero if value and error have the same sign. The words of neighbouring floats
@@ -45,21 +50,28 @@ def towards_odd(value: Lanes, error: Lanes) -> Lanes:
 
 
 def sum_to_odd(a: Lanes, b: Lanes) -> Lanes:
-    """Return a + b of float64 values, rounded to odd."""
+    """Return a + b of float64 values, rounded to odd, so that it can be rounded again to a narrower format.
+
+    See `towards_odd`: the second rounding then gives what the exact sum would.
+    """
     total = a + b
     return towards_odd(total, sum_error(a, b, total))
 
 
 def signed_zero_sum(a: Lanes, b: Lanes, total: Lanes) -> Lanes:
-    """Return `total`, the sum of a and b, with the sign of zero for rounding towards minus infinity (IEEE 754, 6.3).
+    """Return `total`, the sum of a and b, with zeros as rounding towards minus infinity gives them (IEEE 754, 6.3).
 
-    There a zero sum is negative unless both operands are positive zeros.
+    In that direction a zero sum is -0 unless both operands are +0. NumPy, which rounds to nearest, gives +0 also for
+    operands that cancel. All values are float64.
     """
     return np.where((total == 0) & (np.signbit(a) | np.signbit(b)), -np.float64(0), total)
 
 
 def to_f32(value: Lanes, mode: str) -> Lanes:
-    """Round float64 values, exact or rounded to odd, to float32 in one of the `MODES`."""
+    """Round float64 values, exact or rounded to odd, to float32.
+
+    mode: "rn" to nearest even, "rz" towards zero, "rm" and "rp" towards minus and plus infinity.
+    """
     near = value.astype(np.float32)
     if mode == "rn":
         return near
@@ -74,7 +86,10 @@ def to_f32(value: Lanes, mode: str) -> Lanes:
 
 
 def to_f32_odd(value: Lanes) -> Lanes:
-    """Round float64 values, exact or rounded to odd, to odd in float32: truncate, and set the last bit if inexact."""
+    """Round float64 values, exact or rounded to odd, to odd in float32: truncate, and set the last bit if inexact.
+
+    The result can be rounded again to a format of at most 22 bits, as if the exact value were rounded once.
+    """
     truncated = to_f32(value, "rz")
     return (np.asarray(truncated).view(np.uint32) | (truncated.astype(np.float64) != value)).view(np.float32)
 
@@ -84,7 +99,7 @@ _BELOW_TIE = {np.dtype(np.float32): (1 << 28) - 1, np.dtype(np.float16): (1 << 4
 
 
 def product_sum(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """Return a * b + c (fma) of float32 or float16 values, rounded once to nearest."""
+    """Return a * b + c (fma) of values that are all float32 or all float16, rounded once to nearest even."""
     dtype = a.dtype
     # The product is exact in float64; the sum is rounded to float64 and then to the type.
     product = np.multiply(a, b, dtype=np.float64)

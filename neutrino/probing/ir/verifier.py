@@ -74,7 +74,10 @@ def verify(draft: DraftProbes) -> list[Diagnostic]:
 
 
 def _unrolled_size(statements: Sequence[Statement]) -> int:
-    """Return the number of statements with every loop unrolled, counting both sides of every ``If``."""
+    """Return the number of statements with every loop unrolled, counting both sides of every ``If``, for ``BUDGET``.
+
+    Each of them becomes code at every site: lowering unrolls loops and inserts both sides under predicates.
+    """
     size = 0
     for statement in statements:
         if isinstance(statement, If):
@@ -172,7 +175,10 @@ class _Checker:
                 self._check_assignment(statement.destination, statement.span, assigned, loops)
 
     def _check_value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
-        """Check that a register that is read is declared and has a value, and that a constant fits its type."""
+        """Check that a register that is read is declared and has a value, and that a constant fits its type.
+
+        span: of the statement that reads it. assigned: as for ``_check_block``.
+        """
         if isinstance(value, Register):
             # Equal also in type and initial value, not only in name.
             if self._registers.get(value.name) != value:
@@ -184,7 +190,10 @@ class _Checker:
             self._report(span, "ir-type", f"{value.bits} does not fit in {value.type}")
 
     def _check_assignment(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
-        """Check that a register may be assigned, and add it to those that have a value."""
+        """Check that a register may be assigned, and add it to those that have a value.
+
+        span: of the statement that assigns it. assigned, loops: as for ``_check_block``.
+        """
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
         if register.name in loops:
@@ -369,5 +378,3 @@ def _fits(value_type: Type, field: Field) -> bool:
         # A float in an integer field is in neither case.
         return value_type is field_type or (value_type.is_untyped and value_type.bits == field_type.bits)
     return value_type is not Type.PRED and value_type.bits == field_type.bits
-
-

@@ -28,6 +28,7 @@ from neutrino.ptx.isa.measures import constant_bytes, constant_operations
 from neutrino.ptx.text.body import Body, Statement
 
 _ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
+# What a probe may add: a number below _MOST_TOTAL, or one that follows from the instruction's text.
 _AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
 _MOST_TOTAL = 1 << 30
 """Amounts stay below, so that they are valid immediates of every type, signed ones included."""
@@ -55,24 +56,28 @@ class Added:
 class Additions:
     """Knows which of a set's probes only add constants at their instructions, and what they add there.
 
-    Probes, and tuples of them, are known by their ids: the same objects must be given each time.
+    Such probes need no code of their own at each site: what several sites add is added at once. Probes, and tuples of
+    them, are known by their ids: the same objects must be given each time.
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
+        # The statements of all snippets at instructions or source lines. Those at a kernel's entry and ends are left
+        # out: they may read a sum, since at the entry nothing was added to it yet, and at the ends everything.
         at_sites = [
             statement
             for probe in probes if any(pattern.has_operands or pattern.lines for pattern in probe.tracepoint.patterns)
             for snippet in (probe.before, probe.after) if snippet
             for statement in snippet.straight
         ]  # fmt: skip
-        # Registers that snippets at instructions do anything else with than to add to them.
+        # Names of the registers that some snippet at an instruction uses otherwise than to add to them. They are no
+        # sums that can be added up later, as their value at each site matters.
         self._read: set[str] = set()
         for statement in at_sites:
             named = [register.name for register in registers_of(statement)]
-            added = _added_to(statement) if isinstance(statement, Assembly) else None
+            counter = _added_to(statement) if isinstance(statement, Assembly) else None
             # 2: as the destination and the first source; a third time would be the amount.
-            if added is not None and named.count(added.name) == 2:
-                named = [name for name in named if name != added.name]
+            if counter is not None and named.count(counter.name) == 2:
+                named = [name for name in named if name != counter.name]
             self._read.update(named)
         self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
         # The results of `part`, by the id of the probes, of `added` and of `added_alone`.
@@ -81,7 +86,10 @@ class Additions:
         self._alone: dict[tuple[Mnemonic, int], Added | None] = {}
 
     def part(self, probes: tuple[Probe, ...]) -> Parted:
-        """Separate the probes that only add constants from the others; the same object for the same tuple."""
+        """Separate the probes of an instruction that only add constants from the others.
+
+        Returns the same object for the same tuple, so that callers can cache by its id.
+        """
         parted = self._parted.get(id(probes))
         # The id may be that of an earlier tuple, which is gone.
         if parted is None or parted.all is not probes:
@@ -93,7 +101,8 @@ class Additions:
     def added(self, parted: Parted, statement: Statement) -> tuple[Added, ...] | None:
         """What the probes that only add constants add at an instruction: first all of them together, then each alone.
 
-        None where the instruction's text does not say an amount. The opcode alone decides: results are cached by it.
+        parted: the probes of the instruction, from ``part``. None where the instruction's text does not give an amount,
+        such as the bytes of a bulk copy. The opcode alone decides: results are cached by it.
         """
         key = (statement.mnemonic, id(parted))
         added = self._added.get(key)
@@ -104,7 +113,8 @@ class Additions:
     def added_alone(self, probes: tuple[Probe, ...], body: Body, opcode: Mnemonic) -> Added | None:
         """What these probes add together at any instruction with this opcode; None when they do not only add constants.
 
-        Amounts follow from the opcode alone, so that one instruction, from the body, stands for all of them anywhere.
+        Amounts follow from the opcode alone, so that it is enough to look at one instruction of the body with it; the
+        result holds in all bodies.
         """
         key = (opcode, id(probes))
         if key not in self._alone:
@@ -124,18 +134,18 @@ class Additions:
         if isinstance(statement, Save):
             amounts = (_AMOUNT.fullmatch(operand.text) for operand in statement.operands)
             return statement.map.kind.adds_constants and statement.guard is None and all(amounts)
-        added = _added_to(statement)
+        counter = _added_to(statement)
         return (
-            added is not None
+            counter is not None
             and statement.guard is None
-            and added.name not in self._read
+            and counter.name not in self._read
             and _AMOUNT.fullmatch(statement.operands[2].text) is not None
         )
 
 
 def _added_to(statement: Assembly) -> Register | None:
-    """The register of ``add %r, %r, amount``; None for another instruction or a register that is local to a snippet,
-    which starts anew at each site."""
+    """The register of ``add %r, %r, amount``; None for another instruction, and for a register that is local to a
+    snippet: it has no value from one site to the next."""
     if statement.opcode not in _ADDS or statement.operands[0] != statement.operands[1]:
         return None
     destination = statement.operands[0]
@@ -147,9 +157,10 @@ def _statements(probe: Probe) -> list[Assembly | Save]:
 
 
 def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
-    """The amounts that a probe adds at an instruction, in the order of its operands, if it only adds constants.
+    """The amounts that a probe adds at an instruction, one per sum that it adds to, as in ``sums_added_to``.
 
-    None where the instruction's text does not say an amount, and for amounts that are too large for an immediate.
+    probe: one that only adds constants; ``BYTES`` and ``OPS`` are such, too, since the instruction's text gives them.
+    None where it does not, and for amounts that are too large for an immediate.
     """
     amounts_in_order = []
     for statement in _statements(probe):
@@ -186,13 +197,14 @@ def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...]
 
 
 def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
-    """What a run of sites adds to which sums, for ``plan_tallies``.
+    """What a run of sites adds to which sums, for ``plan_tallies``, which chooses the counters for them.
 
-    sums: by the probe's id, the names of the sums that it adds to, in the order of its amounts; probes that are not in
-    it are left out. graph: of the body that the run is in.
+    sums: by the probe's id, the sums that it adds to, from ``sums_added_to``; probes that are not in it are left out.
+    graph: of the body that the run is in.
     """
     by_sum: dict[Hashable, int] = {}
     for probe_id, (_, totals) in run.totals.items():
+        # Not strict for a probe that is left out: it has totals and no sums.
         for name, amount in zip(sums.get(probe_id, ()), totals, strict=probe_id in sums):
             if amount:
                 by_sum[name] = by_sum.get(name, 0) + amount
@@ -204,7 +216,7 @@ def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: Fl
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
     """One snippet that adds totals in place of the amounts that the probe adds at each instruction.
 
-    totals: in the order of the probe's amounts.
+    It is inserted once for a run of sites. totals: in the order of the probe's amounts (``amounts``).
     """
     remaining = iter(totals)
     statements: list[Assembly | Save] = []
@@ -219,9 +231,10 @@ def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
 
 
 def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[int, int], ...]:
-    """The sums that a probe that only adds constants adds to, in the order of its amounts.
+    """The sums that a probe that only adds constants adds to, in the order of its amounts (``amounts``).
 
-    A sum is the name of a register, or a field of a map as (map number, field number). index: map numbers by name.
+    A sum is the name of a register, or a field of a map as (map number, field number). index: by the name of each map
+    of the set, its number.
     """
     sums: list[str | tuple[int, int]] = []
     for statement in _statements(probe):
@@ -237,8 +250,8 @@ class Run:
     """Sites in a row whose additions are made all at once at the first of them.
 
     guard: the predicate of all of them as written, None without one. first, last: the instructions of the first and the
-    latest site (last is not kept up to date for runs without a guard). block: the number of the basic block. counts:
-    what is added, and at how many sites. most: a bound for each of the sums over all sites.
+    latest site (last is not kept up to date for runs without a guard). block: the number of the basic block, as `Runs`
+    counts them. counts: what is added, and at how many sites. most: no sum gets more than that over all sites.
     """
 
     guard: str | None
@@ -255,7 +268,7 @@ class Run:
 
     @cached_property
     def totals(self) -> dict[int, tuple[Probe, list[int]]]:
-        """By the probe's id, the probe and what it adds over all sites, in the order of its operands.
+        """By the probe's id, the probe and what it adds over all sites, in the order of its amounts (``amounts``).
 
         Computed once: only to be asked for when all sites were added.
         """
@@ -276,15 +289,16 @@ _NO_BORDER = sys.maxsize
 
 
 class Runs:
-    """Groups the sites of one body, which come in text order, into runs.
+    """Groups the sites of one body, which come in text order, into runs: same basic block, guard and guard's value.
 
-    runs: those so far, in the order of their first sites. A border is where one basic block ends and the next begins.
+    runs: those so far, in the order of their first sites. A border is where one basic block ends and the next begins;
+    calls are borders, too.
     """
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self._code = body.code
-        # By guard, the latest run.
+        # By guard, the latest run, which further sites may be added to.
         self._open: dict[str | None, Run] = {}
         # Places in the body: statement i is at 2 * i + 1, the gap before it at 2 * i. A label's border is the gap
         # before its statement; that of a branch is at the branch itself, which still belongs to the block that it ends.
@@ -316,7 +330,10 @@ class Runs:
         return run
 
     def add_site(self, statement: Statement, added: tuple[Added, ...]) -> None:
-        """Count one site. added: as of ``Additions.added``, all probes together and then each alone."""
+        """Count one site in the runs that it belongs to.
+
+        added: as of ``Additions.added``, what all probes of the site add together, and then each alone.
+        """
         if statement.guard is None:
             self.at(None, statement).add(added[0])
             return
@@ -351,7 +368,7 @@ class Runs:
             begin = stop
 
     def _pass_borders(self, place: int) -> None:
-        """Go on to the block of a place, past the borders before it."""
+        """Go on to the block of a place (see ``__init__``), past the borders before it."""
         borders, block = self._borders, self._block
         while block < len(borders) and borders[block] < place:
             block += 1
@@ -359,10 +376,11 @@ class Runs:
         self._next_border = borders[block] if block < len(borders) else _NO_BORDER
 
     def forks(self) -> list[Fork]:
-        """The runs, by number, around each conditional branch that is itself a site.
+        """The runs, by their index in ``runs``, around each conditional branch that is itself a site.
 
         That is: the run of the block that the branch ends, the run of the branch under its predicate, whose threads
-        take it, and the run of the block after it, whose threads do not.
+        take it, and the run of the block after it, whose threads do not. Since each thread of the first is in one of
+        the other two, ``plan_tallies`` can do without a counter for one of them.
         """
         forks: list[Fork] = []
         if all(run.guard is None for run in self.runs):
@@ -381,8 +399,9 @@ class Runs:
     def _holds(self, run: Run, guard: str, start: int) -> bool:
         """Whether a guard is the same register with the same value at a position as at the run's last site.
 
-        start: of a later statement in the same block. False also where the register only may have changed: wherever the
-        text between names it other than as a guard.
+        Only then does each thread execute either all sites of the run or none. start: of a later statement in the same
+        block. False also where the register only may have changed: wherever the text between names it other than as a
+        guard.
         """
         name = guard_register(guard)
         code = self._code
@@ -392,7 +411,7 @@ class Runs:
             if not (_continues(code[end]) or _continues(code[at - 1]) or _is_guard(code, at)):
                 return False
             at = code.find(name, end, start)
-        # Only a brace that closes a scope can end the register's declaration, so that the name means another register.
+        # Only a brace that closes a scope can end the register's declaration, so that the name is another register's.
         if code.find("}", run.last.start, start) < 0:
             return True
         return self._body.declaration(name, run.first.start) == self._body.declaration(name, start)
@@ -404,7 +423,7 @@ def _continues(character: str) -> bool:
 
 
 def _is_guard(code: str, at: int) -> bool:
-    """Whether the register whose name begins at a position stands after ``@`` or ``@!``."""
+    """Whether the register whose name begins at a position is a guard: follows ``@`` or ``@!``."""
     at -= 1
     while code[at].isspace() or code[at] == "!":
         at -= 1

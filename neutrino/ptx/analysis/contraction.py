@@ -25,18 +25,20 @@ PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{FLOAT_TYPES})\Z")
 # that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
 _HIDDEN_PRODUCT = re.compile(r"(?:div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32)\Z")
 _SUM = re.compile(rf"(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}(?!\w)")
-# What comes out of these is computed anew. A multiplication hands its factor on where the other is one.
+# Instructions whose result is no longer the product that they read. A multiplication is none: by a factor of one it
+# gives the other factor unchanged.
 _COMPUTES = re.compile(
     rf"(?:(?:add|sub)\.r[nzmp]\b|fma|mad|div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh)\b"
     rf"(?=.*\.{FLOAT_TYPES}(?!\w))|(?:setp?|testp|\w*mma|tcgen05)\b"
 )
+# What may read memory, and what may write it.
 _LOADS = frozenset({"ld", "ldu", "ldmatrix", "atom", "call"})
 _STORES = frozenset({"st", "stmatrix", "atom", "red", "call"})
-# What hands a value on with at most its sign changed.
+# Instructions that copy a value, with its sign changed at most.
 _COPIES = frozenset({"mov", "neg", "abs", "selp"})
 _OWN_SPACES = ("global", "shared", "local", "param")
 _ALL_MEMORY = frozenset({*(f"[{space}]" for space in _OWN_SPACES), "[]"})
-"""Memory stands among the names of registers, as one name per state space; ``[]`` is what generic addresses reach."""
+"""In sets of registers, memory has one name per state space; ``[]`` is what generic addresses reach."""
 # What may lead from a product to its sum. Copies and changes of sign are folded before contraction.
 _PRODUCT_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(?:{FLOAT_TYPES}|b16|b32|b64)\Z")
 
@@ -90,7 +92,10 @@ class Contractions:
         return None
 
     def first_clear(self, position: int) -> int:
-        """The first position, from this one on, that does not lie between a product and a sum that reads it."""
+        """The first position, from this one on, that does not lie between a product and a sum that reads it.
+
+        Code that would keep ptxas from fusing them is inserted there instead of at the position.
+        """
         # The last span that begins before the position; 0 is less than the end of any span.
         at = bisect_right(self._spans, (position, 0)) - 1
         if at >= 0 and self._spans[at][0] < position < self._spans[at][1]:
@@ -98,7 +103,7 @@ class Contractions:
         return position
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        """Whether an instruction after the one at start and before the one at end writes a register."""
+        """Whether an instruction writes a register. start, end: positions of the instructions before and after it."""
         for index in range(self._body.index_at(start) + 1, self._body.index_at(end)):
             instruction = self._body.statement(index).instruction
             if instruction is not None and register in instruction.written:
@@ -125,7 +130,10 @@ def may_contract(body: Body) -> bool:
 
 
 def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
-    """The unrounded sums that the value of an unrounded product can reach: by position, how many of their operands.
+    """The unrounded sums that the value of an unrounded product can reach: by position, in how many of their operands.
+
+    These are all sums that ptxas may fuse with a product, and some more, since it fuses within a basic block only. Of a
+    sum with two such operands it is not known which of them ptxas fuses.
 
     A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
     unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
@@ -146,6 +154,7 @@ def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
     has_loop = False
 
     def follow(transfer: _Transfer) -> None:
+        """Hand a product on from what an instruction reads to what it writes; note the instruction if it is a sum."""
         if not holding.isdisjoint(transfer.read):
             holding.update(transfer.written)
             if transfer.terms:
@@ -186,10 +195,11 @@ def _instructions(body: Body) -> Iterator[tuple[Statement, Instruction]]:
 def loose_sums(body: Body) -> list[int]:
     """The positions of the unrounded sums that may be fused with either of two products, in text order.
 
-    Both operands may be products, and not the same one. Which of them ptxas fuses may differ from copy to copy of an
-    unrolled loop, and with the code around, while the numbers of fused and unfused instructions stay the same: counting
-    instructions does not show the difference. Values are followed through moves, changes of sign and selections,
-    whatever the order of instructions. Positions are those of the statements, after their labels.
+    These are the sums both of whose operands may be products, and not the same one. Which of them ptxas fuses may
+    differ from copy to copy of an unrolled loop, and with the code around, while the numbers of fused and unfused
+    instructions stay the same: counting instructions does not show the difference. Values are followed through moves,
+    changes of sign and selections, whatever the order of instructions. Positions are those of the statements, after
+    their labels.
     """
     if not has_product(body) or not any(map(_is_sum, body.opcodes)):
         return []
@@ -220,7 +230,7 @@ def loose_sums(body: Body) -> list[int]:
 
 
 class _Transfer(NamedTuple):
-    """How an instruction may hand a value on. read: the registers and memories that it reads; written: those that may
+    """How an instruction may hand a product on. read: the registers and memories that it reads; written: those that may
     hold the same value afterwards. position: of its statement. terms: of a sum, the registers of each operand."""
 
     position: int
@@ -230,7 +240,7 @@ class _Transfer(NamedTuple):
 
 
 def _transfer(instruction: Instruction, position: int) -> _Transfer | None:
-    """How an instruction may hand on a value; None when what it writes is computed anew, or it reads or writes nothing.
+    """How an instruction may hand on a product; None when it writes none in any case, or reads or writes nothing.
 
     position: of its statement.
     """
@@ -278,7 +288,8 @@ def _moves_product(opcode: Mnemonic) -> bool:
 def _products(body: Body) -> list[Product]:
     """The products of a body that an unrounded sum reads within the same basic block, in any order.
 
-    A block ends at a label and at whatever leads elsewhere.
+    The sum may read the register of the ``mul``, or one that got its value by copies and changes of sign. A block ends
+    at a label and at whatever leads elsewhere.
     """
     products: dict[int, Product] = {}
     # By register, the products that it may hold: the register that the ``mul`` wrote, and the position of its opcode.
@@ -297,6 +308,7 @@ def _products(body: Body) -> list[Product]:
             continue
         written = operands[0]
         read = [register for text in operands[1:] for register in REGISTER.findall(text)]
+        # The products that the instruction reads.
         origins = {origin for register in read for origin in holding.get(register, ())}
         if opcode.word == "mul":
             holding[written] = {(written, statement.position)}

@@ -43,7 +43,8 @@ class Row(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """Three rows at a branch, by number: of all threads that come to it, those that take it and those that do not."""
+    """Three rows around a conditional branch, by number: come runs for all threads that come to it, take for those that
+    take it, stay for those that do not. So take runs as often as come less stay."""
 
     come: int
     take: int
@@ -61,10 +62,10 @@ class Counter:
 
 @dataclass(frozen=True)
 class Part:
-    """A number in some bits of a counter, times a factor. counter: its index. width: how many bits from shift on, 0 for
-    all of them.
+    """One term of a ``Form``: a number in some bits of a counter, times a factor.
 
-    most: an upper bound of the number in a thread, None without one.
+    counter: its index in ``Tallies.counters``. shift: the number's lowest bit; width: how many bits it has, 0 for all
+    from there on. most: an upper bound of the number in a thread, None without one.
     """
 
     counter: int
@@ -106,16 +107,18 @@ class Tallies:
 
 
 def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> Tallies:
-    """Choose the counters that need the fewest registers, then the fewest additions, of the plans that are tried.
+    """Choose the counters that a thread keeps, from which all sums are computed where it ends.
 
-    rows: what the runs of sites of a kernel add. bits: by sum, 32 or 64. forks: rows around branches, which may let one
-    row be computed from the others.
+    Of the plans that are tried, the one that needs the fewest registers, then the fewest additions. rows: what the runs
+    of sites of a kernel add. bits: by sum, its width, 32 or 64. forks: rows around branches, of which one can be
+    computed from the other two.
     """
     if all(row.always for row in rows):
         # Every sum is a constant.
         return _tallies(_Plan(rows, [], []), bits)
     variants = [rows]
     if forks:
+        # Rows with negative amounts may need fewer counters, but such amounts rule out other ways to save some.
         variants = [_without_taken(rows, forks, below_zero=False)]
         below_zero = _without_taken(rows, forks, below_zero=True)
         variants += [below_zero, rows] if below_zero != variants[0] else []
@@ -125,10 +128,10 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
 
 
 class _Plan(NamedTuple):
-    """Which numbers to count for some rows.
+    """Which numbers (tallies) to count for some rows.
 
-    groups: each gets a counter of its own; small: several share one of 32 bits. Rows that every thread executes need
-    none: they are constants of the forms.
+    groups: each gets a counter of its own; small: several share one of 32 bits. Rows that every thread executes once
+    need none: they are constants of the forms.
     """
 
     rows: Sequence[Row]
@@ -137,7 +140,11 @@ class _Plan(NamedTuple):
 
 
 def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
-    """Generate the plans to compare for some rows."""
+    """Generate the plans to compare for some rows.
+
+    Rows that no thread executes twice can share words, since their numbers stay small; the others need counters of
+    their own. A plan is either that, or adds rows of the first kind to the counters of the second.
+    """
     once = {number: row for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
     often = {number: row for number, row in enumerate(rows) if not row.once and row.amounts}
     small = _fewest_words(once)
@@ -145,14 +152,14 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
         # Too large for a word: counted as if they might be executed any number of times.
         often, once, small = often | once, {}, []
     groupings = [_by_rows(often)]
-    # Of tallies by sums some would have to shrink where amounts are negative. Without such they are tried first, and
-    # alone where they need fewer counters.
+    # Tallies by sums are not used where amounts are negative: some would have to decrease. Else they are tried first,
+    # and alone where they need fewer counters.
     if often and not any(row.has_negative for row in often.values()):
         by_sums = _undivided(_by_sums(often))
         groupings = [by_sums, *groupings] if len(groupings[0]) <= len(by_sums) else [by_sums]
     for groups in groupings:
         if groups and once:
-            # Rows that run once may be added to the counters of the groups, if these can express them.
+            # Rows that run once may be added to the counters of the groups, if multiples of these give their amounts.
             absorbing = [replace(group, added=dict(group.added)) for group in groups]
             with_first_factor = [(group, *next(iter(group.factors.items()))) for group in absorbing]
             remaining = {
@@ -185,7 +192,7 @@ def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bo
     These are as many as come to the branch less those that do not take it. So what a taken row adds is added in the
     row of those that come, and subtracted in the row of those that stay; the taken row becomes empty.
 
-    below_zero: do so even where it makes an amount of a row negative.
+    forks: the rows around each branch. below_zero: do so even where it makes an amount of a row negative.
     """
     changed: dict[int, dict[Hashable, int]] = {}
 
@@ -215,8 +222,10 @@ def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bo
 
 @dataclass
 class _Tally:
-    """A number that each thread counts. added: by row number, the amount that the row adds to it. factors: by sum, how
-    many times the number is part of it."""
+    """A number that each thread counts, to compute one or several sums from it.
+
+    added: by row number, the amount that the row adds to it. factors: by sum, how many times the number is part of it.
+    """
 
     added: dict[int, int] = field(default_factory=dict)
     factors: dict[Hashable, int] = field(default_factory=dict)
@@ -233,7 +242,10 @@ class _Tally:
 
 
 def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
-    """Assign the numbers of a plan to counters, and say how to compute the sums. bits: by sum, 32 or 64."""
+    """Assign the numbers of a plan to counters, and state how each sum is computed from these.
+
+    bits: by sum, its width, 32 or 64.
+    """
     rows, groups, small = plan
     counters: list[Counter] = []
     # By row, the amounts by counter.
@@ -267,14 +279,14 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
 
 
 def _fewest_words(once: Mapping[int, Row]) -> list[_Tally]:
-    """The numbers to count for rows that no thread executes twice, so that they share the fewest words.
+    """The numbers to count for rows that no thread executes twice, chosen so that they fit in the fewest words.
 
-    once: by row number.
+    once: those rows, by row number.
     """
     if not once:
         return []
     by_rows = _by_rows(once)
-    # Of tallies by sums some would have to shrink.
+    # Tallies by sums would have to decrease, and could then change the others in their word.
     if any(row.has_negative for row in once.values()):
         return by_rows
     by_sums = _by_sums(once)
@@ -284,7 +296,7 @@ def _fewest_words(once: Mapping[int, Row]) -> list[_Tally]:
 
 
 def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
-    """Pack small numbers into words of 32 bits by first fit, the widest first."""
+    """Pack small numbers into words of 32 bits by first fit, the widest first. Returns the numbers of each word."""
     words: list[list[_Tally]] = []
     # Bits in use, by word.
     used_bits: list[int] = []
@@ -301,7 +313,11 @@ def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
 
 
 def _packing_cost(small: Sequence[_Tally]) -> tuple[bool, int, int, int]:
-    """The cost of numbers that share words: any that is too wide, then words, multiplications, numbers."""
+    """The cost of numbers that are to share words, for comparisons.
+
+    small: the numbers. First, whether any is too wide for a word, then how many words, multiplications and numbers
+    there are.
+    """
     return (
         any(entry.width > _WORD for entry in small),
         len(_in_words(small)),
@@ -348,7 +364,8 @@ def _by_sums(rows: Mapping[int, Row]) -> list[_Tally]:
 def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
     """The same tallies, each counted in multiples of its smallest factor if that divides the others and is small.
 
-    The sum with that factor then is the number itself, which saves a multiplication.
+    The sum with that factor then is the number itself, which saves a multiplication: for a sum of bytes, a counter of
+    4-byte accesses counts by 4 with the factor 1, instead of by 1 with the factor 4.
     """
     results = []
     for group in groups:
@@ -360,12 +377,11 @@ def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
     return results
 
 
-def _absorb(
-    groups: Sequence[tuple[_Tally, Hashable, int]], number: int, amounts: Mapping[Hashable, int]
-) -> bool:
-    """Let groups count a row, too, if multiples of them give exactly its amounts; whether they do.
+def _absorb(groups: Sequence[tuple[_Tally, Hashable, int]], number: int, amounts: Mapping[Hashable, int]) -> bool:
+    """Let groups count a row, too, if multiples of them give exactly its amounts. Returns whether they do.
 
-    groups: each with the first sum of its factors, and the factor of that. number, amounts: of the row.
+    The row then needs no tally of its own: the multiples are put into the ``added`` of the groups. groups: each with
+    the first sum of its factors, and the factor of that. number, amounts: of the row.
     """
     remaining = dict(amounts)
     chosen: list[tuple[_Tally, int]] = []

@@ -15,11 +15,11 @@ from neutrino.ptx.text.body import Body
 
 
 class FlowGraph:
-    """The basic blocks of one body, numbered in text order from 0, where threads enter. Callers make sure that the
-    functions that it calls end no thread.
+    """The basic blocks of one body, numbered in text order from 0, where threads enter.
 
     starts: the index of the statement that each block begins with. successors: by block, the sorted numbers of those
-    that may come next. One more block, the last and empty, stands for having left the body.
+    that may come next. One more block, the last and empty, is for threads that have left the body. Callers make sure
+    that the functions that the body calls end no thread: such a call would be one more way to leave it.
     """
 
     def __init__(self, body: Body) -> None:
@@ -39,8 +39,9 @@ class FlowGraph:
         self.successors = [[block + 1] for block in range(left_body)]
         self.successors.append([])
         for index in ending:
+            # The instruction is the last one of its block, which is the one before the block after it.
             block = numbers[index + 1] - 1
-            # Threads whose guard is false go on.
+            # Threads whose guard is false go on. What stops the launch (``trap``) has no other successor.
             after = {block + 1} if index in guarded else set()
             decoded = mnemonics[index]
             flow = decoded.flow if decoded is not None else None
@@ -71,7 +72,7 @@ class FlowGraph:
         return _dominating(self.successors, self._order, len(self.starts))
 
     def once(self, index: int) -> bool:
-        """Whether no thread executes a statement twice. index: of the statement in the body."""
+        """Whether no thread executes a statement twice in one call of the body. index: of the statement in the body."""
         return self.block(index) in self.acyclic
 
     def always(self, index: int) -> bool:
@@ -81,7 +82,7 @@ class FlowGraph:
 
 
 def _target(body: Body, index: int) -> str | None:
-    """The label that a branch names, None for one by a table."""
+    """The label that a branch (``bra``) names; None for a branch by a table (``brx``). index: of the statement."""
     decoded = body.mnemonics[index]
     if decoded is None or decoded.word != "bra":
         return None
@@ -204,18 +205,22 @@ class End(NamedTuple):
 
 
 def all_ends(body: Body) -> tuple[End, ...]:
-    """Every end of a body: its ``ret`` and ``exit`` in text order, then the closing brace if threads fall off it."""
+    """Every end of a body: its ``ret`` and ``exit`` in text order, then the closing brace if threads fall off it.
+
+    At these, code that runs when a kernel or function ends is inserted.
+    """
     leaving = map(body.statement, body.leaving)
     ends = [End(statement.start, statement.guard, " ".join(statement.text.split())) for statement in leaving]
-    if _is_fallen_off(body):
+    if _may_fall_off(body):
         # -1: before the closing brace.
         ends.append(End(body.end - 1, None, "}"))
     return tuple(ends)
 
 
-def _is_fallen_off(body: Body) -> bool:
+def _may_fall_off(body: Body) -> bool:
     """Whether control may come to the closing brace: not when the last instruction always leads elsewhere."""
-    # What follows the last semicolon counts as a statement; it is empty but for braces and labels.
+    # What follows the last semicolon counts as a statement; it is empty but for braces and labels. A branch may lead to
+    # such a label.
     remainder = len(body) - 1
     is_labelled = any(label.before == remainder for label in body.labels)
     if remainder == 0 or body.mnemonics[remainder] is not None or is_labelled:

@@ -102,7 +102,7 @@ class Surroundings(Protocol):
     """The modules that the device linker puts together with a relocatable module."""
 
     def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
-        """The function that a name of user's module means in the linked code, None when no module defines it.
+        """The function that a name in user's module refers to in the linked code, None when no module defines it.
 
         Raises ObstacleError when modules define it differently.
         """
@@ -125,6 +125,7 @@ class Linkage:
         self.module = module
         self.number = number
         self._surroundings = surroundings
+        # Groups of the pattern: 1 the alias, 2 the function that it stands for.
         self.aliases = {
             alias[1]: (alias[2], statement)
             for statement in module.statements
@@ -140,7 +141,10 @@ class Linkage:
         self._without_local_variables: set[ModuleStatement] = set()
 
     def body(self, function: Function) -> Body:
-        """The body of a kernel or function of this module, an empty one of a declaration; the same object each time."""
+        """The body of a kernel or function of this module; an empty one for a mere declaration.
+
+        Returns the same object each time, so that a body is decoded once for all kernels that call the function.
+        """
         body = self._bodies.get(function.statement)
         if body is None:
             start, end = function.body or (function.statement.end, function.statement.end)
@@ -150,7 +154,10 @@ class Linkage:
         return body
 
     def _symbols_in(self, body: Body) -> Set[str]:
-        """The module's names that stand in operand position in a body, whatever they mean there."""
+        """The names of the module's symbols that are in operand position in a body, whatever they refer to there.
+
+        Found in the quicker of two ways: name by name, or by all names of the body at once.
+        """
         symbols = self.module.symbols
         if len(symbols) <= _MOST_SEARCHED_SYMBOLS:
             return {name for name in symbols if body.names_operand(name)}
@@ -160,8 +167,10 @@ class Linkage:
         """Find what a kernel's twin needs, by following its calls. Raises ObstacleError when it can have no twin."""
         needs = Needs(Callee(self, kernel, self.body(kernel)))
         reached: set[tuple[int, str]] = set()
+        # Of the kernel and all that it calls: whether any makes indirect calls; functions whose address any takes.
         indirect = False
         taken: set[str] = set()
+        # The functions whose uses are still to be looked at.
         waiting = [needs.kernel]
         while waiting:
             user = waiting.pop()
@@ -186,7 +195,7 @@ class Linkage:
                     defining_linkage, defined = definition
                     key = (defining_linkage.number, defined.name)
                     if use.name in taken:
-                        # The name may be an alias of the function.
+                        # The name may be an alias, so that the function that it stands for has another name.
                         taken.add(defined.name)
                     user.calls.extend(Call(start, end, key) for start, end in use.calls)
                     if key not in reached:
@@ -214,7 +223,7 @@ class Linkage:
                 all_calls = called.get(name, [])
                 calls = all_calls
                 if body.may_declare(name):
-                    # Where the body declares the name, a call means a register or label of its own.
+                    # Where the body declares the name, a call of it is one by a register or label of the body.
                     calls = [span for span in all_calls if body.declaration(name, span[0]) is None]
                 # More references than calls: some are no calls, so they take the address.
                 is_taken = len(self.references(function, name)) > len(all_calls)
@@ -250,7 +259,7 @@ class Linkage:
         return calls
 
     def named(self, function: Function) -> tuple[Body, set[str]]:
-        """The function's body, and the module's symbols that it names."""
+        """The function's body, and the names of the module's symbols that it uses."""
         body = self.body(function)
         names = self._symbols_in(body)
         return body, self._not_shadowed(function, body, names) if names else set()
@@ -276,7 +285,7 @@ class Linkage:
         raise ObstacleError(f"it calls the external function {function.name}")
 
     def calls_a_register(self, body: Body) -> bool:
-        """Whether a body makes indirect calls: calls a name that means no function, or a register of its own."""
+        """Whether a body makes indirect calls: by a name that is no function of the module, or by a register."""
         return any(
             not isinstance(self.module.symbols.get(name), Function)
             or (body.may_declare(name) and body.declaration(name, start) is not None)
@@ -284,7 +293,10 @@ class Linkage:
         )
 
     def _not_shadowed(self, function: Function, body: Body, names: Set[str]) -> set[str]:
-        """Those of these names that mean the module's symbol at one place of the function at least."""
+        """Those of these names that refer to the module's symbol at one place of the function at least.
+
+        Elsewhere the name may be that of a parameter, or of what the body declares.
+        """
         parameters = _parameter_names(self.module, function)
         # A name that the body declares may still mean the symbol outside of the declaration's scope.
         local = {name for name in names if body.may_declare(name) and name in body.declarations}
@@ -295,7 +307,7 @@ class Linkage:
         }
 
     def references(self, function: Function, name: str) -> list[tuple[int, int]]:
-        """Where in a function's body a name means the module's symbol, as (start, end) in the module's text."""
+        """Where in a function's body a name refers to the module's symbol, as (start, end) in the module's text."""
         body = self.body(function)
         if name in _parameter_names(self.module, function):
             return []
@@ -349,9 +361,7 @@ class Linkage:
         )
 
     def _names_functions(self, initializer: str) -> bool:
-        return any(
-            isinstance(self.module.symbols.get(word), Function) for word in _WORD.findall(initializer)
-        )
+        return any(isinstance(self.module.symbols.get(word), Function) for word in _WORD.findall(initializer))
 
     def check_local_variables(self, body: Body, function: Function) -> None:
         """Raises ObstacleError when a function declares a global or constant variable within its body.
@@ -363,9 +373,7 @@ class Linkage:
         for declarations in body.declarations.values():
             for declaration in declarations:
                 if declaration.space in {"global", "const"}:
-                    raise ObstacleError(
-                        f"{function.name} declares the {declaration.space} variable {declaration.name}"
-                    )
+                    raise ObstacleError(f"{function.name} declares the {declaration.space} variable {declaration.name}")
 
     def _check_pointers(self, taken: set[str], *, indirect: bool) -> None:
         """Refuse function pointers that do not both come from the twin's own text and stay in it.
@@ -386,11 +394,14 @@ class Linkage:
             raise ObstacleError(f"it calls functions by pointers that come from outside the kernel{name}")
 
     def takes_address(self, function: Function, body: Body, name: str) -> bool:
-        """Whether a function names another one otherwise than to call it."""
+        """Whether a function names another one otherwise than to call it: as an address. body: the function's own."""
         return len(self.references(function, name)) > len(self.calls_by_name(function, body).get(name, ()))
 
     def addresses_taken(self) -> set[str]:
-        """Functions whose address any code or initializer of the module takes."""
+        """Names of the functions whose address any code or initializer of the module takes.
+
+        These are what an indirect call may call, whatever kernel makes it.
+        """
         if self._taken_addresses is None:
             taken = set()
             functions = {function.name for function in self.module.functions}

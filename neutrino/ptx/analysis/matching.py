@@ -18,6 +18,7 @@ from neutrino.ptx.isa.instruction import Mnemonic
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import NOT_CODE, Function, Module
 
+# Its groups: file, line and column, then those of the call that the line was inlined at.
 _LOC = re.compile(
     r"\.loc[ \t]+(\d+)[ \t]+(\d+)(?:[ \t]+(\d+))?"
     r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?",
@@ -60,16 +61,16 @@ class _Location:
 
 
 class Locations:
-    """The source lines that the ``.loc`` directives of a body give: of a module's text from start to end.
+    """The source lines of a body's instructions, as its ``.loc`` directives (compiled with ``-lineinfo``) give them.
 
-    Read when first asked for. False if there are none.
+    start, end: of the body in the module's text. The directives are read when first asked for. False if there are none.
     """
 
     def __init__(self, module: Module, start: int, end: int) -> None:
         self._module = module
         self._start = start
         self._end = end
-        # By the number of the directive, counted from the body's first.
+        # The results of `_place`, by the directive's index among those of the body.
         self._places: dict[int, SourcePlace | None] = {}
 
     def __bool__(self) -> bool:
@@ -85,7 +86,8 @@ class Locations:
 
     def place(self, position: int) -> SourcePlace | None:
         """The source line of the instruction at a position of the module's text, None where the text does not say."""
-        # The last directive before an instruction is about it; -1 where none is.
+        # A directive holds for all instructions up to the next one, so the last one before the position counts; -1
+        # where none is.
         index = bisect_right(self._starts, position) - 1
         if index not in self._places:
             self._places[index] = self._place(index) if index >= 0 else None
@@ -101,8 +103,8 @@ class Locations:
         while location.inlined_at is not None and len(callers) < _MOST_CALLERS:
             caller_file, caller_line, _ = location.inlined_at
             callers.append((self._file(caller_file), caller_line))
-            # The place of the call may itself be inlined: the last directive before this one that gives that place says
-            # where.
+            # The call may itself be in inlined code. Where that was inlined is in the last directive before this one
+            # that gives the call's place as its own.
             candidates = self._by_place.get(location.inlined_at, ())
             earlier = bisect_right(candidates, index - 1) - 1
             if earlier < 0:
@@ -129,7 +131,10 @@ class Locations:
 
 
 def _find_locations(text: str, start: int, end: int) -> list[re.Match[str]]:
-    """The ``.loc`` directives of a text from start to end, without those in comments and strings, in text order."""
+    """The ``.loc`` directives of a text from start to end, without those in comments and strings, in text order.
+
+    text: as written, since in a module's ``code`` the directives are blanked, too.
+    """
     if text.find(".loc", start, end) < 0:
         return []
     matches = list(_LOC.finditer(text, start, end))
@@ -151,11 +156,12 @@ _MOST_NEAR_MISSES = 3
 
 
 def near_misses(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Opcodes of a body that some pattern would match if it did not name a type, as a hint to who wrote the pattern.
+    """Opcodes of a body that some pattern would match if it did not name a type, for a hint where it matched nothing.
 
-    The first ones in text order, each once.
+    patterns: of probes that matched nothing in the body. Compilers use different types: for ``ld.global.f32`` the body
+    may have ``ld.global.b32``. The first ones in text order, each once.
     """
-    # The patterns that name a type, without it, by the first part of their opcode.
+    # The patterns that name a type, with the type removed, by the first part of their opcode.
     untyped_patterns: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         untyped = tuple(part for part in pattern.opcode if not TYPE.fullmatch(part))
@@ -191,9 +197,10 @@ class Hit(NamedTuple):
 
 
 class OpcodeHits(Sequence[Hit]):
-    """The hits of a body where opcode and guard alone decide which probes match. Each `Hit` is made when asked for.
+    """The hits of a body where opcode and guard alone decide which probes match: no probe asks for source lines.
 
-    indices: of the matched instructions in the body. first: the number of the first hit.
+    Bodies may have very many hits, so each `Hit` is made only when asked for. indices: of the matched instructions in
+    the body. first: the number of the first hit. plan: the probes that apply in the body's function.
     """
 
     def __init__(self, body: Body, first: int, plan: _Plan) -> None:
@@ -204,7 +211,7 @@ class OpcodeHits(Sequence[Hit]):
         self._opcodes = plan.matched(body.opcodes)
         self.indices = body.where(self._opcodes)
         if plan.guarded is not plan.choices:
-            # An opcode may have probes with a guard only.
+            # An opcode may have probes at instructions with a guard only; those without one are no hits.
             self.indices = [index for index in self.indices if self._probes(index)]
 
     def __len__(self) -> int:
@@ -220,6 +227,7 @@ class OpcodeHits(Sequence[Hit]):
         if isinstance(at, slice):
             return tuple(self[index] for index in range(*at.indices(len(self))))
         index = self.indices[at]
+        # The modulo makes an index from the end (-1) one from the start.
         return Hit(self._first + at % len(self), self._body.statement(index), self._probes(index))
 
     @cached_property
@@ -260,7 +268,7 @@ class Found:
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        """Each probe of some hit, once."""
+        """Each probe that matches something in the body, once."""
         if isinstance(self.hits, OpcodeHits):
             # Many hits, but few different tuples of probes: first each tuple once, then each probe of them once.
             combinations = {id(probes): probes for probes in self.hits.different_probes}.values()
@@ -320,8 +328,8 @@ _NO_SIDES = _LineSides()
 class _Plan:
     """The probes that apply in some functions, indexed by what they match.
 
-    choices: by opcode, the probes of its instructions without a guard; guarded: of those with one, the same object when
-    no pattern asks for a guard. line_probes: the probes of source lines, each with its lines.
+    active: the probes. choices: by opcode, those of its instructions without a guard; guarded: of those with one, the
+    same object when no pattern asks for a guard. line_probes: the probes of source lines, each with its lines.
     """
 
     def __init__(self, active: Sequence[_ActiveProbe]) -> None:
@@ -329,11 +337,12 @@ class _Plan:
         self._active = tuple(entry for entry in active if any(pattern.has_operands for pattern in entry.patterns))
         self.choices = _Choices(functools.partial(self._choose, guarded=False))
         self.guarded = self.choices
-        # By the first part of an opcode, by class, and under "" for every instruction; with their probe's index.
+        # The patterns with their probe's index, by what an instruction must have to match: the first part of its
+        # opcode or its class; under "" those that match every instruction.
         self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
         # The results of `probes`: by the choice's id and the indices of the probes whose lines fit.
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
-        # Opcodes that were met in any body, and those of them that have probes.
+        # For `matched`: the opcodes that were looked at so far, in any body, and those of them that have probes.
         self._met: set[Mnemonic] = set()
         self._matched: set[Mnemonic] = set()
         self.line_probes = [
@@ -347,6 +356,7 @@ class _Plan:
             for pattern in entry.patterns:
                 if pattern.has_operands:
                     patterns.append(pattern)
+                    # The group of a pattern for every instruction is "".
                     key = pattern.opcode[0] if pattern.subject is Subject.OPCODE else pattern.group
                     self._patterns.setdefault(key, []).append((entry.index, pattern))
         if any(pattern.predicated for pattern in patterns):
@@ -358,7 +368,10 @@ class _Plan:
         return bool(self.line_probes) or any(pattern.lines for entry in self._active for pattern in entry.patterns)
 
     def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
-        """Those of these opcodes that have probes, with a guard or without, if source lines do not matter."""
+        """Those of these opcodes that probes match, at instructions with a guard or without.
+
+        Only for plans that do not ask for source lines. Many bodies have the same opcodes, so results are kept.
+        """
         for opcode in opcodes - self._met:
             self._met.add(opcode)
             if any(choice is not None and choice.probes for choice in (self.choices[opcode], self.guarded[opcode])):
@@ -366,9 +379,10 @@ class _Plan:
         return opcodes & self._matched
 
     def probes(self, choice: _Choice, place: SourcePlace | None) -> tuple[Probe, ...]:
-        """The probes that match an instruction whose opcode has this choice and that is from this line of source.
+        """The probes that match an instruction, in file order.
 
-        Equal results are the same tuple, so that callers can cache by its id. place: None where the line is not known.
+        choice: of its opcode. place: its source line, None where that is not known. Equal results are the same tuple,
+        so that callers can cache by its id.
         """
         if place is None:
             return choice.probes
@@ -384,7 +398,10 @@ class _Plan:
         return self._narrowed[key]
 
     def _choose(self, opcode: Mnemonic, *, guarded: bool) -> _Choice | None:
-        """The probes that match an opcode; None if none does. guarded: of instructions with a guard."""
+        """The probes that match an opcode, for ``choices`` and ``guarded``; None if none does.
+
+        guarded: of instructions with a guard, which patterns written with ``@`` match, too.
+        """
         parts = opcode.parts
         classes = opcode.row.classes if opcode.row is not None else frozenset()
         # By the probe's index, the patterns that match.
@@ -398,7 +415,7 @@ class _Plan:
         for entry in self._active if matching else ():
             patterns = matching.get(entry.index, ())
             lines = tuple(pattern.lines for pattern in patterns if pattern.lines is not None)
-            # One pattern without lines is enough for the probe to match on every line.
+            # With one pattern that names no lines, the probe matches on every line.
             if len(lines) < len(patterns):
                 always.append(entry.probe)
             elif lines:
@@ -424,9 +441,9 @@ class Matcher:
         )  # fmt: skip
         # By mangled name, all names that a function goes by.
         self._names: dict[str, frozenset[str]] = {}
-        # By those of the restrictions that a function meets, the probes that apply in it.
+        # The results of `_plan`, by those of the restrictions that a function meets.
         self._plans: dict[tuple[str, ...], _Plan] = {}
-        # The functions, as written, to which patterns of instructions are restricted.
+        # The NAMEs of "func:NAME" after opcodes, as written: such a pattern matches only in functions of that name.
         self._restrictions = tuple(sorted({
             pattern.function
             for probe in probes for pattern in probe.tracepoint.patterns
@@ -444,7 +461,11 @@ class Matcher:
         )
 
     def find(self, module: Module, function: Function, body: Body, first: int = 0) -> Found:
-        """Find what probes match in the body of a function of a module. first: the number of its first hit."""
+        """Find what probes match in the body of a kernel, or of a function that it calls.
+
+        module: that the function is in. first: the number of the body's first hit; numbers go on from body to body of a
+        kernel.
+        """
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
         # Looking at places at all reads the text's line information, which few probes need.
@@ -457,14 +478,17 @@ class Matcher:
             next_number = first + len(hits)
         return Found(hits, next_number, places, lacks_lines)
 
-    def _find_by_line(
-        self, plan: _Plan, body: Body, places: Locations, first: int
-    ) -> tuple[tuple[Hit, ...], int]:
-        """The hits in a function with probes that ask for source lines, and the number after the last hit's."""
+    def _find_by_line(self, plan: _Plan, body: Body, places: Locations, first: int) -> tuple[tuple[Hit, ...], int]:
+        """The hits in a body with probes that ask for source lines, and the number after the last hit's.
+
+        plan: the probes that apply in its function. places: the source lines of its instructions. first: the number of
+        the first hit.
+        """
         line_sides = _line_sides(plan, body, places) if plan.line_probes else {}
         hits: list[Hit] = []
         number = first
-        # By the instruction's index in the body, for the ends of runs that begin there.
+        # The number of each hit, by its instruction's index in the body: where a run ends, that of its first
+        # instruction is needed.
         numbers: dict[int, int] = {}
         choices, guarded = plan.choices, plan.guarded
         # A run of a line may begin or end at any opcode.
@@ -488,8 +512,12 @@ class Matcher:
         return tuple(hits), number
 
     def _plan(self, function: str) -> _Plan:
-        """The probes that apply to the instructions of a function, by its mangled name."""
-        # Functions that meet the same restrictions of patterns share a plan.
+        """The probes that apply to the instructions of a function, with those of their patterns that do.
+
+        function: its mangled name. Left out are patterns of kernels and functions as a whole, and patterns that are
+        restricted to other functions.
+        """
+        # The restrictions ("func:NAME") that the function meets. Functions that meet the same ones share a plan.
         met = tuple(name for name in self._restrictions if self._is_called(function, name))
         plan = self._plans.get(met)
         if plan is None:
@@ -514,10 +542,13 @@ class Matcher:
 
 
 def _names(mangled: str, demangled: str) -> Iterator[str]:
-    """The names that a tracepoint may give a function: with and without its parameters and its result type."""
+    """The names that a tracepoint may give a function: mangled, and demangled with and without parameters and result.
+
+    For ``void scale<float>(float*)`` also ``void scale<float>`` and ``scale<float>``.
+    """
     yield mangled
     yield demangled
-    # The last closing parenthesis is that of the parameters: backwards to the one that opens them.
+    # The last closing parenthesis ends the parameters. Go back to the one that opens them, past nested ones.
     depth = 0
     closing = demangled.rfind(")")
     for at in range(closing, -1, -1):
@@ -532,8 +563,8 @@ def _names(mangled: str, demangled: str) -> Iterator[str]:
 def _without_result(name: str) -> Iterator[str]:
     """The rest of a demangled name after each space outside of brackets.
 
-    Result types stand before the names of templates, as in ``void scale<float>``, and may hold spaces themselves: which
-    of the rests is the name is not known.
+    Names of templates have their result type before them, as in ``void scale<float>``. A result type may contain spaces
+    itself, so it is not known which of the rests is the name: all are yielded.
     """
     depth = 0
     for at, character in enumerate(name):
@@ -543,7 +574,8 @@ def _without_result(name: str) -> Iterator[str]:
 
 
 def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSides]:
-    """By the index of an instruction in the body, the probes of source lines whose runs begin and end at it.
+    """Where the code of probes of source lines goes: by the index of an instruction in the body, which of their runs
+    begin and end at it.
 
     A run is instructions in a row that one pattern names by their line, within one basic block: each run that begins
     also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
@@ -612,7 +644,10 @@ class _Calls:
         self._calls = [body.statement(index).position for index in body.calls]
 
     def stands_for(self, at: int) -> int:
-        """The position of the call in whose sequence an instruction is, else the instruction's own."""
+        """The position of the call in whose sequence an instruction is, else the instruction's own.
+
+        at: the instruction's position in the module's text. See ``Body.call_sequences``.
+        """
         sequence = self._body.call_sequence(at)
         if sequence is None:
             return at

@@ -21,17 +21,19 @@ from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.edits import Edits, after
 
+# The declarations that a body begins with.
 _DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
 
 
 def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str) -> None:
-    """Insert instructions before an end; around them a branch for the threads that do not end there.
+    """Insert instructions before an end, a ``ret``, an ``exit`` or the closing brace, for the threads that end there.
 
-    code: the module's text with comments blanked. closing: the instructions. label: for that branch, used nowhere else.
+    Of an end under a predicate the other threads branch over the instructions and the end. code: the module's text with
+    comments blanked. closing: the instructions. label: the target of that branch, a name that is used nowhere else.
     """
     lines = closing
     if end.guard:
-        # "@%p exit": the threads for which the opposite holds go to a label after it.
+        # "@%p exit": the threads for which the opposite holds go to a label after it. [1:]: without the "@".
         predicate = end.guard.strip()[1:].strip()
         opposite = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
         lines = [f"@{opposite} bra {label};", *closing]
@@ -48,23 +50,24 @@ def insert_at_entry(edits: Edits, body: Body, lines: Sequence[str]) -> None:
 
 
 _Key = tuple[int, str]
+"""Of a function, ``Callee.key``: its module's number and its name."""
 
 
 class BodyRewriter:
-    """Writes one body. Its steps are called from ``KernelRewriter.run``, each for all bodies before the next.
+    """Writes one body of a twin, as edits of the original's. Its steps are called from ``KernelRewriter.run``, each for
+    all bodies before the next.
 
     plan: what to insert where. emission: writes the code. order: by name, a module variable's index in the probe block.
     """
 
-    def __init__(
-        self, rewriting: Rewriting, plan: BodyPlan, emission: Emission, order: Mapping[str, int]
-    ) -> None:
+    def __init__(self, rewriting: Rewriting, plan: BodyPlan, emission: Emission, order: Mapping[str, int]) -> None:
         self.rewriting = rewriting
         self.plan = plan
         self.callee = plan.callee
         self.emission = emission
         self.edits = Edits()
-        # Code at the entry, and registers that have their values at ends of the thread alone.
+        # Code of snippets at the entry; and the kept registers that only code at ends of the thread names, so that they
+        # are loaded there and not at the entry.
         self.opening: list[str] = []
         self.loaded_late: set[str] = set()
         # By module variable, the register with its address.
@@ -74,7 +77,8 @@ class BodyRewriter:
         self._order = order
 
     def replace_variables(self) -> None:
-        """Replace the module variables that the body names by registers with their addresses."""
+        """Replace the module variables that the body names by registers with their addresses, since a twin uses those
+        of the original's module; and loads of constants by loads from global memory, where the twin finds them."""
         order = self._order
         for name in sorted((variable.name for variable in self.callee.variables), key=order.__getitem__):
             self._variables[name] = self.emission.variable(order[name])
@@ -82,7 +86,7 @@ class BodyRewriter:
         read_through_global_memory(self.callee, self.edits)
 
     def note_snippets(self) -> None:
-        """Announce to the emission which snippets the body will hold."""
+        """Announce to the emission which snippets the body will hold; see ``Emission.note_snippet``."""
         for snippet, level in self.plan.snippets:
             self.emission.note_snippet(snippet, level)
 
@@ -104,7 +108,7 @@ class BodyRewriter:
         RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)
 
     def write_entry(self) -> None:
-        """Write the snippets at its entry, into ``opening``."""
+        """Write the snippets at its entry, into ``opening``. Nothing is inserted yet: declarations come before them."""
         mark = self.emission.scratch.mark()
         for probe, snippet in self.plan.at_entry:
             self.opening += self.emission.snippet(snippet, level=probe.level).all
@@ -115,17 +119,17 @@ class BodyRewriter:
         code = (self.emission.snippet(snippet, level=probe.level, ending=ending) for probe, snippet in given)
         return [line for one in code for line in one.all]
 
-    def close_all(self, ends: Sequence[End], closing: list[str], counted: Mapping[str, int]) -> None:
+    def close_all(self, ends: Sequence[End], closing: list[str], counted_before: Mapping[str, int]) -> None:
         """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace.
 
-        counted: a copy of the emission's arithmetic from before the code was written.
+        counted_before: a copy of the emission's arithmetic (counts by SASS mnemonic) from before the code was written.
         """
         # The emission counted the instructions of the code once, but it is inserted at each end.
         for mnemonic, count in self.emission.arithmetic.items():
-            self.emission.arithmetic[mnemonic] += (count - counted.get(mnemonic, 0)) * (len(ends) - 1)
+            self.emission.arithmetic[mnemonic] += (count - counted_before.get(mnemonic, 0)) * (len(ends) - 1)
         if closing:
             for end in ends:
-                # Of an end under a predicate: threads for which it does not hold branch over the code.
+                # Used only for an end under a predicate.
                 label = f"{self.rewriting.names.label}{self._labels}"
                 close(self.edits, self.callee.module.code, end, closing, label)
                 self._labels += 1
@@ -138,14 +142,15 @@ class BodyRewriter:
         used: Mapping[_Key, set[str]],
         changed: Mapping[_Key, set[str]],
     ) -> None:
-        """Have the calls go to copies, and store the kernel's state before them and load it after them.
+        """Have the calls go to copies of the functions, store the kernel's state (the values of kept registers) in
+        memory before each, and load it after.
 
-        base: the state's address, as this body has it. names: of the copies, by the function's key. used, changed: the
-        registers that each function names and changes, those of the functions that it calls included. Raises
-        UnsupportedError.
+        base: the state's address, as this body has it: the variable's name or a register. names: of the copies, by the
+        function's key. used, changed: by the function's key, names of the registers that it names and changes, those of
+        the functions that it calls included. Raises UnsupportedError for a call of an unknown form.
         """
         body, address = self.callee.body, self.rewriting.names.state_address
-        # The calls by their call sequence: by start and end of the code around which the state is stored and loaded.
+        # By start and end of a call sequence, before and after which the state is stored and loaded, the calls in it.
         sequences: dict[tuple[int, int], list[Call]] = {}
         for call in self.callee.calls:
             if call.callee in names:
@@ -157,7 +162,7 @@ class BodyRewriter:
             mark = scratch.mark()
             needed = set().union(*(used[call.callee] for call in calls))
             touched = set().union(*(changed[call.callee] for call in calls))
-            # Only what this body has in registers: other parts of the state are passed on as they are.
+            # Only what this body has in registers itself: the rest of the state is in memory already.
             registers = self.kept_from_entry()
             stored = needed & self.newer_than_state()
             stores = state.store(base, [kept for kept in registers if kept.name in stored], scratch)
@@ -168,7 +173,8 @@ class BodyRewriter:
             scratch.release(mark)
 
     def newer_than_state(self) -> set[str]:
-        """Names of the registers that may differ from the state in memory: in a kernel all that it keeps."""
+        """Names of the registers that may differ from the state in memory, so that they are stored before a call: in a
+        kernel all that it keeps."""
         return {entry.name for entry in self.emission.kept}
 
     def kept_from_entry(self) -> list[Kept]:
@@ -177,11 +183,11 @@ class BodyRewriter:
 
 
 class FunctionRewriter(BodyRewriter):
-    """Writes the copy of one function for one kernel."""
+    """Writes the copy of one function for one kernel. Its code gets the address of the kernel's state as one more
+    argument, loads from there the kept registers that it names, and stores those that it changes.
+    """
 
-    def __init__(
-        self, rewriting: Rewriting, kernel: BodyRewriter, plan: BodyPlan, order: Mapping[str, int]
-    ) -> None:
+    def __init__(self, rewriting: Rewriting, kernel: BodyRewriter, plan: BodyPlan, order: Mapping[str, int]) -> None:
         self._kernel = kernel
         self._address = rewriting.names.state_address
         emission = Emission(
@@ -195,23 +201,24 @@ class FunctionRewriter(BodyRewriter):
         return copy_name(self.callee, self._kernel.callee)
 
     def write_around(self) -> None:
-        """Write the snippets at its entry and its returns."""
+        """Write the snippets of probes on this function: at its entry, and at its returns to the caller."""
         scratch = self.emission.scratch
         mark = scratch.mark()
         self.write_entry()
-        counted = dict(self.emission.arithmetic)
+        counted_before = dict(self.emission.arithmetic)
         closing = self.snippets(self.plan.at_ends)
         if self.plan.at_ends:
-            self.close_all(self.returns, closing, counted)
+            self.close_all(self.returns, closing, counted_before)
         scratch.release(mark)
 
     def write_exits(self, state: State) -> None:
-        """Insert the code of the kernel's ends where the function ends the thread (``exit``)."""
+        """Insert the code of the kernel's ends where this function ends the thread (``exit``): the thread does not come
+        to an end of the kernel any more. state: its layout, to load what that code needs."""
         exits = [end for end in self.plan.ends if end.is_exit]
         if not exits:
             return
         of_kernel = [(probe, snippet) for probe, snippet in self._kernel.plan.at_ends if probe.tracepoint.is_kernel]
-        counted = dict(self.emission.arithmetic)
+        counted_before = dict(self.emission.arithmetic)
         named_before = {kept.name for kept in self.emission.kept}
         closing = self.snippets(of_kernel)
         if self.emission.has_end:
@@ -220,14 +227,19 @@ class FunctionRewriter(BodyRewriter):
         only_at_exits = [kept for kept in self.emission.kept if kept.name not in named_before]
         self.loaded_late = {kept.name for kept in only_at_exits}
         closing = state.load(self._address, only_at_exits, self.emission.scratch) + closing
-        self.close_all(exits, closing, counted)
+        self.close_all(exits, closing, counted_before)
 
     def load_and_store(self, state: State) -> None:
-        """Insert loads of the registers that it keeps at the entry, and stores of what may have changed at returns."""
+        """Insert at the function's entry loads of the kept registers that it names, from the kernel's state, and at its
+        returns stores of those that it may have changed.
+
+        state: gives each register its place there. Called when all other code is written, since this declares what that
+        code names.
+        """
         kept = self.kept_from_entry()
         newer = self.newer_than_state()
         scratch = self.emission.scratch
-        # The loads are done when the stores come: they may use the same scratch registers.
+        # Loads and stores may use the same scratch registers: the loads are done when the stores are executed.
         mark = scratch.mark()
         loads = state.load(self._address, kept, scratch)
         scratch.release(mark)
@@ -238,12 +250,11 @@ class FunctionRewriter(BodyRewriter):
         insert_at_entry(self.edits, self.callee.body, declarations + first + loads + self.opening)
 
     def copy(self, users: Iterable[Callee], *, is_recursive: bool) -> FunctionCopy:
-        """The finished copy. users: the kernel and all functions that it calls. Raises UnsupportedError."""
+        """The finished copy. users: the kernel and all functions that it calls. is_recursive: this one calls itself,
+        directly or not. Raises UnsupportedError."""
         callee, module = self.callee, self.callee.module
-        # The modules that call it; it has to be visible to those other than its own.
-        numbers = {
-            user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)
-        }
+        # Numbers of the modules that call it; it has to be visible to those other than its own.
+        numbers = {user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)}
         callers = frozenset(numbers - {callee.linkage.number})
         header, prototype = copy_header(callee, self.copy_name, self._address, visible=bool(callers))
         statement = callee.function.statement

@@ -1,8 +1,8 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches. It reads the probe block from the kernel's last parameter, and takes slot
-numbers anew from the special registers at each save, so that no register but the probes' own lives through
-the kernel.
+Inserted code never branches. It reads the probe block from the kernel's last parameter, and computes a thread's slot
+(its place in a map's memory) anew from the special registers at each save, so that no registers but the probes' own are
+live through the kernel.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from neutrino.ptx.isa.measures import machine_arithmetic
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
-    """The ``.version`` that a snippet needs, (0, 0) if any will do. architecture: 80 for ``sm_80``.
+    """The lowest ``.version`` of PTX that has a snippet's instructions, (0, 0) if any version does.
 
-    Raises UnsupportedError where the architecture lacks an instruction of the snippet.
+    architecture: 80 for ``sm_80``. Raises UnsupportedError where the architecture lacks one of them.
     """
     version = (0, 0)
     for statement in snippet.straight:
@@ -65,7 +65,8 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
 
 
 class Emission:
-    """Writes the inserted code of one body, and knows what registers that takes.
+    """Turns snippets into the code to insert into one body (of a kernel or a called function), and keeps track of the
+    registers that this code needs. It inserts nothing itself: it returns lines of PTX.
 
     prefix: starts every private register and occurs nowhere in the module. block: name of the probe block's
     parameter. architecture: 80 for ``sm_80``. Methods raise UnsupportedError for what cannot be written.
@@ -84,8 +85,9 @@ class Emission:
         self._architecture = architecture
         # Module variables, by index, whose addresses are loaded at the entry.
         self._variables: set[int] = set()
-        # Of the snippet being written: scratch registers of those that live within it.
+        # Of the snippet being written: the scratch register of each of its local registers, by name.
         self._locals: dict[str, str] = {}
+        # See `keep`.
         self._for_functions: list[Kept] = []
         # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
@@ -108,9 +110,9 @@ class Emission:
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
         """Announce, before any code is written, that the kernel will hold this snippet.
 
-        A register that no snippet of the kernel writes keeps its initial value, so that a sum over it is
-        known. One that a snippet at warp or block level writes and one at a wider level names has to stay what
-        it is in the other lanes.
+        Code depends on what other snippets do with a register. One that no snippet writes keeps its initial value, so
+        that a 0 in it need not be added to sums. One that a snippet at level warp or block writes, and a snippet that
+        runs in more threads reads, must not be changed in the threads that the former is not for.
         """
         self.registers.note(snippet, level)
 
@@ -120,13 +122,13 @@ class Emission:
         return f"{self._prefix}v{index}"
 
     def product_copy(self, kind: str) -> str:
-        """A register of its own for a copy of a product of that type."""
+        """A new register, of the body's own, for a copy of a product of that floating-point type."""
         name = f"{self._prefix}m{len(self._products)}"
         self._products.append((name, f"b{bits(kind)}"))
         return name
 
     def count_arithmetic(self, opcode: str) -> None:
-        """Count one floating-point instruction of ours for the comparison of machine code."""
+        """Count an inserted floating-point instruction, since twin and original are compared by their counts."""
         for mnemonic in machine_arithmetic(opcode):
             self.arithmetic[mnemonic] = self.arithmetic.get(mnemonic, 0) + 1
 
@@ -140,16 +142,18 @@ class Emission:
         waits: bool = False,
         ending: bool = False,
     ) -> Code:
-        """Write a snippet, one side of one probe at one place, for the threads for which the guard holds.
+        """Return the code of a snippet (``before`` or ``after`` of one probe) at one place.
 
-        resolve: gives the values of helpers. level: the probe's. waits: the stores will be inserted further down, so
-        that what they read is copied. ending: it is at an end of the thread, where the code of ``sums.settle`` comes
+        resolve: gives the values of helpers, as OUT or ADDR, there. guard: the predicate of the threads that the code
+        is for, None for all. level: the probe's. waits: the stores will be inserted further down than the other lines,
+        so that what they read is copied. ending: it is at an end of the thread, where the code of ``sums.settle`` comes
         first and that of ``end`` follows.
         """
         code = Code([], [])
         self._locals = {}
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take)
+        # In threads without a slot of the level the snippet must not change registers that other snippets use there.
         if self.registers.needs_mask(snippet, level):
             slot = slots.at(level, code.lines)
             guard = Guard(guarded(slot.inside, guard, self.scratch.take, code.lines), False)
@@ -170,7 +174,10 @@ class Emission:
         return code
 
     def _save_guard(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
-        """The guard of a save: its own predicate and the snippet's guard, None if it has neither."""
+        """The guard of a save: its own predicate and the snippet's guard combined; None if it has neither.
+
+        Appends code to lines where both have to be combined.
+        """
         if save.guard is None:
             return guard
         register = self._register(save.guard)
@@ -179,7 +186,8 @@ class Emission:
         return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
 
     def entry(self) -> tuple[list[str], list[str]]:
-        """Declarations, and the instructions that give a kernel's registers their first values. Call it last."""
+        """For a kernel's entry: declarations of all registers that inserted code names, and instructions that give the
+        kept ones their first values. Call it last, when all code is written."""
         declarations = self._declarations()
         first = []
         for kept in (*self.kept, *self._for_functions):
@@ -188,19 +196,21 @@ class Emission:
         return self._with_variables(declarations, first)
 
     def function_entry(self) -> tuple[list[str], list[str]]:
-        """Declarations of a called function, without loads of what is kept, and loads of variables' addresses.
+        """For a function's entry: declarations of all registers that inserted code names, and loads of the addresses
+        of module variables. Call it last, when all code is written.
 
-        Call it last.
+        Registers that live through the kernel get no values here: those are in the kernel's state.
         """
         return self._with_variables(self._declarations() + [kept.declaration for kept in self.kept], [])
 
     def keep(self, kept: Kept) -> None:
-        """Have ``entry`` declare and initialise a register that only functions name, not the kernel's own body."""
+        """Have ``entry`` declare and initialise a register that only functions name, not the kernel's own body: from
+        there its first value goes to the kernel's state."""
         self._for_functions.append(kept)
 
     @property
     def kept(self) -> list[Kept]:
-        """Registers that the code names and that live from the kernel's entry to its exit."""
+        """Registers that the code names and that are live from the kernel's entry to its exit."""
         return self.registers.kept + self._maps.kept
 
     @property
@@ -209,7 +219,8 @@ class Emission:
         return self._maps.has_end
 
     def end(self) -> list[str]:
-        """The code that stores, where a thread ends, what the kernel and its functions so far keep for maps."""
+        """The code that writes to memory, where a thread ends, what is kept in registers for maps: by the kernel, and
+        by its functions as far as their code has been written."""
         lines: list[str] = []
         self._maps.end(lines)
         return lines
@@ -218,7 +229,10 @@ class Emission:
         return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
 
     def _with_variables(self, declarations: list[str], first: list[str]) -> tuple[list[str], list[str]]:
-        """Append to both lists what loads the addresses of module variables; returns the lists."""
+        """Append to both lists what loads the addresses of module variables that the code names; returns the lists.
+
+        declarations: of registers. first: instructions at the entry.
+        """
         for index in sorted(self._variables):
             declarations.append(f".reg .u64 {self.variable(index)};")
             first.append(self.block.load_variable(index, self.variable(index)))
@@ -229,7 +243,7 @@ class Emission:
         own = statement.guard
         prefix = guard.prefix if guard is not None else ""
         if own is not None:
-            # In the order of the text: a site's values may take registers.
+            # Before the operands, as in the text: this may append code and take scratch registers.
             register = self._operand_text(own, statement.opcode, -1, resolve, lines)
             prefix = f"@{'!' if statement.is_inverted else ''}{register} "
         operands = [
@@ -258,9 +272,11 @@ class Emission:
         if not isinstance(operand, SiteOperand):
             return operand.text
         value = resolve(operand.name, operand.element)
+        # Types of the program's operands are known only here, not when the snippet was verified.
         fault = misfit(opcode, position, operand.text, value.type) if position >= 0 else None
         if fault is not None:
             raise UnsupportedError(fault)
+        # An operand of the program may be a special register, which most instructions do not take.
         if value.text in SPECIAL_REGISTERS and not reads_special(opcode):
             name = self.scratch.take(f"b{bits(value.type or '')}")
             lines.append(f"mov.{value.type} {name}, {value.text};")
@@ -268,7 +284,7 @@ class Emission:
         return value.text
 
     def _register(self, register: Register) -> str:
-        """The name that a probe's register has in the twin."""
+        """The name that a probe's register has in the twin; of a local one a scratch register for this snippet."""
         if not register.is_local:
             return self.registers.use(register.name)
         if register.name not in self._locals:
@@ -277,7 +293,7 @@ class Emission:
         return self._locals[register.name]
 
     def _operand(self, operand: SavedOperand, resolve: Resolver) -> Value:
-        """The value of an operand of a ``SAVE``."""
+        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as of ``snippet``."""
         if isinstance(operand, SiteOperand):
             return resolve(operand.name, operand.element)
         if isinstance(operand, Register):

@@ -20,13 +20,16 @@ from neutrino.ptx.isa.instruction import REGISTER
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Declaration
 
+# Without a rounding modifier, so that ptxas may fuse it.
 _OPERATION = re.compile(
     rf"(?P<kind>mul|add|sub)(?P<modifiers>(?:\.ftz)?(?:\.sat)?)\.(?P<type>{FLOAT_TYPES})\Z", re.ASCII
 )
+# A constant in the exact form of PTX: its bits in hexadecimal.
 _NUMBER = re.compile(r"0[fFdD][0-9A-Fa-f]+\Z")
 _BITS = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "f64": 64, "f32x2": 64}
 _MOVES = {"f32": "mov.f32", "f64": "mov.f64"}
 _FACTORS = ("a", "b")
+"""Ends of the names of the registers in which a product's factors are kept."""
 
 
 class UnpinnableError(Exception):
@@ -55,12 +58,13 @@ class Operation:
 
     @property
     def words(self) -> tuple[object, ...]:
-        """All but where it stands."""
+        """All but where it stands, to compare operations of two texts."""
         return self.kind, self.modifiers, self.type, "".join(self.guard.split()), self.operands
 
 
 def operations(body: Body) -> list[Operation]:
-    """The unrounded products, sums and differences of a body, in text order. Their index there is their number."""
+    """The unrounded products, sums and differences of a body, in text order. Other functions here refer to one by its
+    index in this list, its number."""
     kinds = {opcode: match for opcode in body.opcodes if (match := _OPERATION.match(opcode.text)) is not None}
     body_operations = []
     for statement in map(body.statement, body.where(kinds.keys())):
@@ -74,7 +78,10 @@ def operations(body: Body) -> list[Operation]:
 
 
 def apart(text: str, body_operations: Sequence[Operation]) -> str:
-    """The text with each of the operations on lines of its own, so that each has its own line information."""
+    """The text with each of the operations on a line of its own, so that ``-lineinfo`` tells their machine code apart.
+
+    text: of a module. body_operations: in text order.
+    """
     pieces, at = [], 0
     for operation in body_operations:
         pieces += [text[at : operation.start], "\n", text[operation.start : operation.end], "\n"]
@@ -83,15 +90,16 @@ def apart(text: str, body_operations: Sequence[Operation]) -> str:
 
 
 class Definitions:
-    """Finds which operations write the registers of a body. Positions are in the module's text."""
+    """Finds which operations may have written a register of a body. Positions are in the module's text."""
 
     def __init__(self, body: Body, body_operations: Sequence[Operation]) -> None:
         self._body = body
+        # By its start, an operation's number.
         starts = {operation.start: number for number, operation in enumerate(body_operations)}
         # By register: where it is written, whether without a guard, and the number of the operation (None: by another
         # instruction).
         self._writers: dict[str, list[tuple[int, bool, int | None]]] = {}
-        # Where basic blocks begin or end, and calls.
+        # Starts of the statements at which a basic block begins or ends, and of calls, in text order.
         self._edges: list[int] = []
         labelled = {label.before for label in body.labels}
         for statement in body:
@@ -104,10 +112,11 @@ class Definitions:
                 self._writers.setdefault(name, []).append((start, always, starts.get(start)))
 
     def writers(self, name: str, position: int) -> list[int | None]:
-        """The operations that may have written what a register holds at a position: their numbers, None for each other
-        instruction.
+        """What may have written the value of a register at a position: numbers of operations, None for each instruction
+        that is none.
 
-        The last one before the position, if it has no guard and is in the same basic block; else all of the body.
+        That is the last writer before the position, if it has no guard and is in the same basic block; otherwise every
+        writer in the body counts, since paths are not followed.
         """
         declared = self.declaration(name, position)
         # In another scope the name may mean another register.
@@ -127,7 +136,8 @@ class Definitions:
 
 
 def candidates(body_operations: Sequence[Operation], definitions: Definitions, number: int) -> list[int]:
-    """Which of a sum's two source operands, 0 or 1, hold nothing but products that ptxas may fuse with it.
+    """Which of a sum's two source operands, 0 or 1, may be the product that ptxas fused with it: those whose every
+    possible value is a product of the sum's type and modifiers.
 
     number: of the sum.
     """
@@ -138,6 +148,7 @@ def candidates(body_operations: Sequence[Operation], definitions: Definitions, n
         if not REGISTER.fullmatch(operand):
             continue
         writers = definitions.writers(operand, total.start)
+        # Fewer than the writers if one of these is no operation.
         products = [body_operations[writer] for writer in writers if writer is not None]
         if (
             writers
@@ -156,14 +167,15 @@ def candidates(body_operations: Sequence[Operation], definitions: Definitions, n
 def pinned(
     body: Body, body_operations: Sequence[Operation], fused: Mapping[int, int], prefix: str
 ) -> list[tuple[int, int, str]]:
-    """The edits (start, end, new text) after which a body says by itself what is fused.
+    """The edits of the module's text (start, end, new text) after which a body leaves nothing to ptxas to fuse.
 
-    fused: by the number of each sum to fuse, which of its two source operands, 0 or 1, is the product; every other
-    product rounds. prefix: begins the names of new registers, and nothing else in the text. Raises UnpinnableError when
-    an operand may hold something else than a product.
+    fused: by the number of each sum to fuse, which of its two source operands, 0 or 1, is the product: the sum becomes
+    an ``fma``. All products become rounded ones, and other sums stay. prefix: begins the names of new registers, and
+    nothing else in the text. Raises UnpinnableError when an operand may hold something else than a product.
     """
     definitions = Definitions(body, body_operations)
-    # By the register that holds a product, what begins the names of the registers with the product's factors.
+    # By the register that holds a product (its name and declaration), what begins the names of the new registers: "a"
+    # and "b" for the product's factors, "n" for a negated operand of a difference.
     kept: dict[tuple[str, Declaration | None], str] = {}
     declarations = []
     # The same by the product's number.
@@ -196,7 +208,10 @@ def pinned(
 
 
 def _rounding(product: Operation, factor_prefix: str | None) -> str:
-    """The text of a product that rounds. factor_prefix: of the registers to keep its factors in; None: not needed."""
+    """The text of a product as one that rounds, after moves of its factors to registers if a sum is fused with it.
+
+    factor_prefix: of these registers; None if there is no such sum.
+    """
     opcode = f"mul.rn{product.modifiers}.{product.type}"
     lines = [f"{product.guard}{opcode} {', '.join(product.operands)};"]
     if factor_prefix is not None:
@@ -218,7 +233,8 @@ def _fused(total: Operation, place: int, factor_prefix: str) -> str:
     factors = [f"{factor_prefix}{part}" for part in _FACTORS]
     lines = []
     if total.kind == "sub":
-        # a * b - c, or c - a * b.
+        # a * b - c is an fma with -c, and c - a * b one with -a: fma has no negated operands, so that a constant is
+        # negated here, a register by another instruction.
         negated = other if place == 0 else factors[0]
         if place == 0 and _NUMBER.match(other):
             other = _negated(other)
@@ -234,7 +250,8 @@ def _fused(total: Operation, place: int, factor_prefix: str) -> str:
 
 
 def _negated(number: str) -> str:
-    """A floating-point constant in its exact form, ``0f3F800000``, with the highest bit, its sign, flipped."""
+    """The negated value of a floating-point constant in its exact form, ``0f3F800000``: with its highest bit, the sign,
+    flipped."""
     digits = number[2:]
     sign = 1 << (4 * len(digits) - 1)
     return f"{number[:2]}{int(digits, 16) ^ sign:0{len(digits)}X}"

@@ -28,6 +28,7 @@ from neutrino.ptx.text.module import ModuleStatement
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)
+# What follows the callee's name in a call: its arguments in parentheses, if it has any, up to the semicolon.
 _ARGUMENTS = re.compile(r"\s*(?:,\s*\((?P<arguments_text>[^()]*)\)\s*)?(?=;)", re.ASCII)
 
 
@@ -58,8 +59,9 @@ class FunctionCopy:
 
 
 def copy_name(callee: Callee, kernel: Callee) -> str:
-    """The name of a function's copy for a kernel. Raises UnsupportedError when the module has it already."""
+    """The name of a function's copy for a kernel. Raises UnsupportedError when a module has that name already."""
     name = f"{callee.function.name}{SUFFIX}_{kernel.function.name}"
+    # Static functions of several modules may share a name.
     if callee.linkage.number != kernel.linkage.number:
         name = f"{name}__{callee.linkage.number}"
     for module in (callee.module, kernel.module):
@@ -69,9 +71,10 @@ def copy_name(callee: Callee, kernel: Callee) -> str:
 
 
 def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tuple[str, str]:
-    """The header of a function's copy, with one more parameter, and the copy's declaration.
+    """The header of a function's copy, with one more parameter, and the copy's declaration (prototype).
 
-    name: the copy's. address: the register that gets the address of the kernel's state. visible: to other modules.
+    The parameter comes last: the address of the kernel's state. name: the copy's. address: the register that gets that
+    address. visible: to other modules.
     Raises UnsupportedError for a function with a variable number of arguments.
     """
     function, text, code = callee.function, callee.module.text, callee.module.code
@@ -125,7 +128,8 @@ def around_call(body: Body, call: Call) -> tuple[int, int]:
 class State:
     """The layout of a kernel's state in its local memory, and code that stores and loads registers there.
 
-    block_size: bytes of the probe block, with whose words the state begins. size: bytes so far.
+    The state begins with the probe block, of block_size bytes; the kept registers follow, each with a place from when
+    it is first stored or loaded. size: bytes so far.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -141,17 +145,18 @@ class State:
         return self._offsets[kept.name]
 
     def store(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
-        """Stores of registers. base: the buffer's name, or a register that holds its address."""
+        """Instructions that store the chosen registers. base: the state's variable, or a register with its address."""
         lines = []
         for kept in chosen:
             kind, word = _moved(kept, scratch)
             if word != kept.name:
+                # A predicate cannot be stored: it goes through a scratch register, as 0 or 1.
                 lines.append(f"selp.u32 {word}, 1, 0, {kept.name};")
             lines.append(f"st.local.{kind} [{base}+{self._offset(kept)}], {word};")
         return lines
 
     def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
-        """Instructions that restore the chosen registers from where ``store`` put them."""
+        """Instructions that load the chosen registers from where ``store`` put them. base: as of ``store``."""
         lines = []
         for kept in chosen:
             kind, register = _moved(kept, scratch)
@@ -180,12 +185,14 @@ def _bytes(kept: Kept) -> int:
 
 _Name = TypeVar("_Name")
 _Key = tuple[int, str]
+"""Of a function, ``Callee.key``: its module's number and its name."""
 
 
 def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[_Name]]) -> dict[_Key, set[_Name]]:
-    """By function, its own names and those of the functions that it calls, directly or not.
+    """By function, its own names and those of all functions that it calls, directly or not.
 
-    calls: by function, those that it calls; own: by function, its own names. What has no entry in own has no names.
+    calls: by function, those that it calls directly; own: by function, its own names, as of the registers that it uses.
+    A function without an entry in own has no names.
     """
     names = {key: set(own_names) for key, own_names in own.items()}
     # Until nothing is added: calls may be recursive.
@@ -201,7 +208,8 @@ def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[
 
 
 def with_their_callers(functions: Collection[Callee], direct: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
-    """The keys of the functions in direct, and of those that call one of them, directly or not.
+    """The keys of the functions that need a copy: those in direct, and those that call one of them, directly or not,
+    and so have to pass the state.
 
     functions: all that a kernel calls, directly or not. direct: keys of some of them.
     """
@@ -211,4 +219,3 @@ def with_their_callers(functions: Collection[Callee], direct: Collection[tuple[i
         previous_size = len(keys)
         keys |= {callee.key for callee in functions if any(call.callee in keys for call in callee.calls)}
     return keys
-

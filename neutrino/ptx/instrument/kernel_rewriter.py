@@ -13,18 +13,18 @@ from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Function, Module
 
-_ALIGN = 8
+_BLOCK_ALIGN = 8  # of the probe block, see abi/probe_block.py
 
 
 def twin_header(module: Module, kernel: Function, body_start: int, twin_name: str, block: str, size: int) -> str:
-    """A kernel's text before its body, with the twin's name and one more parameter, the probe block.
+    """The text of a twin before its body: the kernel's, with the twin's name and one more parameter, the probe block.
 
-    body_start: position of the body in the module's text. twin_name: begins with the kernel's. block: the parameter's
-    name; size: its bytes.
+    body_start: position of the kernel's body in the module's text. twin_name: begins with the kernel's name. block: the
+    parameter's name; size: its bytes.
     """
     edits = Edits()
     edits.insert(kernel.name_end, twin_name[len(kernel.name) :])
-    parameter = f".param .align {_ALIGN} .b8 {block}[{size}]"
+    parameter = f".param .align {_BLOCK_ALIGN} .b8 {block}[{size}]"
     if kernel.parameters is None:
         edits.insert(kernel.name_end, f"(\n\t{parameter}\n)")
     else:
@@ -68,9 +68,10 @@ class KernelRewriter(BodyRewriter):
         return self._twin(bodies, self._write_ends(functions))
 
     def _write_ends(self, functions: Sequence[FunctionRewriter]) -> list[tuple[int, FunctionCopy]]:
-        """Write the entry and ends of the kernel, and pass its state to its functions.
+        """Write the entry and ends of the kernel and of its functions, and the code that passes the kernel's state.
 
-        Returns the functions' copies with their modules' numbers. The entry comes last: it declares what was used.
+        Returns the functions' copies with their modules' numbers. The kernel's entry comes last: it declares the
+        registers that all other code has used.
         """
         state = State(self.whole.block_size)
         self._close_ends()
@@ -86,35 +87,41 @@ class KernelRewriter(BodyRewriter):
         ]
 
     def _close_ends(self) -> None:
-        """Write the snippets at the kernel's entry and ends, and the stores of its sums and counts at the ends."""
+        """Write the snippets at the kernel's entry and ends, and, at the ends, the code that writes its sums and counts
+        to memory."""
         self.write_entry()
         at_ends = self.plan.at_ends
-        counted = dict(self.emission.arithmetic)
+        counted_before = dict(self.emission.arithmetic)
         closing = self.emission.sums.settle(snippet for _, snippet in at_ends)
         closing += self.snippets(at_ends, ending=True)
         if self.emission.has_end:
             closing += self.emission.end()
-        self.close_all(self.plan.ends if closing or at_ends else (), closing, counted)
+        self.close_all(self.plan.ends if closing or at_ends else (), closing, counted_before)
 
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]
     ) -> tuple[list[str], list[str], set[tuple[int, str]]]:
-        """Write the code that brings the kernel's state to its functions and back, in all bodies.
+        """Write the code that passes the kernel's state (probe block and kept registers) to its functions and back, in
+        all bodies.
 
-        Returns declarations and instructions for the kernel's entry, and the keys of the functions that call
-        themselves, directly or not.
+        state: its layout, which gets an entry for each register that is passed. Returns declarations and instructions
+        for the kernel's entry, and the keys of the functions that call themselves, directly or not.
         """
         rewriting = self.rewriting
+        # The register with the state's address, which functions get as an argument; and the local variable that it is.
         address, place = rewriting.names.state_address, rewriting.names.state
         bodies: tuple[BodyRewriter, ...] = (self, *functions)
         names = {function.callee.key: function.copy_name for function in functions}
+        # By the body's key: the copies that it calls, and the registers that it names and changes.
         calls = {body.callee.key: {call.callee for call in body.callee.calls} & names.keys() for body in bodies}
         kept = {body.callee.key: {entry.name for entry in body.emission.kept} for body in bodies}
         changed = {body.callee.key: body.emission.registers.changed for body in bodies}
+        # The same, with those of all functions that are called from there.
         used, may_change = reach(calls, kept), reach(calls, changed)
         self.pass_state(state, place, names, used, may_change)
         for function in functions:
             function.pass_state(state, address, names, used, may_change)
+        # By key, all functions that are called from there, directly or not: a recursive one is among its own.
         called = reach(calls, calls)
         for function in functions:
             function.load_and_store(state)
@@ -132,9 +139,7 @@ class KernelRewriter(BodyRewriter):
         declarations = [f".reg .b64 {address};", f".local .align 16 .b8 {place}[{align_up(state.size, 16)}];"]
         return declarations, setup, {key for key in names if key in called[key]}
 
-    def _twin(
-        self, bodies: Sequence[BodyRewriter], copies: Sequence[tuple[int, FunctionCopy]]
-    ) -> TwinKernel:
+    def _twin(self, bodies: Sequence[BodyRewriter], copies: Sequence[tuple[int, FunctionCopy]]) -> TwinKernel:
         """The finished twin, once all bodies are written. copies: with their modules' numbers."""
         callee, needs, module, plan = self.callee, self.needs, self.callee.module, self.whole
         kernel = callee.function

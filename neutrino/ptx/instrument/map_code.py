@@ -32,9 +32,9 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 class MapCode:
     """Writes one body's code for maps. maps: of the probes. prefix: starts every private register.
 
-    take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes.
-    architecture: 80 for ``sm_80``. kernel: for the body of a function that a kernel calls, that of the kernel; else
-    None.
+    take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
+    sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
+    function that a kernel calls, that of the kernel; else None.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class MapCode:
         self.architecture = architecture
         self._prefix = prefix
         self._changed = changed
-        # By the map's index and the number in it, the registers that the body's code names; and those of the kernel and
-        # all its functions.
+        # By the map's index and the register's number in the map, the registers that the body's code names; and those
+        # of the kernel and all its functions.
         self._kept: dict[tuple[int, int], Kept] = {}
         self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
 
@@ -65,9 +65,9 @@ class MapCode:
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
 
     def keep(self, index: int, number: int, bits: int) -> str:
-        """The register of that many bits that the index-th map keeps under a number, to the end of the thread.
+        """The register, of 32 or 64 bits, that the index-th map keeps under a number to the end of the thread.
 
-        It counts as named and changed by the body's code.
+        Made when first asked for, at first 0. It counts as named and changed by the body's code.
         """
         name = f"{self._prefix}e{index}_{number}"
         kept = self._all_kept.setdefault((index, number), Kept(name, f"u{bits}", "0", f"u{bits}"))
@@ -80,14 +80,16 @@ class MapCode:
         return self._kept[index, number].name
 
     def end(self, lines: list[str]) -> None:
-        """Append the code that stores, where a thread ends, what the kernel and its functions so far have kept."""
+        """Append the code that writes to memory, where a thread ends, what it has in registers for maps: counts of
+        records, values that map types keep, and sums; of the kernel, and of its functions as far as they are written.
+        """
         self.records.end(Slots(self.block, self.take), lines)
-        # From here on the body's code names all of it.
+        # The code names all registers, also those that only other bodies wrote.
         self._kept = dict(self._all_kept)
         group = _EndingThreads(self.take, lines, self.architecture)
         for index in sorted({index for index, _ in self._kept}):
             self.maps[index].kind.settle(self.maps[index], EndCode(self, index, lines, group))
-        # Last: where one thread adds for others, those end before it does.
+        # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
 
 
@@ -139,9 +141,11 @@ class _Operations:
 
 
 class SaveCode(_Operations):
-    """Writes one ``SAVE``: implements ``neutrino.maps.target.SaveWriter``.
+    """Writes one ``SAVE`` to the index-th map, by the operations that its map type asks for: implements
+    ``neutrino.maps.target.SaveWriter``.
 
-    operand_value: gives the value of an operand there. The other parameters are those of ``Emission.snippet``.
+    operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
+    predicate of the threads that save, None for all. waits, ending: as of ``Emission.snippet``.
     """
 
     def __init__(
@@ -166,25 +170,23 @@ class SaveCode(_Operations):
         self._maps.records.store(self._index, values, self._code, self._slots, self._guard, waits=self._waits)
 
     def add_fields(self) -> None:
-        """As of ``SaveWriter``."""
+        """Add the operands to the fields, kept in registers until the thread ends."""
         sums = self._maps.sums
-        # Under a predicate of its own the save does not add what counters give in all threads.
+        # What is computed from counters is added in every thread, which would be wrong for a save under a predicate.
         ending = self._ending and self._save.guard is None and sums.are_tallied
-        sums.add(
-            self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending
-        )
+        sums.add(self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending)
 
     def constant(self, number: int) -> int | None:
-        """As of ``SaveWriter``."""
+        """The value of an operand if it is a constant, else None. number: of the operand, from 0."""
         value = self._operand_value(self._save.operands[number])
         return int(value.text, 0) if value.type is None and _INTEGER.fullmatch(value.text) else None
 
     def value(self, number: int) -> str:
-        """As of ``SaveWriter``."""
+        """The register with an operand, converted to its field's type. number: of the operand, from 0."""
         field = self._save.map.fields[number]
         value = self._operand_value(self._save.operands[number])
         name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
-        # There is no arithmetic on fewer than 32 bits.
+        # ``Operations`` has no arithmetic on fewer than 32 bits.
         if field.type.size >= 4:
             return name
         return self.convert(f"{field.type.value[0]}32", field.type.value, name)
@@ -195,13 +197,20 @@ class SaveCode(_Operations):
         self._maps.sums.count(self._index, cell, f"@{when} " if when else "", self._lines)
 
     def add_at(self, cell: str) -> None:
-        """As of ``SaveWriter``. Lanes of a warp that add to the same cell are added up first where possible."""
+        """Add one, in memory, to the cell whose number is in a register. Each cell is a u64.
+
+        Where the architecture can find the lanes of a warp that add to the same cell, one of them adds for all: fewer
+        atomics on one address.
+        """
+        # The code goes to the stores, which may be inserted further down. The predicate may have changed by then, so it
+        # becomes part of the number here: -1, which no cell has, in threads that add nothing.
         take, when, lines = self._take, self._counting_threads(), self._code.stores
-        # -1, which no cell has, stands for the threads that add nothing: the predicate may change before the stores.
         key = self.select(32, when, cell, -1) if when else cell
+        # What a thread adds, a number or a register; and whether it adds at all.
         amount, adds = "1", take("pred")
         if self._save.map.level is Level.THREAD and self._maps.architecture >= _MATCHES:
-            # Of the lanes with the same cell the lowest adds, and as much as there are lanes.
+            # Of the lanes with the same cell (same) the lowest adds: the one with none of them below it (lower). It
+            # adds as much as there are of them.
             here, same, lower, amount = take("b32"), take("b32"), take("b32"), take("b64")
             lines += [
                 f"activemask.b32 {here};",
@@ -221,7 +230,11 @@ class SaveCode(_Operations):
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
-        """As of ``SaveWriter``. when: a predicate of its own, None without one."""
+        """Raise a register, which is kept until the thread ends, to a value if that is greater.
+
+        number: which of the map's registers. bits: its width, 32 or 64. when: a predicate besides that of the save,
+        None without one.
+        """
         name = self._maps.keep(self._index, number, bits)
         counting = self._counting_threads()
         if when and counting:
@@ -231,9 +244,10 @@ class SaveCode(_Operations):
         self._lines.append(f"{prefix}max.u{bits} {name}, {name}, {value};")
 
     def _counting_threads(self) -> str | None:
-        """A predicate for the threads that the save is for, None for all; its code is written once.
+        """A predicate for the threads that the save is for, None for all. Its code is written once.
 
-        At the levels of warps and blocks that is the thread with their slot; at any level the guard holds.
+        At any level these are threads for which the guard holds; at the levels warp and block only the one thread of
+        each warp or block that has its slot.
         """
         if self._predicate is None:
             level = self._save.map.level
@@ -246,9 +260,10 @@ class SaveCode(_Operations):
 
 
 class _EndingThreads:
-    """The threads of a warp that end together. Code that finds them is appended to lines when they are first needed.
+    """The threads of a warp that end together: what they keep is combined, and one of them writes it to memory.
 
-    Where the architecture has no instructions for it, each thread is on its own.
+    Code that finds them is appended to lines when they are first needed. Where the architecture has no instructions
+    between lanes for it, each thread writes for itself.
     """
 
     def __init__(self, take: Take, lines: list[str], architecture: int) -> None:
@@ -262,9 +277,10 @@ class _EndingThreads:
         self._writes: str | None = None
 
     def greatest(self, kept: str, bits: int) -> str:
-        """A register with the greatest value that a register has in any of the threads, where values can be combined.
+        """A register with the greatest value that a register has in any of the threads, where values can be combined;
+        else the register itself.
 
-        Else the register itself. bits: 32 or 64, of an unsigned value.
+        kept: the register's name. bits: 32 or 64, of an unsigned value.
         """
         self._compute_masks()
         if not self._combines:
@@ -284,12 +300,13 @@ class _EndingThreads:
 
     @property
     def writes(self) -> str | None:
-        """A predicate for the threads that write; None for all."""
+        """A predicate for the threads that write to memory; None for all."""
         self._compute_masks()
         return self._writes
 
     def _compute_masks(self) -> None:
-        """Append the code that finds the threads, once; nothing where they cannot be combined."""
+        """Append the code that finds the threads and the lowest of them, which writes for all. Only the first call
+        appends anything, and none where values cannot be combined."""
         if not self._combines or self._here:
             return
         self._here, lower, self._writes = self._take("b32"), self._take("b32"), self._take("pred")
@@ -300,7 +317,8 @@ class _EndingThreads:
             f"setp.eq.u32 {self._writes}, {lower}, 0;",
         ]
         if not self._reduces:
-            # Where lanes are missing each thread writes for itself: what a shuffle reads of a missing one is nothing.
+            # Shuffles read undefined values from lanes that do not take part. So unless all lanes of the warp are here
+            # (the mask is -1) each thread writes for itself.
             self._all = self._take("pred")
             self._lines += [
                 f"setp.eq.s32 {self._all}, {self._here}, -1;",
@@ -313,9 +331,10 @@ class _EndingThreads:
         return total
 
     def _shuffled(self, kept: str, bits: int) -> str:
-        """``greatest`` by a butterfly of shuffles over the whole warp; this thread's own value where lanes are missing.
+        """As ``greatest``, by a butterfly reduction with shuffles over the whole warp; this thread's own value if not
+        all lanes are here.
 
-        A shuffle moves 32 bits, so that 64 go as two words.
+        A shuffle moves 32 bits, so that a value of 64 is taken apart into two words and put together again.
         """
         best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
         words = [self._take("b32") for _ in range(bits // 32)]
@@ -325,6 +344,7 @@ class _EndingThreads:
                 self._lines.append(f"mov.b64 {{{words[0]}, {words[1]}}}, {best};")
             for word in words:
                 source = word if bits == 64 else best
+                # 31: a shuffle within the whole warp, not within segments of it.
                 self._lines.append(f"shfl.sync.bfly.b32 {word}, {source}, {distance}, 31, {self._here};")
             if bits == 64:
                 self._lines.append(f"mov.b64 {other}, {{{words[0]}, {words[1]}}};")
@@ -334,7 +354,10 @@ class _EndingThreads:
 
 
 class EndCode(_Operations):
-    """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``."""
+    """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``.
+
+    group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
+    """
 
     def __init__(self, maps: MapCode, index: int, lines: list[str], group: _EndingThreads) -> None:
         super().__init__(maps.take, lines)
@@ -348,7 +371,7 @@ class EndCode(_Operations):
         return self._group.greatest(self._maps.kept_register(self._index, number), bits)
 
     def write_greatest(self, cell: int, value: str, when: str) -> None:
-        """As of ``EndWriter``."""
+        """Raise a cell (u64) in memory to a value if that is greater, in threads for which the predicate when holds."""
         entry = self._maps.maps[self._index]
         offset = entry.kind.cells(entry.fields)[cell].offset
         base = self._address()
@@ -356,10 +379,11 @@ class EndCode(_Operations):
         self._lines.append(f"@{self._writing(when)} red.global.max.u64 {where}, {value};")
 
     def write_greatest_or_mark(self, cell: int, mark: int, value: str, when: str) -> None:
-        """As of ``EndWriter``."""
+        """Raise a cell (u64) in memory as ``write_greatest`` does; for a value of 0 put 1 into the cell mark."""
         entry = self._maps.maps[self._index]
         cells = entry.kind.cells(entry.fields)
-        # The greatest of a cell is 0 at first, so that a value of 0 would leave no trace: it sets the mark instead.
+        # A cell is 0 at first, so that a greatest value of 0 could not be told from no value. One instruction writes
+        # either: its address and its operand are chosen by whether the value is 0.
         zero = self.compare("eq", "u64", value, 0)
         offset = self.select(64, zero, cells[mark].offset, cells[cell].offset)
         address = self.binary("add", "u64", self._address(), offset)
@@ -367,10 +391,12 @@ class EndCode(_Operations):
         self._lines.append(f"@{self._writing(when)} red.global.max.u64 [{address}], {put};")
 
     def _address(self) -> str:
+        """The register with the address of the copy of the map's record that this thread adds to."""
         if not self._base:
             entry = self._maps.maps[self._index]
             self._base = copy_address(entry, self._index, self._maps.block, self._take, self._lines)
         return self._base
 
     def _writing(self, when: str) -> str:
+        """A predicate: when, in the threads that write to memory."""
         return self.both(when, self._group.writes) if self._group.writes else when

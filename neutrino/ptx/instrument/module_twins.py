@@ -41,9 +41,7 @@ def plan_module(
     rewriting = Rewriting(linkage, probes, version=version, demangle=demangle)
     kernels = []
     skipped = []
-    chosen = [
-        entry for entry in module.entries if entry.body is not None and (names is None or entry.name in names)
-    ]
+    chosen = [entry for entry in module.entries if entry.body is not None and (names is None or entry.name in names)]
     obstacle = module_obstacle(linkage) if chosen else None
     for entry in chosen:
         if obstacle is not None:
@@ -80,6 +78,4 @@ def probe_module(
     demangle: Callable[[str], str] | None = None,
 ) -> TwinModule:
     """Plan and write the twins of a module's kernels. Parameters and errors: as of ``plan_module``."""
-    return write_module(
-        plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle)
-    )
+    return write_module(plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle))

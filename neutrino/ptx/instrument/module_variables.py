@@ -21,9 +21,11 @@ _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 
 
 def pass_by_address(callee: Callee, registers: Mapping[str, str], edits: Edits) -> None:
-    """Replace the module variables that a body names by registers with their addresses.
+    """Replace the module variables that a body names by registers with their addresses, since the twin's own module
+    does not have them.
 
-    registers: by the variable's name. Raises UnsupportedError for a variable in an instruction of another kind.
+    registers: by the variable's name. Raises UnsupportedError for a variable in an instruction that takes no register
+    in its place.
     """
     for variable, register in registers.items():
         for start, end in callee.linkage.references(callee.function, variable):
@@ -40,7 +42,7 @@ def _replace_reference(callee: Callee, variable: str, register: str, start: int,
     preceding = code[statement.start : start]
     # 32 characters are enough for the white space before the next one.
     following = code[end : end + 32].lstrip()
-    # Within an address, "[variable+4]".
+    # Within an address, "[variable+4]": a bracket before it is still open.
     if preceding.count("[") > preceding.count("]"):
         edits.replace(start, end, register)
         return
@@ -59,16 +61,18 @@ def _replace_reference(callee: Callee, variable: str, register: str, start: int,
     raise UnsupportedError(f"line {callee.module.line(start)}: it uses {variable} in {source!r}")
 
 
+# A load or a conversion of an address, whose state space is constant; "[3]." is an explicit bank, "ld.const[3].f32".
 _CONST = re.compile(r"(?:ld|cvta)(?:\.[\w:]+)*?(?P<space>\.const)\b(?P<bank>\s*\[\d+\]\s*\.)?", re.ASCII)
 _CONST_POINTER = re.compile(r"\.ptr\s*\.const\b", re.ASCII)
+# Instructions that pass on an address, or compute a number from it.
 _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 
 
 def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
-    """Change the loads of a body that names constant variables to loads from global memory.
+    """Change the loads of a body that names constant variables to loads from global memory (see this file's beginning).
 
     Returns whether the body makes generic addresses of constants: then a generic load anywhere in the kernel may read
-    one, which ``check_load`` refuses. Raises UnsupportedError.
+    one, which ``check_load`` refuses. Raises UnsupportedError for code whose result would depend on the state space.
     """
     names = {variable.name for variable in callee.variables if variable.space == "const"}
     if not names:
@@ -89,8 +93,11 @@ def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
 
 
 def check_given_addresses(callee: Callee) -> None:
-    """Refuse code beside constant variables that takes addresses in the constant space from elsewhere: what the twin
-    names there lies in global memory. Raises UnsupportedError."""
+    """Refuse a body, of a kernel with constant variables, that accesses the constant space by addresses that it is
+    given: in the twin they may be those of the variables, which lie in global memory. Raises UnsupportedError.
+
+    Bodies that name constant variables themselves are checked by ``read_through_global_memory``.
+    """
     function, code = callee.function, callee.module.code
     if function.parameters and _CONST_POINTER.search(code, *function.parameters):
         raise UnsupportedError(
@@ -107,7 +114,9 @@ def check_given_addresses(callee: Callee) -> None:
 
 
 def _about_constants(body: Body) -> list[Statement]:
-    """The ``ld.const``, then the ``cvta`` of constant addresses, then the ``isspacep.const`` of a body."""
+    """The instructions of a body on the constant space: all ``ld.const``, then ``cvta.const``, then ``isspacep.const``.
+    In that order, since a refusal names the first.
+    """
     words = ("ld", "cvta", "isspacep")
     chosen = {opcode for opcode in body.opcodes if opcode.word in words and "const" in opcode.parts}
     found = [body.statement(index) for index in body.where(chosen)]
@@ -119,9 +128,8 @@ def _asks_for_constants(opcode: Mnemonic) -> bool:
 
 
 def check_load(statement: Statement, line: int) -> None:
-    """Refuse a load by a generic address, without a state space: it may read a constant. Raises UnsupportedError.
-
-    line: of the module's text, from 1.
+    """Refuse a load by a generic address, without a state space, in a kernel that makes generic addresses of constants:
+    it may read one, which lies elsewhere for the twin. Raises UnsupportedError. line: of the module's text, from 1.
     """
     if statement.word == "ld" and statement.mnemonic is not None and not statement.mnemonic.state_space:
         raise UnsupportedError(
@@ -130,15 +138,17 @@ def check_load(statement: Statement, line: int) -> None:
 
 
 def _check_addresses(callee: Callee, names: set[str]) -> None:
-    """Refuse where a number computed from an address in the constant space goes elsewhere than into loads.
+    """Refuse a body that uses a number computed from the address of a constant for anything else than loads: the twin
+    has another address, so that results could differ. Raises UnsupportedError.
 
-    The twin has another address. Registers are followed by name, whatever the order of instructions.
+    names: of the constant variables. Registers are followed by name, whatever the order of instructions.
     """
     module, body = callee.module, callee.body
     # Registers that may hold an address in the constant space, or a number computed from one.
     moved: set[str] = set()
     for index in body.where({opcode for opcode in body.opcodes if opcode.word == "mov"}):
         statement = body.statement(index)
+        # First a quick search of the text.
         if any(name in statement.text for name in names) and not names.isdisjoint(_read(statement)):
             moved.update(_written(statement))
     # The statements that name a register with such a number.

@@ -24,7 +24,8 @@ from neutrino.ptx.text.body import Body
 
 
 class LineOperands:
-    """The values of helpers in a snippet at the beginning or end of a source line: SITE and LANES, no others.
+    """The values of helpers in a snippet at the beginning or end of a source line: SITE and LANES, no others, since
+    there is no single instruction with operands.
 
     Used as ``SiteOperands``. number: the value of SITE, None without one. here: lines to put where the snippet goes,
     whose registers come from scratch.
@@ -67,7 +68,8 @@ _LETTERS = "xyzw"
 
 
 class SiteOperands:
-    """The values of helpers in the snippets on one side of one site (an instruction that probes match).
+    """The values of helpers (OUT, IN1, ADDR, BYTES …) in the snippets on one side, before or after, of one site: an
+    instruction that probes match.
 
     Call it for a value. here: lines to put where the snippet goes. early: lines to put before the instruction, filled
     on the ``after`` side for values that the instruction overwrites. reads_operands: whether a value depended on more
@@ -99,7 +101,7 @@ class SiteOperands:
         self._site = site
         # The values so far, by helper and element.
         self._known: dict[tuple[str, str | None], Value] = {}
-        # The predicate for LANES, if a snippet has begun: None is one without a predicate.
+        # The predicate for LANES, None without one; and whether `begin_snippet` has set it.
         self._guard: Guard | None = None
         self._guard_known = False
         self.reads_operands = False
@@ -121,10 +123,11 @@ class SiteOperands:
         """
         if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE"}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
-        constant = None
         # Only operands have elements.
         if element is not None and helper != "OUT" and not helper.startswith("IN"):
             raise self._lacks(f"{helper}.{element}")
+        # BYTES and OPS often follow from the opcode alone.
+        constant = None
         if helper == "BYTES":
             constant = constant_bytes(self._instruction)
         elif helper == "OPS":
@@ -167,12 +170,10 @@ class SiteOperands:
         if not self._after:
             raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
         if instruction.is_asynchronous:
-            raise UnsupportedError(
-                f"{instruction.opcode} is asynchronous: its OUT is not there yet after it"
-            )
+            raise UnsupportedError(f"{instruction.opcode} is asynchronous: its OUT is not there yet after it")
         if not instruction.destinations:
             raise self._lacks("OUT")
-        # Of "setp p|q" and "shfl d|p" the first.
+        # Of two destinations, as "setp p|q" and "shfl d|p" have, the first.
         destination = instruction.destinations[0].partition("|")[0].strip()
         name = self._element(destination, "OUT", element)
         if name == "_":
@@ -183,13 +184,17 @@ class SiteOperands:
         if register_type is None:
             raise UnsupportedError(f"OUT of {instruction.opcode} is {name!r}, which is no register")
         self._check_width(register_type, "OUT")
-        # A second argument of True: the product is the instruction's result.
+        # A copy of the product, if ptxas may fuse it with a sum. True: it is this instruction's result.
         return Value(self._product(name, True) or name, register_type)
 
     def _source(self, operand: str, helper: str, element: str | None) -> Value:
-        """The value of an operand, or of one of its elements. helper, element: what asks for it, for messages."""
+        """The value of a source operand or of one of its elements. operand: as written, also negated or in brackets.
+
+        helper, element: what the probe names, ``IN2`` and ``x``; element as of ``__call__``.
+        """
         if operand.startswith("["):
-            # Either an object and coordinates, "[tex, {x, y}]", whose parts are the elements, or an address.
+            # Either an object and coordinates, "[tex, {x, y}]", whose parts are the elements; or an address, which is
+            # its own only element.
             parts = object_parts(operand)
             if not parts:
                 if element not in {None, "x", "0"}:
@@ -217,7 +222,7 @@ class SiteOperands:
         if _FLOAT.match(operand) or _FRACTION.match(operand):
             return self._float(operand, helper)
         if _CONSTANT.match(operand):
-            # An expression goes in parentheses, so that it is one operand wherever it is put.
+            # An expression ("4+WARP_SZ") goes in parentheses, so that it is one operand wherever it is inserted.
             is_single = operand.lstrip("-").isalnum() or operand == "WARP_SZ"
             return Value(operand if is_single else f"({operand})", None)
         if operand in SPECIAL_REGISTERS and self._body.declaration(operand, self._position) is None:
@@ -225,7 +230,7 @@ class SiteOperands:
         register_type = self._register_type(operand)
         if register_type is not None:
             self._check_width(register_type, helper)
-            # False: the product of an earlier instruction, not of this one.
+            # A copy of the product that it holds, if ptxas may fuse that. False: of an earlier instruction.
             product = self._product(operand, False)
             return Value(product, register_type) if product is not None else self._preserved(operand, register_type)
         part = _REGISTER_PART.match(operand)
@@ -244,13 +249,14 @@ class SiteOperands:
         return UnsupportedError(f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read")
 
     def _is_label(self, name: str) -> bool:
-        """Whether a name stands for a label, function, texture or surface, by what operands the instruction takes.
+        """Whether a name stands for a label, function, texture or surface, which have no value that could be moved.
 
-        These have no value that could be moved.
+        Judged by what operands the instruction takes.
         """
         roles = self._instruction.facts.operands if self._instruction.facts else ()
         if Role.LABEL in roles:
             return True
+        # The object of "cp.async.bulk.tensor" is a tensor map: a variable, which has an address.
         is_object = Role.OBJECT in roles and self._instruction.parts[0] != "cp"
         return is_object and self._body.declaration(name, self._position) is None
 
@@ -260,6 +266,7 @@ class SiteOperands:
         element: ``x`` to ``w`` or a number, None for the first. Raises UnsupportedError where the operand has too few.
         """
         elements = vector_elements(operand)
+        # An instruction on vectors also takes one vector register, whose elements have names of their own.
         count = self._instruction.elements
         if len(elements) == 1 and count > 1 and self._is_vector_register(operand):
             elements = tuple(f"{operand}.{letter}" for letter in _LETTERS[:count])
@@ -279,9 +286,10 @@ class SiteOperands:
         return re.match(r"\.reg\s*\.v[248]\b", head) is not None
 
     def _float(self, number: str, helper: str) -> Value:
-        """The value of a floating-point constant, in a register, since moves of bits take no such constants.
+        """The value of a floating-point constant, in a register, since moves of untyped bits take no such constants.
 
         number: as written, ``0f3F800000``, ``0d…`` or a decimal fraction, whose type is that of the instruction.
+        helper: which operand it is.
         """
         if _FLOAT.match(number):
             is_double = number[1] in "dD"
@@ -307,7 +315,8 @@ class SiteOperands:
 
         part: a match of ``_REGISTER_PART``. Raises UnsupportedError for another instruction or operand.
         """
-        # The types of "vadd.s32.u32.s32 d, a.b1, b.h0": of the destination, of the first and of the second source.
+        # The types of "vadd.s32.u32.s32 d, a.b1, b.h0": of the destination, of the first and of the second source. So
+        # IN1 and IN2 have those at 1 and 2.
         types = [modifier for modifier in self._instruction.parts[1:] if modifier in {"s32", "u32"}]
         source = int(helper[2:]) if helper.startswith("IN") else 0
         if source not in {1, 2} or len(types) < 3 or (part["kind"] == "h" and part["number"] not in "01"):
@@ -339,7 +348,8 @@ class SiteOperands:
     def _preserved(self, name: str, kind: str) -> Value:
         """The value that a register has before the instruction: the register itself, or a copy made before it.
 
-        A copy is needed for a snippet after the instruction where this overwrites the register. kind: its type.
+        A copy is needed for a snippet after the instruction where this overwrites the register. name: the register's,
+        or ``%v.x`` for an element of a vector register. kind: its type.
         """
         written = self._instruction.written
         if not (self._after and (name in written or name.partition(".")[0] in written)):
@@ -366,9 +376,12 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _lanes(self) -> Value:
-        """LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's predicate."""
+        """LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's predicate.
+
+        Under a predicate, ``activemask`` gives the lanes for which that holds.
+        """
         guard = self._guard
-        # No snippet has begun (see `begin_snippet`).
+        # `begin_snippet` was not called.
         if not self._guard_known and self._instruction.predicate is not None:
             register = self._preserved(self._instruction.predicate, "pred").text
             guard = Guard(register, self._instruction.negated)
@@ -392,7 +405,7 @@ class SiteOperands:
             has_object = Role.OBJECT in roles
             raise self._lacks("ADDR", "an object and coordinates name the memory" if has_object else "")
         if len(addresses) > 1:
-            # "cp.async.ca.shared.global [dst], [src]": the spaces stand in the order of the addresses.
+            # A copy, "cp.async.ca.shared.global [dst], [src]": the spaces stand in the order of the addresses.
             modifiers = [part.partition("::")[0] for part in instruction.parts]
             spaces = [modifier for modifier in modifiers if modifier in {"global", "shared"}]
             if spaces[:2] == ["shared", "global"]:
@@ -406,7 +419,11 @@ class SiteOperands:
         return self._sum(address)
 
     def _sum(self, address: Address) -> Value:
-        """The value of an address, base plus offset, in a register of 64 bits or as an integer."""
+        """The value of an address, base plus offset, in a register of 64 bits or as an integer.
+
+        The base is an integer, a register, a module variable, or another variable (shared, local or a parameter).
+        Raises UnsupportedError for an offset that is no integer and for a register of another width than 32 or 64 bits.
+        """
         base, offset = address.base, address.offset
         if _NAME.match(offset):
             raise UnsupportedError(f"the address holds {offset!r}, which is no integer")
@@ -421,7 +438,8 @@ class SiteOperands:
             if bits(kind) == 64:
                 register = value.text
             elif bits(kind) == 32:
-                # Addresses of 32 bits are summed in 32 bits: a base below 0 and an offset that leads back above it.
+                # Addresses of 32 bits are summed in 32 bits, where they wrap around: a negative base and an offset may
+                # give a valid address.
                 low = value.text
                 if offset != "0":
                     low = self._scratch.take("b32")
@@ -429,15 +447,14 @@ class SiteOperands:
                 register = self._scratch.take("b64")
                 self.here.append(f"cvt.u64.u32 {register}, {low};")
                 return Value(register, "b64")
+        # A local declaration of the same name hides the module's.
         elif base in self._module_addresses and self._body.declaration(base, self._position) is None:
             register = self._module_addresses[base]
         else:
             register = self._scratch.take("b64")
             self.here.append(f"mov.u64 {register}, {base};")
         if register is None:
-            raise UnsupportedError(
-                f"the address register {base} of {self._instruction.opcode} has an unknown width"
-            )
+            raise UnsupportedError(f"the address register {base} of {self._instruction.opcode} has an unknown width")
         if offset == "0":
             return Value(register, "b64")
         total = self._scratch.take("b64")
@@ -459,7 +476,7 @@ class SiteOperands:
         raise self._lacks("BYTES", "an object and coordinates name the memory" if has_object else "")
 
     def _widened(self, operand: str) -> Value:
-        """The value of a size operand, which has 32 bits as a rule, as one of 64 bits or an integer."""
+        """The value of a size operand, mostly of 32 bits, in a register of 64 bits or as an integer: BYTES is a u64."""
         value = self._source(operand, "BYTES", None)
         if value.type is None or bits(value.type) == 64:
             return value
@@ -473,6 +490,7 @@ class SiteOperands:
         That is src-size bytes if given, none if the predicate ignore-src holds, else cp-size.
         """
         operands = list(self._instruction.operands)
+        # Without the cache policy, which is the last operand.
         if "L2::cache_hint" in self._instruction.parts:
             operands = operands[:-1]
         if len(operands) < 3:
@@ -490,9 +508,10 @@ class SiteOperands:
         return Value(size, "b64")
 
     def _operations(self) -> Value:
-        """OPS of ``tcgen05.mma``, 2 * M * N * K. Its instruction descriptor has N/8 in bits 17 to 22, M/16 in 24 to 28.
+        """OPS of ``tcgen05.mma``, 2 * M * N * K for a product of matrices of M x K and K x N.
 
-        See PTX ISA, "tcgen05 Instruction descriptor".
+        M and N are in its instruction descriptor, a register: N/8 in bits 17 to 22, M/16 in bits 24 to 28 (PTX ISA,
+        "tcgen05 Instruction descriptor"). K follows from the opcode, for some with a choice of two in bit 31.
         """
         instruction = self._instruction
         facts = instruction.facts
@@ -514,7 +533,7 @@ class SiteOperands:
         # Two operations per multiplication and addition; the descriptor holds M / 16 and N / 8.
         factor = 2 * 16 * 8
         if longer:
-            # Bit 31 chooses the longer of the two depths of a four-bit kind.
+            # Bit 31 chooses between the two K of a four-bit kind: the factor for k, or that for the longer one.
             self.here += [
                 f"bfe.u32 {columns}, {descriptor}, 31, 1;",
                 f"mad.lo.u32 {columns}, {columns}, {factor * (longer - k)}, {factor * k};",

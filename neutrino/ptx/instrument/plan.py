@@ -1,8 +1,8 @@
 """Where the probes of a set go in one kernel and the functions that it calls, or why it gets no twin.
 
-A plan is made without writing code, and says what writing does: the same sites, the same refusals. Whether a probe can
-have the operands that it names is found out once for all instructions that look alike: by writing its code there, which
-is thrown away.
+A plan is made without writing the twin, and says what writing does: the same sites, the same refusals. Whether a probe
+can have the operands that it names is found out once for all instructions that look alike: by writing its code there,
+which is thrown away (a trial).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from neutrino.ptx.text.body import Statement
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Module, Parameter
 
-_ALIGN = 8
+_BLOCK_ALIGN = 8  # of the probe block
 
 # PTX ISA, "Kernel Function Parameters": bytes of parameter space, by version and architecture.
 _SMALL = 4352
@@ -51,11 +51,8 @@ _LARGE_ARCHITECTURE = 70
 
 
 def block_offset(used: int) -> int:
-    """The probe block's offset in bytes in the parameter space, where it follows the kernel's own parameters.
-
-    used: bytes of these.
-    """
-    return align_up(used, _ALIGN)
+    """The probe block's offset in bytes in the parameter space: after the kernel's own parameters, of used bytes."""
+    return align_up(used, _BLOCK_ALIGN)
 
 
 def version_with_room(
@@ -156,7 +153,10 @@ class ModulePlan:
 
 
 def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
-    """The plan of a kernel's twin. Raises SkipError, UnsupportedError, PtxError: why it gets none."""
+    """The plan of a kernel's twin (instrumented copy). needs: the kernel, and what its code refers to.
+
+    Raises SkipError, UnsupportedError or PtxError, which say why it gets none.
+    """
     twin_name = needs.kernel.function.name + SUFFIX
     if twin_name in rewriting.module.symbols:
         raise SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
@@ -168,7 +168,7 @@ def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
 
 
 class _Planner:
-    """Plans one twin (instrumented copy of a kernel). Takes out of needs what declares functions that get copies."""
+    """Plans one twin (instrumented copy). Takes out of ``needs`` what declares functions that get copies."""
 
     def __init__(self, rewriting: Rewriting, needs: Needs, twin_name: str) -> None:
         self._rewriting = rewriting
@@ -187,6 +187,7 @@ class _Planner:
         rewriting, needs = self._rewriting, self._needs
         functions = self._functions()
         bodies = (self._kernel, *functions)
+        # Whether probes have code around a body: at its entry or its ends.
         has_around = any(body.at_entry or body.at_ends for body in bodies)
         if not has_around and not any(body.found.hits for body in bodies):
             raise SkipError(Reason.NO_SITE, self._nothing_matches())
@@ -219,9 +220,7 @@ class _Planner:
         if functions:
             self._check_calls(functions)
         kernel, *others = [body.plan(points_to_constants=points_to_constants) for body in bodies]
-        return KernelPlan(
-            rewriting, needs, self._twin_name, parameters, offset, size, version, kernel, tuple(others)
-        )
+        return KernelPlan(rewriting, needs, self._twin_name, parameters, offset, size, version, kernel, tuple(others))
 
     def _functions(self) -> tuple[_Body, ...]:
         """The called functions that get copies: with sites, ends of the thread, module variables, or calls of such.
@@ -230,13 +229,14 @@ class _Planner:
         UnsupportedError when the address of such a function is taken: calls by it would not pass the state.
         """
         rewriting = self._rewriting
+        # By the function's key, what probes match in it; and the keys of those that need a copy by themselves.
         found_by_key: dict[tuple[int, str], Found] = {}
         with_concern = []
         # Sites are numbered through: first the kernel's, then those of its functions.
         number = self._kernel.found.next_number
         for callee in self._needs.functions:
             found = rewriting.find_in_function(callee, number)
-            number = found.next_number if found.hits else number
+            number = found.next_number if found.hits else number  # of no use without hits, see `find_in_function`
             found_by_key[callee.key] = found
             if _concern(rewriting, callee, found):
                 with_concern.append(callee.key)
@@ -266,13 +266,13 @@ class _Planner:
         return chosen
 
     def _do_not_copy(self, linkage: Linkage, name: str) -> None:
-        """Take what declares a function of that name in a module out of the statements to copy: it is written anew."""
+        """Take what declares that function in linkage's module out of the statements to copy: it is written anew."""
         is_kernels_module = linkage.number == self._needs.kernel.linkage.number
         statements = self._needs.statements if is_kernels_module else self._needs.elsewhere.get(linkage.number, set())
         statements -= linkage.declarations(name)
 
     def _nothing_matches(self) -> str:
-        """A message for a kernel without sites: what the probes look for, and what in the kernel comes close."""
+        """A message for a kernel without sites: what the probes look for, and which opcodes come close."""
         probes = self._rewriting.probes.probes
         patterns = [pattern for probe in probes for pattern in probe.tracepoint.patterns]
         near = near_misses(self._needs.kernel.body, patterns)
@@ -290,7 +290,7 @@ class _Planner:
         """
         by_address = self._needs.by_address
         order = {variable.name: index for index, variable in enumerate(by_address)}
-        # A list, since each of them has to be checked.
+        # A list and no generator for `any`: each of them has to be checked.
         point_to_constants = [body.replace_variables(order) for body in bodies]
         if any(variable.space == "const" for variable in by_address):
             for callee in (self._needs.kernel, *self._needs.functions):
@@ -298,7 +298,7 @@ class _Planner:
         return any(point_to_constants)
 
     def _check_calls(self, functions: Sequence[_Body]) -> None:
-        """Refuse calls and functions that cannot be given the kernel's state, by trying. Raises UnsupportedError."""
+        """Refuse calls and functions that cannot be passed the kernel's state, by a trial. Raises UnsupportedError."""
         kernel = self._needs.kernel
         address = self._rewriting.names.state_address
         names = {function.callee.key: copy_name(function.callee, kernel) for function in functions}
@@ -326,9 +326,10 @@ def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
 
 
 class _Body:
-    """Plans one body. around: the probes at its entry and its ends. is_kernel: it is not a called function's.
+    """Plans one body. found: what probes match in it. around: the probes at its entry and its ends. is_kernel: it is
+    the kernel's, not a called function's.
 
-    trial_emissions: those of the kernel and of its functions that get copies; set anew when these are known.
+    trial_emissions: for trials, of the kernel and of its functions that get copies; set anew when these are known.
     """
 
     def __init__(
@@ -347,15 +348,15 @@ class _Body:
         self._runs: Runs | None = None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
-        """Check that its module variables can be reached by their addresses, by trying. Raises UnsupportedError.
+        """Check by a trial that its module variables can be reached by their addresses. Raises UnsupportedError.
 
-        Returns whether it makes generic addresses of constants. order: of the variables, by name, in the probe block.
+        Returns whether it makes generic addresses of constants. order: by name, the index in the probe block.
         """
         if not self.callee.variables:
             return False
         for name in sorted((variable.name for variable in self.callee.variables), key=order.__getitem__):
             self._variables[name] = self.emission.variable(order[name])
-        edits = Edits()
+        edits = Edits()  # thrown away
         pass_by_address(self.callee, self._variables, edits)
         return read_through_global_memory(self.callee, edits)
 
@@ -405,7 +406,8 @@ class _Body:
         return all_ends(self.callee.body)
 
     def list_around(self, directive: str, ends: Sequence[End]) -> None:
-        """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError."""
+        """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError for a
+        snippet whose code cannot be written there."""
         function = self.callee.function
         checked = self._rewriting.tried.around
         for probe, snippet in (*self.at_entry, *self.at_ends):
@@ -432,7 +434,7 @@ class _Body:
 
 
 class _TrialEmissions:
-    """Writers for code that is thrown away, to see whether it can be written, one per body.
+    """Emissions for trials, one per body: for code that is thrown away, to see whether it can be written.
 
     They are made when first asked for: few kernels need them. bodies: of each body, the kernel's first, the key of its
     callee, whether it is the kernel's, and its snippets. Not the bodies themselves, which refer to this object: such a
@@ -464,19 +466,21 @@ class _TrialEmissions:
         return emissions
 
 
-_NOTHING_ADDED = Added((), 0)
+_NOT_BY_OPCODE = Added((), 0)  # stands for instructions whose opcode does not decide what is added
 
 _NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
 """A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
 
+# In an operand: a name, or an integer other than 0.
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_$%][\w$%]*)|(?<![\w.$%])[1-9]\d*(?![\w.])", re.ASCII)
 _VECTOR = re.compile(r"\.reg\s*\.v[248]\b", re.ASCII)
 
 
 class _Sites:
-    """Places the code at one body's instructions, in text order. variables: as of ``SiteWriter``.
+    """Decides where the code at one body's instructions goes, in text order, and refuses what cannot be written.
 
-    points_to_constants: a generic load may mean a constant, which lies elsewhere for the twin.
+    variables: as of ``SiteWriter``. points_to_constants: a generic load may read a constant, which lies elsewhere for
+    the twin.
     """
 
     def __init__(
@@ -496,7 +500,7 @@ class _Sites:
         self._calls = bool(self._body.call_sequences)
         # Instructions where writing has been tried: by opcode, guard and probes, where more than these does not matter.
         self._tried: set[tuple[str, str | None, tuple[int, ...]]] = set()
-        # By declaration, how `_shape` shows its register.
+        # By declaration, the beginning of what `_shape` writes for its registers.
         self._words: dict[object, str] = {}
 
     @cached_property
@@ -507,18 +511,19 @@ class _Sites:
     def place_all(self, hits: Sequence[Hit], runs: Runs) -> tuple[Placed, ...]:
         """Place the code of all hits of the body, and count in runs what they add. Raises UnsupportedError, PtxError.
 
-        Instructions at which probes only add constants are counted by their opcodes, without looking at each.
+        Returns the places that get code. Instructions at which probes only add constants, most of them as a rule, are
+        counted by their opcodes, without looking at each.
         """
         if not isinstance(hits, OpcodeHits):
-            # Some depend on their source lines.
+            # Some hits depend on their source lines.
             every = [self._place(hit, runs) for hit in hits]
             return tuple(placed for placed in every if placed.has_code)
         indices, mnemonics = hits.indices, self._body.mnemonics
         by_opcode = self._added_by_opcode(hits)
-        added = [by_opcode.get(mnemonics[index], _NOTHING_ADDED) for index in indices]
+        added = [by_opcode.get(mnemonics[index], _NOT_BY_OPCODE) for index in indices]
         not_by_opcode = self._not_by_opcode(indices)
-        # Numbers of the hits that need a look at each; those between them are counted all at once, in text order.
-        one_by_one = [at for at, index in enumerate(indices) if index in not_by_opcode or added[at] is _NOTHING_ADDED]
+        # Indices of the hits that need a look at each; those between them are counted all at once, in text order.
+        one_by_one = [at for at, index in enumerate(indices) if index in not_by_opcode or added[at] is _NOT_BY_OPCODE]
         with_code = []
         start = 0
         for at in one_by_one:
@@ -528,15 +533,14 @@ class _Sites:
                 with_code.append(placed)
             start = at + 1
         runs.add_all(indices, added, start, len(indices))
-        # `_place` has listed its sites itself; the rest is listed here, as one entry.
+        # `_place` has listed its sites itself; the rest is listed here, with how many probes they have.
         count = sum([len(one.amounts) * sites for one, sites in Counter(added).items()])
         self._sites.add_hits(hits, one_by_one, count - sum([len(added[at].amounts) for at in one_by_one]))
         return tuple(with_code)
 
     def _not_by_opcode(self, indices: Sequence[int]) -> set[int]:
-        """The instructions where more than the opcode decides about the code of probes, by their indices in the body.
-
-        They have a guard, take several lines, or are part of a call. indices: of the sites.
+        """The instructions where more than the opcode decides about the code of probes, by their indices in the body:
+        those with a guard, of several lines, or in a call sequence. indices: of the sites.
         """
         body = self._body
         result = {*body.guarded, *body.multiline(indices)}
@@ -545,7 +549,7 @@ class _Sites:
         return result
 
     def _added_by_opcode(self, hits: OpcodeHits) -> dict[Mnemonic | None, Added]:
-        """What is added at instructions without a guard, by opcode, for opcodes at which probes do nothing else."""
+        """By opcode, what probes add at its instructions without a guard, if they do nothing else there."""
         added: dict[Mnemonic | None, Added] = {}
         for opcode, probes in hits.unguarded.items():
             # Such loads are looked at one by one, in `_place`, as is what ends a block or calls.
@@ -559,7 +563,7 @@ class _Sites:
     def _place(self, hit: Hit, runs: Runs) -> Placed:
         """Decide where the code of one instruction's probes goes: next to it, or around the call that it is part of.
 
-        Lists the site, and counts in runs what its probes add. Raises UnsupportedError, PtxError.
+        Lists the site, and leaves to runs what its probes only add. Raises UnsupportedError, PtxError.
         """
         statement = hit.statement
         decoded, start, end = statement.mnemonic, statement.start, statement.end
@@ -572,15 +576,16 @@ class _Sites:
             check_load(statement, self._module.line(start))
         probes = hit.probes
         in_call = self._calls and self._body.call_sequence(statement.position) is not None
+        # The probes that have a site here.
         shown: Collection[Probe] = probes
-        # Whether what is added there is no part of a run: a function may end the thread, so that nothing after its call
-        # runs.
+        # Whether its additions are no part of a run of sites: a called function may end the thread, so that a thread
+        # may execute the sites before a call and not those after it.
         stands_alone = False
         if decoded.flow is not None or in_call or hit.opens or hit.closes:
             if in_call:
                 start, end, probes = self._around_call(hit)
             stands_alone = start != statement.start or decoded.flow is Flow.CALL
-            # After a branch, ``ret`` or ``exit`` no code runs.
+            # After a branch, ``ret`` or ``exit`` no code runs: only ``before`` snippets go there.
             if decoded.ends_block and any(probe.after for probe in probes):
                 self._sites.leave_out(
                     self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
@@ -623,7 +628,7 @@ class _Sites:
             raise UnsupportedError(f"line {shown.line}: {shown.text!r} {detail}")
         if is_call:
             return sequence[0], sequence[1], hit.probes
-        # Not all threads that pass arguments come back: what moves them counts on its own side of the call.
+        # A move of an argument goes before the call, one of a result after it: not all threads come back from calls.
         side = sequence[0] if statement.opcode.startswith("st") else sequence[1]
         lacking = [probe for probe in hit.probes if self._facts.reads_operands(probe)]
         reason = "it is part of a call, around which its operands are not known"
@@ -634,10 +639,9 @@ class _Sites:
         return Shown.of(statement, self._module, self._places)
 
     def _check(self, placed: Placed) -> None:
-        """Refuse a site at which probes lack what they name, by writing their code. Raises UnsupportedError, PtxError.
+        """Refuse a site at which probes lack what they name, by a trial. Raises UnsupportedError, PtxError.
 
-        Instructions that look alike are tried once: by opcode, guard and probes where these decide about the code, else
-        by their whole shape.
+        One trial per opcode, guard and probes where these decide about the code, else per shape of the instruction.
         """
         hit = placed.hit
         statement, guard = hit.statement, hit.statement.guard
@@ -658,6 +662,7 @@ class _Sites:
             return
         # Shared with all modules of these probes. The value: whether opcode and guard alone decide about the code.
         tried_shapes = self._rewriting.tried.shapes
+        # Code between lanes is refused between a product and its sum, so that it matters whether the sides are clear.
         clear = None
         if any(map(self._facts.holds_collective, placed.probes)):
             clear = self._trial.is_clear(placed.start), self._trial.is_clear(placed.end)
@@ -668,9 +673,8 @@ class _Sites:
             self._tried.add(key)
 
     def _shape(self, instruction: Instruction, position: int) -> Iterator[str]:
-        """An instruction's operands with the names of registers replaced by what matters of them for inserted code.
-
-        That is their declaration, and whether the instruction writes them. Equal shapes get equal code, but for names.
+        """An instruction's operands with the names of registers replaced by what matters of them for inserted code: how
+        they are declared, and whether the instruction writes them. Equal shapes get equal code, but for names.
         """
         written = instruction.written
         declared = self._body.declaration
@@ -678,7 +682,7 @@ class _Sites:
         def replacement(match: re.Match[str]) -> str:
             name = match["name"]
             if name is None:
-                return "1"  # for every integer other than 0
+                return "1"  # for every integer other than 0: only an offset of 0 needs no addition
             declaration = declared(name, position)
             if declaration is None:
                 return f"[{name in self._variables}]{name}"

@@ -22,10 +22,11 @@ from neutrino.ptx.isa.scalars import WARP_LANES
 
 
 class ProbeBlock:
-    """The probe block as one body reads it. address: a parameter's name, or a register with the address. space: the
-    state space that it is in, ``param`` or ``local``.
+    """The probe block (``abi/probe_block.py``) as one body reads it. A kernel has it as a parameter; a function that a
+    kernel calls reads the words that it needs from the kernel's state in local memory, which begins as the block does.
 
-    maps: the number of maps. reads: the words that were read, byte offset → type.
+    address: the parameter's name, or a register with the state's address. space: ``param`` or ``local``. maps: the
+    number of maps. reads: the words that were read, byte offset → type.
     """
 
     def __init__(self, address: str, space: str, maps: int) -> None:
@@ -44,7 +45,7 @@ class ProbeBlock:
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
     def copy(self, words: Mapping[int, str], state: str, take: Take) -> list[str]:
-        """Code that copies words of the block to the same offsets of the kernel's state.
+        """Code, in the kernel, that copies words of the block to the same offsets of its state, for functions to read.
 
         words: byte offset → type. state: the name of the state's variable. take: gives a new register of a type.
         """
@@ -57,10 +58,11 @@ class ProbeBlock:
 
 @dataclass(frozen=True)
 class Slot:
-    """The registers that say where in a launch's regions of memory a thread's records go.
+    """The registers that say where in a launch's regions of memory (``maps/regions.py``) a thread's records go.
 
     index: of the warp in the grid, at block level of the block, 32 bits. lane: in the warp, 32 bits; at block level of
-    no use. inside: a predicate, whether this thread has a slot: at warp and block level only the first thread has.
+    no use. inside: a predicate, whether this thread has a slot: at warp and block level only the first thread has one,
+    and at any level only if the regions have room for its warp.
     """
 
     index: str
@@ -69,9 +71,8 @@ class Slot:
 
 
 class Slots:
-    """The slots of a thread by level. Code that computes one is appended where it is first asked for.
-
-    So all code that asks must run after that and under no other predicate.
+    """The slots of a thread by level. The code that computes one is appended where it is first asked for, under no
+    predicate; all other code that asks must run after it.
     """
 
     def __init__(self, block: ProbeBlock, take: Take) -> None:
@@ -80,15 +81,16 @@ class Slots:
         self._slots: dict[Level, Slot] = {}
 
     def at(self, level: Level, lines: list[str]) -> Slot:
-        """The slot of this thread at a level. Appends code to lines if it is the first one that asks for it."""
+        """The slot of this thread at a level. The first call for a level appends the code that computes it to lines."""
         if level not in self._slots:
             self._slots[level] = self._block_slot(lines) if level is Level.BLOCK else self._warp_slot(level, lines)
         return self._slots[level]
 
     def _warp_slot(self, level: Level, lines: list[str]) -> Slot:
-        """Append the code for a slot per warp: the warp's index in the grid is block index * warps per block + warp."""
-        # a, b, c hold intermediate numbers; lane first the thread's linear index in its block, whose upper bits
-        # (without the 5 of the lane) are the warp's index there.
+        """Append the code for a slot at level thread or warp. Its index is that of the warp in the grid: block index *
+        warps per block + warp in the block."""
+        # a, b, c hold intermediate numbers. lane is at first the thread's linear index in its block: its lowest 5 bits
+        # are the lane in the warp, those above them the warp's index in the block.
         warp, lane, a, b, c = (self._take("b32") for _ in range(5))
         inside = self._take("pred")
         lines += [
@@ -112,7 +114,9 @@ class Slots:
         return Slot(warp, lane, inside)
 
     def _block_slot(self, lines: list[str]) -> Slot:
-        """Append the code for a slot per block, which the thread 0, 0, 0 of the block has."""
+        """Append the code for a slot at level block, which only the thread 0, 0, 0 of each block has."""
+        # lane becomes the three indices of the thread, joined by "or": 0 in that thread alone. There is room for a
+        # block if there is room for its first warp.
         block, lane, a, b = (self._take("b32") for _ in range(4))
         inside = self._take("pred")
         lines += [
@@ -132,7 +136,10 @@ class Slots:
 
 
 def _block_index(index: str, a: str, b: str) -> list[str]:
-    """Code that puts the block's linear index in the grid into a register. a, b: registers that it overwrites."""
+    """Code that puts the block's linear index in the grid (x fastest) into the register index.
+
+    a, b: registers for intermediate values.
+    """
     return [
         f"mov.u32 {index}, %ctaid.z;",
         f"mov.u32 {a}, %nctaid.y;",
@@ -147,11 +154,11 @@ def _block_index(index: str, a: str, b: str) -> list[str]:
 def copy_address(
     entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], lower: str | None = None
 ) -> str:
-    """A register with the address of the copy of the index-th map's record that this thread's multiprocessor adds to.
+    """A register with the address of the copy of a map's record that this thread adds to. Appends the code to lines.
 
-    There are several copies so that fewer threads add to one address. entry: the map. Appends the code to lines. lower:
-    a register that is zero in the threads that add, but that ptxas cannot know to be the same in all lanes; None if
-    there is none.
+    A launch has several copies of a record that all threads add to, so that fewer of them add to one address; readers
+    add the copies up. Each multiprocessor uses one. entry: the map; index: its index. lower: a register that is zero in
+    the threads that add, but that ptxas cannot know to be the same in all lanes (see below); None if there is none.
     """
     copy, mask, base = take("b32"), take("b32"), take("b64")
     lines += [
@@ -159,10 +166,11 @@ def copy_address(
         block.load("u32", mask, BLOCK_COPY_MASK),
         f"and.b32 {copy}, {copy}, {mask};",
     ]
+    # Some map types have fewer copies than the launch's mask allows. Their number is a power of two.
     if entry.kind.copies_bytes != NO_LIMIT:
         lines.append(f"and.b32 {copy}, {copy}, {most_copies(entry.kind, entry.size) - 1};")
     if lower is not None:
-        # What is the same in all lanes ptxas computes apart from the others, which takes more instructions.
+        # "or" with zero: what is the same in all lanes ptxas would compute apart from the rest, in more instructions.
         lines.append(f"or.b32 {copy}, {copy}, {lower};")
     lines += [
         block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index),

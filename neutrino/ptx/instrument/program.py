@@ -22,11 +22,11 @@ from neutrino.ptx.text.module import Function, Module, ModuleStatement
 
 
 class Program:
-    """Modules that were linked into one image; implements ``linkage.Surroundings``.
+    """The PTX modules that were linked into one image of machine code; implements ``linkage.Surroundings``.
 
-    functions: the names of the image's functions. own: by module, the names of those that are from it. variables: the
-    names of the image's variables, as often as they occur. missing: a message about what of the image none of the
-    modules defines; "" when they define all of it.
+    functions: the names of the image's functions. own: by module, in the order of modules, the names of those that are
+    from it. variables: the names of the image's variables, each as often as it occurs. missing: a message about what of
+    the image none of the modules defines; "" when they define all of it.
     """
 
     def __init__(
@@ -54,15 +54,17 @@ class Program:
                     self._definitions.setdefault(function.name, []).append((linkage, function))
 
     def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
-        """The function that a name of user's module means in the image, with its module; None when none defines it.
+        """The function that a name in user's module refers to in the image, with its module; None when none defines it.
 
-        Templates are in each module that uses them, and the linker keeps one. Raises ObstacleError when they differ,
-        or when the image lacks the function or has another of that name.
+        Several modules may define it: C++ templates are in each module that uses them, and the linker keeps one.
+        Raises ObstacleError when the definitions differ, or when the image lacks the function or has it from elsewhere
+        than these modules.
         """
+        # All definitions that the name may mean, that of user's own module first.
         local = user.module.symbols.get(name)
         is_local = isinstance(local, Function) and local.body is not None
         definitions = [(user, local)] if is_local and isinstance(local, Function) else []
-        # A function without a linkage directive is static: the name means the module's own.
+        # A function without a linkage directive is static: then the name means the module's own and no other.
         if not definitions or definitions[0][1].linkage:
             definitions += [entry for entry in self._definitions.get(name, ()) if entry not in definitions]
         if not definitions:
@@ -71,7 +73,7 @@ class Program:
             if not any(name in self._own[linkage.number] for linkage, _ in definitions):
                 raise ObstacleError(f"it calls the function {name}, and what was linked is another of that name")
         elif not is_local:
-            # A local one may be inlined everywhere, so that the image need not have it.
+            # One that user's module defines may be inlined everywhere, so that the image need not have it.
             raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
         if len(definitions) > 1 and len({shapes(linkage, function) for linkage, function in definitions}) > 1:
             raise ObstacleError(f"it calls the function {name}, which translation units define differently")
@@ -97,19 +99,20 @@ _NUMBERED = re.compile(r"((?<![\w$])(?:\$L__[A-Za-z_]+|BB|__local_depot))\d+", r
 
 
 def shape(module: Module, function: Function) -> str:
-    """A function's text without what may differ between modules where the function is the same.
+    """A function's text without what may differ between modules where the function is the same, to compare definitions.
 
-    That is white space, comments, line information, and numbers in the names of labels.
+    Left out are white space, comments, line information, and the numbers in names of labels and stack frames.
     """
     text = module.code[function.statement.start : function.statement.end]
     return "".join(_NUMBERED.sub(r"\1", text).split())
 
 
 def shapes(linkage: Linkage, function: Function) -> tuple[str, ...]:
-    """The shape of a function, then those of the static functions that it reaches, sorted by name.
+    """The shape of a function, then those of the static functions that it calls or names, directly or not, sorted by
+    name. Two definitions in different modules are the same function if these are equal.
 
-    Two definitions in different modules are the same if these are equal: static functions may differ, and others of
-    one name are compared when they are called.
+    A static function of one name may be another in each module. Functions that are not static are one in the image:
+    ``Program.definition`` compares them when it is asked for them.
     """
     by_name: dict[str, str] = {}
     waiting = [function]
@@ -139,9 +142,10 @@ class TwinProgram:
     def render(
         self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
     ) -> dict[int, str]:
-        """Complete PTX by module number, of the modules that the named kernels' twins need.
+        """Complete PTX by module number, of the modules that hold the named kernels' twins or that these need.
 
-        names: the originals' names, all by default. max_registers: register cap by the original's name.
+        names: the originals' names, all by default. max_registers: the most registers per thread of a twin, by the
+        original's name; no limit for others.
         """
         chosen = [[kernel for kernel in module.kernels if names is None or kernel.name in names]
                   for module in self.modules]  # fmt: skip

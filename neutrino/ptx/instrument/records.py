@@ -21,13 +21,15 @@ _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
 
 
 def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value:
-    """The value in a register of the field's width, or a wider one for fields below 32 bits. Appends code to lines.
+    """Bring a value into a register from which it can be stored in a field: of the field's width, or a wider one for
+    fields of 8 and 16 bits. Returns the register. Appends code to lines.
 
-    Raises UnsupportedError for a value that no field can hold.
+    Integers are extended or cut, floats converted; a predicate becomes 0 or 1. Raises UnsupportedError for a value that
+    no field can hold.
     """
     # There are no registers of 8 bits.
     width = max(field.type.size * 8, 16)
-    # Immediates and special registers are brought into a register first: "cvt" takes neither.
+    # Immediates and special registers are moved into a register first: "cvt" takes neither.
     if value.type is None or value.text in SPECIAL_REGISTERS:
         kind = value.type or _EXACT_FLOAT.get(value.text[:2].lower(), f"b{width}")
         name = take(f"b{bits(kind)}")
@@ -56,7 +58,7 @@ def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value
 
 
 def copied(value: Value, take: Take, lines: list[str]) -> Value:
-    """A copy of the value in a new register, as bits. Appends the code to lines."""
+    """A copy of the value in a new register of untyped bits. Appends the code to lines."""
     kind = f"b{bits(value.type or '')}"
     name = take(kind)
     lines.append(f"mov.{kind} {name}, {value.text};")
@@ -64,9 +66,9 @@ def copied(value: Value, take: Take, lines: list[str]) -> Value:
 
 
 def as_bits(value: Value, take: Take, lines: list[str]) -> str:
-    """The name of a register with the value that integer instructions take: those for floating point are another class.
+    """The name of a register with the value that integer instructions take: they refuse floating-point registers.
 
-    It is the value's own unless that is of a floating-point type. Appends code to lines.
+    It is the value's own register unless that has a floating-point type. Appends code to lines.
     """
     return copied(value, take, lines).text if value.type in FLOATING else value.text
 
@@ -74,7 +76,7 @@ def as_bits(value: Value, take: Take, lines: list[str]) -> str:
 @dataclass
 class Code:
     """Inserted instructions, one per entry. lines: those that may stand anywhere; stores: the predicated stores after
-    them, which may not stand between a product and a sum that ptxas fuses."""
+    them, which may not stand between a product and a sum that ptxas fuses: it would no longer fuse these."""
 
     lines: list[str]
     stores: list[str]
@@ -86,10 +88,11 @@ class Code:
 
 
 class Records:
-    """Writes the code for records in one body. maps: of the probes. prefix: starts every private register.
+    """Writes the code for maps that keep records, in one body: storing a record in a thread's slot, and counting them.
 
-    take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. kernel:
-    for the body of a function that a kernel calls, the records of the kernel; else None.
+    maps: of the probes. prefix: starts every private register. take: gives a new register of a type (``Take``).
+    changed: gets the names of registers that the code writes. kernel: for the body of a function that a kernel calls,
+    the records of the kernel; else None.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class Records:
 
     @property
     def has_counts(self) -> bool:
-        """Whether the kernel or a function so far counts what it saves."""
+        """Whether code of the kernel, or of its functions as far as it has been written, counts records."""
         return bool(self._all_counters)
 
     def store(
@@ -121,18 +124,21 @@ class Records:
     ) -> None:
         """Append to code what saves a record of the index-th map, in the threads that have a slot.
 
-        values: of the fields. waits: the stores will be inserted further down, so that values are copied.
+        values: of the fields, in order. guard: the predicate of the threads that save, None for all. waits: the stores
+        will be inserted further down, so that values are copied: the program may change their registers before.
         """
         target = self._maps[index]
         lines = code.lines
         slot = slots.at(target.level, lines)
         takes_part = guarded(slot.inside, guard, self._take, lines)
         lanes = WARP_LANES if target.level is Level.THREAD else 1
-        # The address: slots after each other, in each cap records, in each of those one per lane.
+        # The address of the record: an array [slot][cap][lane] of records, see ``maps/regions.py``. At the levels warp
+        # and block there is no index of a lane.
         base = self._take("b64")
         lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index))
         cap = str(target.cap)
         if target.cap == DYNAMIC_CAP:
+            # Known at a launch only: it is in the probe block.
             cap, first = self._take("b32"), self._take("b64")
             lines += [
                 self._block.load("u32", cap, BLOCK_DYNAMIC_CAP),
@@ -143,7 +149,8 @@ class Records:
             self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
         if lanes > 1:
             self._scaled(base, slot.lane, target.size, lines)
-        # With counts, only the first cap records are stored, but all are counted.
+        # With counts, the counter is the index of the next record in the slot. Records from cap on are counted and not
+        # stored, so that readers know how many are lost.
         stores = takes_part
         if has_counts(target):
             counter = self._all_counters.setdefault(index, f"{self._prefix}k{index}")
@@ -158,8 +165,9 @@ class Records:
             code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
 
     def end(self, slots: Slots, lines: list[str]) -> None:
-        """Append the code that stores the counts where a thread ends: of the kernel and its functions so far."""
-        # From here on the body's code names all of them.
+        """Append the code that writes the counts of records to memory where a thread ends: those of the kernel, and of
+        its functions as far as their code has been written. slots: of the thread."""
+        # The code names all counters, also those that only other bodies wrote.
         self._counters = dict(self._all_counters)
         for index, counter in self._counters.items():
             target = self._maps[index]
@@ -186,15 +194,20 @@ class Records:
     def _as_few_stores(
         self, target: Map, values: list[Value], lines: list[str], waits: bool
     ) -> list[tuple[int, str, str]]:
-        """The stores of a record, (offset in bytes, type, operand), as few as hold it: adjacent fields of 32 bits are
-        paired to 64 bits, and those to 128, where the offset is a multiple of the size in each record."""
+        """The stores of a record, as few as possible: each its (offset in the record in bytes, type, operand).
+
+        Adjacent fields of 32 bits are paired to one store of 64 bits, and two of 64 to a vector store of 128, where
+        the offset is aligned to that size in every record. Appends to lines what brings values into registers. waits:
+        as of ``store``.
+        """
         single: list[tuple[int, str, str]] = []
         for field, value in zip(target.fields, values, strict=True):
             fitting = converted(value, field, self._take, lines)
-            # A vector's elements are of one class: floating-point registers do not mix with others.
+            # Floating-point registers do not mix with others in a vector. With waits the program may change a register.
             if waits or fitting.type in FLOATING:
                 fitting = copied(fitting, self._take, lines)
             single.append((field.offset, f"b{field.type.size * 8}", fitting.text))
+        # Two of 32 bits become one of 64: the upper half at an offset of 8·n + 4, right after the lower.
         paired: list[tuple[int, str, str]] = []
         for offset, kind, text in single:
             if (
@@ -209,6 +222,7 @@ class Records:
                 paired[-1] = (offset - 4, "b64", wide)
             else:
                 paired.append((offset, kind, text))
+        # Two of 64 bits become a vector store, likewise.
         stores: list[tuple[int, str, str]] = []
         for offset, kind, text in paired:
             if (

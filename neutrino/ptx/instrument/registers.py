@@ -35,7 +35,7 @@ Resolver = Callable[[str, str | None], Value]
 
 
 def no_helpers(helper: str, element: str | None) -> Value:
-    """The Resolver where no instruction is."""
+    """The Resolver at a kernel's entry and ends, where no instruction has operands: every helper is refused."""
     raise UnsupportedError(f"{helper} has no meaning at the kernel's entry and ends")
 
 
@@ -67,7 +67,7 @@ class PrivateNames:
 
     @classmethod
     def for_text(cls, text: str) -> PrivateNames:
-        """The names for a module: the usual ones, made longer where its text has them."""
+        """The names for a module with this text: the usual ones, each made longer until the text does not have it."""
         if "neutrino_" not in text:
             text = ""  # all three hold that word: one search in place of three
         prefix = "%neutrino_"
@@ -138,9 +138,7 @@ class Scratch:
     def declarations(self) -> list[str]:
         """``.reg`` directives for all that was ever taken."""
         return [
-            f".reg .{kind} {self._prefix}{_SCRATCH_LETTER[kind]}<{most}>;"
-            for kind, most in self._most.items()
-            if most
+            f".reg .{kind} {self._prefix}{_SCRATCH_LETTER[kind]}<{most}>;" for kind, most in self._most.items() if most
         ]
 
 
@@ -158,9 +156,9 @@ class Guard:
 
 
 def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str]) -> str:
-    """A new predicate register: whether a register, or its negation, and a guard hold. Appends the code to lines.
+    """A new predicate register: whether a predicate register, or its negation, and a guard hold both.
 
-    negated: of the register.
+    negated: the register is taken as negated. take: gives a new register of a type. Appends the code to lines.
     """
     joined = take("pred")
     other = positive(guard, take, lines)
@@ -172,7 +170,10 @@ def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str
 
 
 def positive(guard: Guard, take: Take, lines: list[str]) -> str:
-    """A predicate register that is true where a guard holds: the guard's own, or its negation in a new one."""
+    """A predicate register that is true where a guard holds: the guard's own, or, if that is negated, a new one.
+
+    take: gives a new register of a type. Appends the code to lines.
+    """
     if not guard.negated:
         return guard.register
     name = take("pred")
@@ -181,7 +182,10 @@ def positive(guard: Guard, take: Take, lines: list[str]) -> str:
 
 
 def guarded(inside: str, guard: Guard | None, take: Take, lines: list[str]) -> str:
-    """A predicate register: whether the predicate register inside is true and, where there is one, a guard holds."""
+    """A predicate register: whether the predicate register inside is true and, where there is a guard, that holds.
+
+    take: gives a new register of a type. Appends the code to lines.
+    """
     if guard is None:
         return inside
     joined = take("pred")
@@ -208,14 +212,16 @@ class ProbeRegisters:
         self.types = {register.name: register.type for register in kept}
         self._initial = {register.name: register.initial for register in kept}
         self.changed: set[str] = set()
-        # Names of the registers that the body's code names.
+        # The probes' names of the registers that the body's code names.
         self._used: set[str] = set()
-        # By level, the registers that snippets of the kernel, and of functions that it calls, write and name.
+        # By level, the registers that snippets of the kernel, and of functions that it calls, write; and that they
+        # name.
         self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in LEVELS}
         self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in LEVELS}
 
     def note(self, snippet: Snippet, level: Level) -> None:
-        """Announce, before any code is written, that the kernel will hold this snippet."""
+        """Announce, before any code is written, that the kernel will hold this snippet, as
+        ``Emission.note_snippet``."""
         self._written[level] |= snippet.written
         self._named[level] |= snippet.named
 
@@ -224,13 +230,16 @@ class ProbeRegisters:
         self.changed |= {self.private(name) for name in snippet.written if name in self.types}
 
     def needs_mask(self, snippet: Snippet, level: Level) -> bool:
-        """Whether only the level's own threads may run a snippet: other lanes use, at a wider level, what it writes."""
+        """Whether only threads with a slot of its level may run a snippet: other snippets, at a level at which more
+        threads run them, use a register that it writes."""
         return not all(self._named[wider].isdisjoint(snippet.written) for wider in _WIDER[level])
 
     def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
-        """Whether counters may be kept for what is added to these sums at a level.
+        """Whether, for what snippets at a level add to these sums, counters may be kept (``Sums.tally``), which count
+        in every thread.
 
-        Not where snippets of a wider level use them: these run in lanes, too, that must not add.
+        Not where snippets at a level with more threads use a sum, too: then it must be right in threads that the adding
+        snippets are not for. names: of registers, or fields of maps, as ``additions.sums_added_to`` gives them.
         """
         named_wider = [self._named[wider] for wider in _WIDER[level]]
         return not any(name in named for name in names for named in named_wider)

@@ -1,4 +1,5 @@
-"""What all twins of one module share while they are written, and checks for what makes a twin impossible."""
+"""What all twins (instrumented copies of kernels) of one module share while they are planned and written, and checks
+for what makes a twin impossible."""
 
 from __future__ import annotations
 
@@ -56,15 +57,16 @@ def module_obstacle(linkage: Linkage) -> str | None:
 
 
 def check_text(module: Module, body: Body) -> None:
-    """Refuse a body that ptxas may read otherwise than we do. Raises UnsupportedError."""
+    """Refuse a body that ptxas may read otherwise than ``text.body.Body`` does. Raises UnsupportedError."""
     # Where nothing closes a body, it goes to the end of the text.
     if body.end == len(module.code) and module.code.count("{", body.start) != module.code.count("}", body.start):
         raise UnsupportedError(f"line {module.line(body.start)}: the text ends within the body that begins there")
+    # "ld .f32": ptxas reads one opcode, ``Body`` the opcode "ld". Directives may be written so.
     for position in body.spaced_dots:
         statement = body.statement(body.index_at(position))
         if module.code[statement.start] != ".":
             raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
-    # Special registers are recognised by name, so that no register of the body may have the name of one.
+    # Special registers are recognised by name, so no register of the body may have the name of one.
     for start, end in body.directive_spans:
         if not module.code.startswith(".reg", start) or module.code.find("%", start, end) < 0:
             continue
@@ -85,9 +87,7 @@ class ProbeFacts:
         self._order = {id(probe): index for index, probe in enumerate(probes)}
         self._reading = {id(probe) for probe in probes if _names_operands(probe)}
         self._collective = {id(snippet) for probe in probes for snippet in _snippets(probe) if _has_collective(snippet)}
-        self._storing = {
-            id(probe) for probe in probes if any(save.map.kind.stores_at_sites for save in _saves(probe))
-        }
+        self._storing = {id(probe) for probe in probes if any(save.map.kind.stores_at_sites for save in _saves(probe))}
         self.has_end_work = any(
             (probe.tracepoint.is_kernel and probe.after is not None) or any(map(_ends_with_store, _saves(probe)))
             for probe in probes
@@ -149,7 +149,9 @@ _MOST_SHAPES = 1 << 14
 
 
 class TriedCode:
-    """What is known about the code of probes for one architecture, from writing it for plans and throwing it away."""
+    """What is known about the code of probes on one architecture. Plans find it out by writing code that is thrown
+    away.
+    """
 
     def __init__(self) -> None:
         self.versions: dict[int, tuple[int, int]] = {}
@@ -157,7 +159,8 @@ class TriedCode:
         self.around: set[int] = set()
         """The ids of snippets at entries and ends that could be written."""
         self.shapes: dict[Hashable, bool] = {}
-        """By what an instruction with probes looks like, whether opcode and guard decide about its code."""
+        """By the shape of an instruction with its probes (``plan._Sites``), if their code could be written there:
+        whether opcode and guard alone decide about that code."""
 
     def limit(self) -> None:
         """Forget all shapes where they have become too many: texts may hold anything."""
@@ -169,7 +172,7 @@ class TriedCode:
 class _ProbeKnowledge:
     """What is known of probes whatever the module, shared by all modules that they are inserted into.
 
-    tried: by architecture.
+    matcher: finds the sites. additions: which probes only add constants. tried: by architecture.
     """
 
     matcher: Matcher
@@ -235,7 +238,8 @@ class Rewriting:
         return self.matcher.find(callee.module, callee.function, callee.body, first)
 
     def find_in_function(self, callee: Callee, first: int) -> Found:
-        """As ``find``, for a function that several kernels may call; quick when nothing in it matches."""
+        """As ``find``, for a function that several kernels may call: searched again only if something in it matches,
+        since the sites' numbers depend on the kernel. If nothing does, ``next_number`` of the result means nothing."""
         found = self._found_in.get(callee.key)
         if found is None:
             found = self._found_in[callee.key] = self.find(callee)

@@ -30,7 +30,8 @@ from neutrino.ptx.text.module import Module
 
 
 class RunWriter:
-    """Writes the additions of the sites whose probes only add constants: once per run of sites, at its beginning.
+    """Writes what probes add that only add constants: not at each site, but once per run of sites (``additions.Run``:
+    sites that a thread executes all or none of), at its beginning.
 
     runs: of the body, None without any. edits: of the body, to insert the code.
     """
@@ -45,14 +46,16 @@ class RunWriter:
     def write(self, *, alone: bool) -> None:
         """Insert the code of all runs. Called after all other code of sites, so that it stands right before the sites.
 
-        alone: it is a kernel that calls no copies, so that its sums need not be known before a thread ends: counters
-        may be kept in their place, from which the sums are computed there.
+        alone: it is a kernel that calls no copies of functions, so that its sums need not be known before a thread
+        ends. Then counters may be kept ("tallies"): a run adds to these, and the sums are computed from them at the
+        end.
         """
         runs = self._runs.runs if self._runs is not None else []
         forks = self._runs.forks() if self._runs is not None and alone else []
-        # By the id of each probe that counters are kept for, the sums that it adds to.
+        # By the id of each probe whose additions are counted so, the sums that it adds to.
         tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
         if alone:
+            # Each probe once, by its id.
             for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
                 sums = sums_added_to(probe, self._emission.numbers)
                 if self._emission.registers.may_tally(sums, probe.level):
@@ -60,11 +63,12 @@ class RunWriter:
             graph = FlowGraph(self._body) if runs else None
             rows = [row(run, tallied, graph) for run in runs] if graph is not None else []
             self._emission.sums.tally(rows, forks)
-        # The code of the other probes, by the guard and what they add: many runs add the same.
+        # The code of the other probes, by the guard and what they add: many runs add the same, and share its text.
         code_of_others: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], list[str]] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
             lines = self._emission.sums.add_row(number, guard)
+            # Some probe of the run is not counted: its snippet is inserted, with the totals of the run.
             if not run.totals.keys() <= tallied.keys():
                 others = {
                     probe_id: tuple(totals)
@@ -77,7 +81,10 @@ class RunWriter:
             self._edits.insert_before(run.first.start, lines)
 
     def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
-        """The code of a run's probes without counters, their snippets with the totals. totals: by the probe's id."""
+        """The code of those of a run's probes that are in totals: their snippets, with totals in place of amounts.
+
+        totals: by the probe's id, what it adds over all sites of the run, in the order of its amounts.
+        """
         lines: list[str] = []
         mark = self._emission.scratch.mark()
         for probe in self._facts.in_order(probe for probe, _ in run.totals.values() if id(probe) in totals):
@@ -106,11 +113,11 @@ class Products:
         return Contractions(self._body)
 
     def first_clear(self, position: int) -> int:
-        """The first position, from this one on, where predicated stores may stand: not between a product and its sum,
-        and not within a call sequence."""
+        """The first position, from this one on, where code may stand that ends a basic block, as predicated stores do:
+        not between a product and its sum, and not within a call sequence."""
         if not self._contractions:
             return position
-        # The end of one may lie within the other: until neither moves it on.
+        # The end of a product's span may lie within a call sequence, and the reverse: until neither moves it on.
         while True:
             spot = self._contractions.first_clear(position)
             sequence = self._body.call_sequence(spot)
@@ -121,10 +128,12 @@ class Products:
             position = spot
 
     def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
-        """A register for probes with the product that a register of the program holds; None if that need not be copied.
+        """The register from which a probe can read the product that a register of the program holds; None if it can
+        read that register itself.
 
-        It is copied when ptxas may fuse the product: then another reader would change the result. position: of the
-        instruction whose operand the register is. is_out: as its result, else as one of its sources.
+        If ptxas may fuse the product with a sum, another reader of it would keep ptxas from that and change the result.
+        So the probe gets a copy, computed by a second multiplication. position: of the instruction whose operand the
+        register is. is_out: the register is its result, else one of its sources.
         """
         products = self._contractions
         product = products.at(position) if is_out else products.open_product(register, position)
@@ -135,8 +144,11 @@ class Products:
         return self._private_copy(product.start) if product else None
 
     def _private_copy(self, position: int) -> str:
-        """A register for probes with the product of the ``mul`` at a position, which is computed once more right before
-        it, rounded."""
+        """The register with a copy of the product of the ``mul`` at a position, for probes to read.
+
+        The first call inserts the code: the multiplication once more, right before it, with ``.rn``, which ptxas does
+        not fuse. Raises PtxError if the statement there is no ``mul``.
+        """
         if position in self._copies:
             return self._copies[position]
         statement = self._body.statement(self._body.index_at(position))
@@ -159,7 +171,8 @@ class Products:
 
 
 class Placed(NamedTuple):
-    """Where the code of one instruction's probes goes: before the position start, and at the position end.
+    """Where the code of one instruction's probes goes: ``before`` snippets at the position start, ``after`` snippets at
+    the position end, those of the instruction or of the call sequence that it is part of.
 
     probes: those whose code goes there; what others add is left to a run of sites.
     """
@@ -177,7 +190,8 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class _ReusableCode:
-    """Code before and after an instruction that may be inserted at others, too. stores: only where stores may stand."""
+    """Code before and after an instruction that can be inserted at other ones as it is. stores: it holds code that must
+    not stand between a product and a sum that ptxas fuses, so that this has to be checked."""
 
     before: str
     after: str
@@ -210,14 +224,15 @@ class SiteWriter:
         self._variables = variables
         self._places = places
         self._products = Products(self._module, self._body, edits, emission)
-        # Code of sites that depends on nothing but the opcode, the guard, the probes and the scratch registers in use.
+        # Code of sites that depends on nothing but these: opcode, guard, id of the probes, scratch registers in use.
         self._reusable: dict[tuple[str, str | None, int, tuple[int, ...]], _ReusableCode] = {}
 
     def write_snippets(self, place: Placed) -> bool:
-        """Insert the snippets of probes at a place, reusing the code of an equal one where that is possible.
+        """Insert the snippets of probes at a place, reusing the code of an equal one where that is possible, since a
+        kernel may have thousands.
 
         Returns whether the code depends on nothing but opcode, guard and probes, so that it is the same at every
-        instruction with these. Raises UnsupportedError.
+        instruction with these. Raises UnsupportedError when a probe asks for what the instruction does not have.
         """
         hit = place.hit
         statement, guard = hit.statement, hit.statement.guard
@@ -255,30 +270,35 @@ class SiteWriter:
         return self.is_clear(place.start) and self.is_clear(place.end)
 
     def _insert(self, place: Placed, instruction: Instruction) -> _ReusableCode | None:
-        """Insert the code at one site. Returns it when it depends on opcode, guard and free registers alone, else None.
+        """Write and insert the code at one site: of the probes on the instruction, and of those on source lines that
+        begin or end with it.
 
-        Raises UnsupportedError when a probe asks for what the instruction does not have.
+        Returns the code when it depends on opcode, guard and free registers alone, else None. Raises UnsupportedError
+        when a probe asks for what the instruction does not have.
         """
         hit, start, end, probes = place.hit, place.start, place.end, place.probes
         scratch = self._emission.scratch
         mark = scratch.mark()
         arithmetic_before = dict(self._emission.arithmetic)
+        # Whether stores of some snippet went further down.
         waited = False
         operands = self._operands(instruction, hit, after=False)
         operands_after = self._operands(instruction, hit, after=True)
         guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
         guard_after = guard
-        # Code before the instruction that the snippets after it need: copies of what the instruction overwrites.
+        # Code before the instruction that the snippets after it need: copies of registers that it overwrites, here of
+        # its own predicate.
         early: list[str] = []
         if guard is not None and guard.register in instruction.written and any(probe.after for probe in probes):
             copy = scratch.take("pred")
             early.append(f"mov.pred {copy}, {guard.register};")
             guard_after = Guard(copy, guard.negated)
-        # The code right before and right after the instruction.
+        # The code right before and right after the instruction. After one that ends its basic block nothing can go.
         first: list[str] = []
         last: list[str] = []
         leaves = instruction.mnemonic.ends_block
-        # Probes of the instruction itself; the others are those of source lines.
+        # Ids of the probes of the instruction itself; the others are those of source lines. Of those whose lines end
+        # here: what SITE is, the number of the line's first instruction.
         own = {id(probe) for probe in probes}
         closing = {id(probe): number for probe, number in hit.closes}
         # The name of the probe whose snippet is being written, for the message.
@@ -289,20 +309,19 @@ class SiteWriter:
                     continue
                 asking = probe.name
                 if id(probe) in own:
-                    mask = guard if probe.lanes is Lanes.EXECUTING else None
-                    waited |= self._snippet(probe.before, operands, mask, start, first, level=probe.level)
+                    own_guard = guard if probe.lanes is Lanes.EXECUTING else None
+                    waited |= self._snippet(probe.before, operands, own_guard, start, first, level=probe.level)
                 else:
                     at_line = LineOperands(hit.number, scratch)
                     waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
-                # Nothing runs after an instruction that leaves the block.
                 if probe.after is None or (leaves and id(probe) in own):
                     continue
                 asking = probe.name
                 if id(probe) in own:
-                    mask = guard_after if probe.lanes is Lanes.EXECUTING else None
-                    waited |= self._snippet(probe.after, operands_after, mask, end, last, level=probe.level)
+                    own_guard = guard_after if probe.lanes is Lanes.EXECUTING else None
+                    waited |= self._snippet(probe.after, operands_after, own_guard, end, last, level=probe.level)
                 else:
                     # Of lines that end with a branch the last place is before it.
                     at, lines = (start, first) if leaves else (end, last)
@@ -318,9 +337,9 @@ class SiteWriter:
             # The registers stay in use: stores further down still read them.
             return None
         scratch.release(mark)
-        reads = operands.reads_operands or operands_after.reads_operands or early
-        # Code with arithmetic is written anew each time, so that its instructions are counted.
-        return None if reads or arithmetic_before != self._emission.arithmetic else code
+        depends_on_operands = operands.reads_operands or operands_after.reads_operands or early
+        # Code with floating-point arithmetic is written anew each time, so that all its instructions are counted.
+        return None if depends_on_operands or arithmetic_before != self._emission.arithmetic else code
 
     def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
         """The values of helpers in the snippets before or after the instruction of a hit."""
@@ -346,11 +365,13 @@ class SiteWriter:
         *,
         level: Level,
     ) -> bool:
-        """Append one snippet's code to lines; True when its stores go further down, after a sum that reads a product.
+        """Append one snippet's code to lines. Its stores are inserted further down where lines go between a product and
+        its sum, which they would part; returns whether they are.
 
         operands: give the values of helpers. guard: of the threads that the snippet is for, None for all. at: the
-        position where lines will be inserted.
+        position where lines will be inserted. Raises UnsupportedError.
         """
+        # Where the stores go.
         spot = at
         saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
         if any(save.map.kind.stores_at_sites for save in saves):
@@ -359,7 +380,7 @@ class SiteWriter:
             raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
         waits = spot != at
         operands.begin_snippet(guard)
-        # Code for the helpers' values that earlier snippets at the site asked for is in lines already.
+        # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
         code = self._emission.snippet(snippet, operands, guard, level=level, waits=waits)
         lines += operands.here[already_inserted:]

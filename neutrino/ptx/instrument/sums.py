@@ -1,5 +1,9 @@
-"""Code for the sums of probes: each thread adds up in registers; where threads end, they are added over the lanes that
-end together, then to memory."""
+"""Code for the sums of probes: each thread adds up in registers; where threads end, these are added up over the lanes
+that end together, then to memory.
+
+Where probes only add constants, threads do not add to each sum: they count in a few counters how often they execute
+which runs of sites. The sums are computed from these where a thread ends (``analysis/counter_placement.py``).
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,8 @@ _PART_BITS = 26
 
 @dataclass(frozen=True)
 class Word:
-    """A register that holds a counter. bits: 32 or 64. signed: it may be negative, so that the upper ones of its 64
-    bits are often set."""
+    """A register with a counter or a sum of one thread. bits: 32 or 64. signed: it may be negative, so that the upper
+    ones of its 64 bits are often set."""
 
     name: str
     bits: int
@@ -46,7 +50,8 @@ class Word:
 class EndSums:
     """Collects the sums of one kernel, then writes the code that adds them to memory where threads end.
 
-    take: gives a new register of a type (``Take``). architecture: 80 for ``sm_80``.
+    maps: of the probes; a field of one is named by its ``Key``. take: gives a new register of a type (``Take``). block:
+    has the addresses of the maps' records. architecture: 80 for ``sm_80``.
     """
 
     def __init__(self, maps: Sequence[Map], take: Take, block: ProbeBlock, architecture: int) -> None:
@@ -55,6 +60,7 @@ class EndSums:
         self._take = take
         self._block = block
         self._adds_over_lanes = architecture >= _ADDS_OVER_LANES
+        # The registers, by the numbers that forms have for them; and what each field gets, as a form of these.
         self._words: list[Word] = []
         self._forms: dict[Key, Form] = {}
         self._lines: list[str] = []
@@ -70,14 +76,13 @@ class EndSums:
         self._forms[key] = Form(previous.constant + form.constant, previous.parts + form.parts)
 
     def write(self) -> list[str]:
-        """Return the code. It must be the last of the kernel's, since most threads end in it. Called once."""
+        """Return the code. Nothing may come after it, since it may end most threads. Called once."""
         by_level: dict[Level, dict[Key, Form]] = {}
         for key, form in self._forms.items():
-            # Form(): nothing to add.
-            if form != Form():
+            if form != Form():  # the empty form adds nothing
                 map_number, _ = key
                 by_level.setdefault(self._maps[map_number].level, {})[key] = form
-        # Those that all threads add to come last: most threads end there.
+        # Sums of all threads come last, since most threads end there.
         for level in (Level.BLOCK, Level.WARP):
             if level in by_level:
                 self._add_all(by_level[level], self._words, None, member=self._first_of(level))
@@ -89,17 +94,20 @@ class EndSums:
         return self._lines
 
     def _add_together(self, forms: Mapping[Key, Form]) -> None:
-        """Let one of the threads that end together here add for all of them, and the others end.
+        """Add up the values over the threads of a warp that end together here, let one of them, the leader, add the
+        totals to memory, and end the others: one atomic per warp in place of one per thread.
 
-        Of a number of 64 bits the lower ones are added up, and a thread in which others are set adds these itself:
-        it was at work for so long before that it does not matter.
+        ``redux`` adds 32 bits. So of an unsigned counter of 64 bits only the lower ``_LOW_BITS`` are added up over the
+        lanes; a thread in which higher bits are set stays as well and adds those itself. Few threads count so far, and
+        these have run for so long that another atomic does not matter.
         """
         take, lines = self._take, self._lines
         active, lower, leader = self._leader()
-        # The registers that hold the counters' sums over the lanes, in place of a thread's own.
+        # A thread's own registers, replaced below by those that hold their sums over the lanes.
         words = list(self._words)
         used = sorted({part.counter for form in forms.values() for part in form.parts})
-        long = [index for index in used if words[index].bits == 64 and not words[index].signed]
+        wide = [index for index in used if words[index].bits == 64 and not words[index].signed]
+        # By the register's number, the sum over the lanes of its 32 bits, or of its lower bits.
         totals: dict[int, str] = {}
         for index in used:
             word = words[index]
@@ -108,28 +116,28 @@ class EndSums:
                 continue
             total = totals[index] = take("b32")
             source = word.name
-            if index in long:
-                # "redux" adds 32 bits: only as many lower bits as their sum over the lanes leaves room for.
+            if index in wide:
                 lines += [f"cvt.u32.u64 {total}, {source};", f"and.b32 {total}, {total}, {(1 << _LOW_BITS) - 1};"]
                 source = total
             else:
                 words[index] = Word(total, 32)
             lines.append(f"redux.sync.add.u32 {total}, {source}, {active};")
-        # The factor of constants, which each of the threads adds.
+        # Each thread adds the constants: in the total they are multiplied by the number of threads.
         thread_count = take("b32")
         if any(form.constant for form in forms.values()):
             lines.append(f"popc.b32 {thread_count}, {active};")
-        if not long:
+        if not wide:
             self._add_all(forms, words, thread_count, ending=leader, lower=lower)
             return
-        # Threads with upper bits stay, too: the sums over the lanes are zero in all but the leader.
+        # Threads with higher bits set add to memory, too. So that the totals are added once, they become zero in all
+        # but the leader.
         counted = [thread_count] if any(form.constant for form in forms.values()) else []
         lines += [f"selp.b32 {name}, {name}, 0, {leader};" for name in (*totals.values(), *counted)]
         lines += [f"selp.b64 {words[index].name}, {words[index].name}, 0, {leader};" for index in used
                   if self._words[index].signed]  # fmt: skip
-        # The leader, and the threads with upper bits in some number.
+        # The predicate of the threads that add: the leader, and those with higher bits set in some counter.
         member = leader
-        for index in long:
+        for index in wide:
             high, low, more = take("b64"), take("b64"), take("pred")
             lines += [
                 f"and.b64 {high}, {words[index].name}, {-(1 << _LOW_BITS)};",
@@ -153,11 +161,11 @@ class EndSums:
     ) -> None:
         """Add the values of forms to their fields in memory, atomically.
 
-        words: the registers of counters, by their numbers in forms. thread_count: a register with the number of threads
-        that a value is for, None for one. member: the predicate of the threads that add, None for all; ending: the
-        same, and the other threads end here. lower: as of ``copy_address``.
+        words: the registers, by their numbers in forms. thread_count: a register with the number of threads that a
+        value is for, None for one. member: the predicate of the threads that add; ending: the same, and the other
+        threads end here. At most one of the two is given; without any all threads add. lower: as of ``copy_address``.
         """
-        # The address of the map's copy, by the map's number.
+        # By the map's number, the address of the copy of its record that this thread adds to.
         bases: dict[int, str] = {}
         prefix = f"@{member} " if member else ""
         adds = [f"@!{ending} exit;"] if ending else []
@@ -169,12 +177,15 @@ class EndSums:
             value = value_of(form, width, words, thread_count, self._take, self._lines)
             address = f"[{bases[index]}+{cell.offset}]" if cell.offset else f"[{bases[index]}]"
             adds.append(f"{prefix}red.global.add.u{width} {address}, {value};")
-        # Side by side, so that what jumps around one of them jumps around all.
+        # Next to each other, so that in the machine code one branch skips all of them.
         self._lines += adds
 
     def _leader(self) -> tuple[str, str, str]:
-        """Registers with the masks of the threads that end together here and of those of them below this one, and a
-        predicate for the lowest of all."""
+        """Choose the leader of the threads of a warp that end together here: the one in the lowest lane.
+
+        Returns registers: the mask of these threads, the mask of those of them in lower lanes than this one, and a
+        predicate, whether this thread is the leader.
+        """
         active, lower, leader = self._take("b32"), self._take("b32"), self._take("pred")
         self._lines += [
             f"activemask.b32 {active};",
@@ -185,7 +196,8 @@ class EndSums:
         return active, lower, leader
 
     def _first_of(self, level: Level) -> str:
-        """A predicate for the first thread of each warp or block, which alone adds sums of that level."""
+        """A predicate register: whether this is the first thread of its warp or block, as level says. It alone adds to
+        sums of that level."""
         thread, y, z, size = (self._take("b32") for _ in range(4))
         first = self._take("pred")
         self._lines += [f"mov.u32 {thread}, %tid.x;", f"mov.u32 {y}, %tid.y;", f"mov.u32 {z}, %tid.z;"]
@@ -196,6 +208,7 @@ class EndSums:
                 f"mov.u32 {size}, %ntid.y;",
                 f"mad.lo.u32 {y}, {z}, {size}, {y};",
                 f"mov.u32 {size}, %ntid.x;",
+                # Now the thread's linear index in its block, whose lowest bits are its lane.
                 f"mad.lo.u32 {thread}, {y}, {size}, {thread};",
                 f"and.b32 {thread}, {thread}, {WARP_LANES - 1};",
             ]
@@ -205,7 +218,8 @@ class EndSums:
     def _signed_sum(self, name: str, active: str) -> str:
         """A register with the sum of a register of 64 bits over the active lanes, exact modulo 2 to the 64.
 
-        "redux" adds 32 bits, so it is added in three parts of few enough bits. active: a register with the lanes' mask.
+        ``redux`` adds 32 bits, so the number is split into three parts whose sums over 32 lanes fit into 32 bits. name:
+        of the register to add up. active: a register with the lanes' mask.
         """
         mask = (1 << _PART_BITS) - 1
         total, shifted = self._take("b64"), self._take("b64")
@@ -231,18 +245,19 @@ class EndSums:
 def value_of(
     form: Form, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: list[str]
 ) -> str:
-    """A register of that width in bits, 32 or 64, with the value of a form. Appends the code to lines.
+    """A register of that width in bits, 32 or 64, with the value of a form: its constant plus its parts, each a number
+    in a counter times a factor. Appends the code to lines.
 
     words: the registers of counters, by their numbers in the form. thread_count: a register with the number of threads
     over which the counters were added up, which constants are multiplied by; None for one thread.
     """
     threads = WARP_LANES if thread_count else 1
-    # 32 bits take fewer instructions, where the value fits.
+    # Computed in 32 bits where the value fits, which takes fewer instructions.
     small = width == 32 or (form.most is not None and form.most * threads < 1 << 32)
     computed_width = 32 if small else 64
     modulus = 1 << computed_width
     terms = [(_number(part, words, computed_width, take, lines), part.factor) for part in form.parts]
-    # Constants and factors may be negative: modulo the width they come out the same.
+    # Constants and factors may be negative. The remainder is their two's complement, which adds up to the same.
     constant = form.constant % modulus
     if constant and thread_count:
         name = thread_count
@@ -251,8 +266,9 @@ def value_of(
             lines.append(f"cvt.u64.u32 {name}, {thread_count};")
         terms.append((name, constant))
         constant = 0
+    # The register with the sum of the terms so far, "" before the first.
     total = ""
-    # Those without a factor first: the others' multiplications add them.
+    # Terms with the factor 1 first: the multiplication of another term adds them in the same instruction (mad).
     for value, factor in sorted(terms, key=lambda term: term[1] != 1):
         if factor == 1 and not total:
             total = value
@@ -274,7 +290,10 @@ def value_of(
 
 
 def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: list[str]) -> str:
-    """A register of that width, 32 or 64, with the bits of its counter that a part is about. Appends code to lines."""
+    """A register of that width, 32 or 64, with the number of a part: the bits of its counter that it is in.
+
+    words: the registers of counters, by their numbers. Appends code to lines.
+    """
     word = words[part.counter]
     name = word.name
     if part.shift or part.width:
@@ -302,11 +321,12 @@ _DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 
 
 class Sums:
-    """Writes the code for sums in one body: registers in which a thread adds up what probes add to fields of maps.
+    """Writes the code for sums in one body: registers in which a thread adds up what probes add to fields of maps, or
+    counters from which these sums are computed where the thread ends ("tallies", see ``tally``).
 
-    maps: of the probes. prefix: starts every private register. take: gives a new register of a type (``Take``).
-    architecture: 80 for ``sm_80``. kernel: for the body of a function that a kernel calls, the sums of the kernel; else
-    None.
+    maps: of the probes. prefix: starts every private register. registers: the probes' own. block: has the addresses of
+    the maps' records. take: gives a new register of a type (``Take``). architecture: 80 for ``sm_80``. kernel: for the
+    body of a function that a kernel calls, the sums of the kernel; else None.
     """
 
     def __init__(
@@ -323,11 +343,11 @@ class Sums:
         # The registers of sums that the body's code names, by field; and those of the kernel and all its functions.
         self._sums: dict[tuple[int, int], str] = {}
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
-        # The counters that runs of sites add to, in place of registers and sums; None where each adds for itself.
+        # The counters that runs of sites add to, in place of the probes' registers and the sums; None without counters.
         self._tallies: Tallies | None = None
-        # By field, what snippets at the ends add to it that counters give.
+        # By field, what snippets at the ends add to it that is computed from counters.
         self._ending: dict[tuple[int, int], list[Form]] = {}
-        # The probes' registers to which `settle` has added what counters give.
+        # The probes' registers to which `settle` has added what the counters stand for.
         self._settled: set[str] = set()
 
     @property
@@ -360,18 +380,23 @@ class Sums:
         return self._tallies is not None
 
     def tally(self, rows: Sequence[Row], forks: Sequence[Fork]) -> None:
-        """Choose the counters for what the runs of sites add. Called once, when the code at sites is written.
+        """Choose counters from which all that runs of sites add can be computed where a thread ends.
 
-        rows: by run, what it adds to which sums: registers of the probes, by name, and fields, by ``Key``. forks: as of
-        ``plan_tallies``.
+        Called once, when the code at sites is written. rows: of each run, what it adds to which sums: registers of the
+        probes, by name, and fields, by ``Key``. forks: as of ``plan_tallies``.
         """
+        # Bits by sum.
         widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._registers.types.items()}
         for index, entry in enumerate(self._maps):
             widths.update(((index, number), field.type.size * 8) for number, field in enumerate(entry.fields))
         self._tallies = plan_tallies(rows, widths, forks)
 
     def add_row(self, number: int, guard: Guard | None) -> list[str]:
-        """The code that counts one of the rows, for the beginning of its run of sites; [] without counters."""
+        """The code that adds to the counters when a run of sites is executed, for the run's beginning; [] without
+        counters.
+
+        number: of the run, as of its row in ``tally``. guard: the predicate of the run's sites, None without one.
+        """
         if self._tallies is None:
             return []
         prefix = guard.prefix if guard else ""
@@ -387,8 +412,9 @@ class Sums:
     ) -> None:  # fmt: skip
         """Append the code that adds a save's operands to the sums of the index-th map.
 
-        operand_value: gives the value of an operand there. slots: of the thread. ending: the save is at an end of the
-        thread: what counters give of an operand is added later, by ``end``.
+        operand_value: gives the value of an operand there. slots: of the thread. guard: the predicate of the threads
+        that save, None for all. ending: the save is at an end of the thread: the part of an operand that is computed
+        from counters is noted, and ``end`` adds it.
         """
         target = self._maps[index]
         prefix = None
@@ -402,7 +428,7 @@ class Sums:
                     # Only what code has changed in the register itself is left to add here.
                     if self._registers.private(operand.text) not in self._registers.changed:
                         continue
-            # The predicate is needed where something is added only.
+            # Made once, and only if something is added.
             if prefix is None:
                 prefix = guard.prefix if guard else ""
                 if target.level is not Level.THREAD:
@@ -422,7 +448,7 @@ class Sums:
     def count(self, index: int, number: int, prefix: str, lines: list[str]) -> None:
         """Append the code that adds one to a cell of the index-th map.
 
-        prefix: the predicate of the threads that do, as ``@%p ``; "" for all.
+        number: of the cell. prefix: the predicate of the threads that do, as ``@%p ``; "" for all.
         """
         name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
         self._sums[index, number] = name
@@ -430,13 +456,15 @@ class Sums:
         lines.append(f"{prefix}add.{_unsigned(self._cells[index][number])} {name}, {name}, 1;")
 
     def settle(self, snippets: Iterable[Snippet]) -> list[str]:
-        """The code before snippets at the ends that adds to the registers that they read what counters give of these.
+        """The code, before the snippets at the ends of a thread, that gives the registers that they read their values.
 
-        Registers that are only added to sums are left out: their forms go into the sums (see ``add``, ``end``).
+        Where counters are kept, code at sites adds to them and not to these registers, so that what the counters stand
+        for is added to the registers here. Registers that the snippets only add to sums are left out: ``add`` and
+        ``end`` add their forms to the sums directly. snippets: all at the ends.
         """
         if self._tallies is None:
             return []
-        snippets = tuple(snippets)
+        # Names of the registers whose values the snippets need.
         read: set[str] = set()
         for statement in (statement for snippet in snippets for statement in snippet.straight):
             if not isinstance(statement, Save):
@@ -460,8 +488,9 @@ class Sums:
         return lines
 
     def end(self, lines: list[str]) -> None:
-        """Append the code that stores the sums where a thread ends: of the kernel and its functions so far."""
-        # From here on the body's code names all of them.
+        """Append the code that adds this thread's sums to memory where it ends: those of the kernel, and of its
+        functions as far as their code has been written."""
+        # The code names all of them, also those that only other bodies added to.
         self._sums = dict(self._all_sums)
         sums = EndSums(self._maps, self._take, self._block, self._architecture)
         tallies = self._tallies or Tallies((), (), {})
@@ -484,9 +513,10 @@ class Sums:
         lines += sums.write()
 
     def _field_fits(self, name: str, field: Field) -> bool:
-        """Whether a field can take what was added to a register, by its name, as the form of its counters.
+        """Whether the form of a register can be added to a field of a sum directly, in place of the register's value.
 
-        So it is if both have the same width, or if neither wraps.
+        So it is if both have the same width, or if the register does not wrap: otherwise its value, extended to the
+        field's width, is another number. name: the register's.
         """
         form = self._tallies.forms.get(name) if self._tallies else None
         if form is None or bits(self._registers.types[name]) == field.type.size * 8:
@@ -494,20 +524,21 @@ class Sums:
         if form.most is None or self._registers.private(name) in self._registers.changed:
             return False
         initial = self._registers.initial(name)
-        # Positive even as a signed number of 32 bits.
+        # Not negative even as a signed number of 32 bits: it is extended to the same number by zeros and by sign.
         return initial >= 0 and initial + form.most < 1 << 31
 
     def _tallied_form(self, operand: str) -> Form | None:
-        """The part of an operand's value that counters give, or that is constant; None without one.
+        """The part of an operand's value, at an end, that is constant or computed from counters; None without one.
 
-        It is the whole value unless other code has changed the register.
+        It is the whole value unless other code has changed the register. operand: of a ``SAVE``, as text.
         """
         if _DECIMAL.fullmatch(operand):
             return Form(int(operand))
         form = self._tallies.forms.get(operand) if self._tallies else None
-        # `settle` has added it to the register.
+        # After `settle` the register itself holds the whole value.
         if form is None or operand in self._settled:
             return None
+        # A changed register is added by itself, and its initial value with it.
         if self._registers.private(operand) in self._registers.changed:
             return form
         return replace(form, constant=(form.constant + self._registers.initial(operand)) % (1 << 64))
@@ -516,7 +547,7 @@ class Sums:
         return f"{self._prefix}c{index}"
 
     def _value_here(self, form: Form, width: int, lines: list[str]) -> str:
-        """A register of that width with the value of a form of the counters, in this thread."""
+        """A register of that width in bits with the value in this thread of a form of the counters."""
         counters = self._tallies.counters if self._tallies else ()
         words = [Word(self._tally_name(index), counter.bits) for index, counter in enumerate(counters)]
         return value_of(form, width, words, None, self._take, lines)

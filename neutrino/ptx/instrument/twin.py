@@ -37,7 +37,8 @@ class Shown(NamedTuple):
 
 
 class SiteList:
-    """Where probes went in one kernel or function. Lines and texts are made when ``sites`` is first asked for.
+    """Where probes went in one kernel or function, for manifests and listings. There may be many sites: their lines and
+    texts are made only when ``sites`` is first asked for.
 
     function: its name. module, places: its module, and the source lines of its body. left_out: instructions that probes
     match and do not go to.
@@ -49,7 +50,7 @@ class SiteList:
         self._places = places
         # From `add`: the instruction, its probes, and what SITE is there, None at entries and ends.
         self._added: list[tuple[Statement | Shown, Sequence[Probe], int | None]] = []
-        # From `add_hits`: hits, the positions in this sequence of those that `add` was called for or that have no site,
+        # From `add_hits`: hits, the indices in this sequence of those that `add` was called for or that have no site,
         # and how many probes the other hits have together.
         self._hits: Sequence[Hit] = ()
         self._except_at: frozenset[int] = frozenset()
@@ -65,9 +66,9 @@ class SiteList:
             self._added.append((where, probes, number))
 
     def add_hits(self, hits: Sequence[Hit], except_at: Sequence[int], count: int) -> None:
-        """Add many hits at once, all of whose probes went to their instructions. Called at most once.
+        """Add the sites of many hits at once, all of whose probes went to their instructions. Called at most once.
 
-        except_at: the indices of hits to leave out. count: how many probes the others have.
+        except_at: the indices in hits of those to leave out. count: how many probes the others have together.
         """
         self._hits, self._except_at, self._probes_of_hits = hits, frozenset(except_at), count
 
@@ -85,7 +86,8 @@ class SiteList:
 
     @cached_property
     def sites(self) -> list[Site]:
-        """All sites, one per probe and place, by their lines; on one line as they were added or stand in the text."""
+        """All sites, one per probe and place, sorted by line; those on one line in the order of the text, or as
+        added."""
         sites = []
         others = (self._hits[at] for at in range(len(self._hits)) if at not in self._except_at)
         of_hits = ((hit.statement, hit.probes, hit.number) for hit in others)
@@ -195,8 +197,8 @@ class TwinKernel:
     def text(self, cap: int | None = None) -> str:
         """The text of the kernel's twin as it is assembled.
 
-        cap: the most registers per thread that it gets; None leaves the text as it is. ``.maxnreg`` goes with every
-        other directive, and takes the place of the kernel's own.
+        cap: the most registers per thread that it may have, as a ``.maxnreg`` directive, which takes the place of the
+        kernel's own; None leaves the text as it is. That directive can be combined with any other.
         """
         if cap is None:
             return self.probed_text
@@ -220,9 +222,8 @@ class TwinKernel:
 
     @cached_property
     def loose(self) -> str | None:
-        """The text of a sum of which the kernel's text does not say which product it is fused with; None without one.
-
-        See ``contraction.loose_sums``.
+        """The text of the first sum that ptxas may fuse with either of two products, so that the text does not say what
+        it computes; None without one. See ``contraction.loose_sums``.
         """
         for body in self.bodies:
             for position in loose_sums(body):
@@ -238,9 +239,7 @@ class TwinModule:
     kernels: tuple[TwinKernel, ...]
     skipped: tuple[SkippedKernel, ...]
 
-    def render(
-        self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
-    ) -> str:
+    def render(self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None) -> str:
         """A complete PTX module of the named kernels' twins (all by default).
 
         names: the originals' names. max_registers: register cap by the original's name.
@@ -257,20 +256,20 @@ class TwinModule:
         copies: Iterable[FunctionCopy] = (),
         external: Iterable[FunctionCopy] = (),
     ) -> str:
-        """A complete PTX module with these twins and what they need.
+        """A complete PTX module with these twins and what they need of this module, in the order of the module's text.
 
         chosen: twins of this module's kernels. statements: of this module, that twins of other modules need.
         max_registers: as for ``render``. copies: copies of this module's functions for twins of other modules.
         external: copies of other modules' functions that code of this module calls, to be declared.
         """
         caps = max_registers or {}
+        # By the statement that each takes the place of; and the statements to copy as they are.
         twins = {kernel.statement: kernel for kernel in chosen}
         copied = frozenset(statements).union(*(kernel.statements for kernel in chosen))
         module = self.module
         version = max((kernel.version for kernel in chosen), default=module.version or (0, 0))
         pieces = [
-            f".version {version[0]}.{version[1]}\n.target {_target(module)}\n"
-            f".address_size {module.address_size}\n\n"
+            f".version {version[0]}.{version[1]}\n.target {_target(module)}\n.address_size {module.address_size}\n\n"
         ]
         # Copies may call each other in any order: all of them are declared first.
         copied_functions: dict[ModuleStatement, list[FunctionCopy]] = {}
@@ -289,7 +288,7 @@ class TwinModule:
             elif statement in copied or statement.kind is Kind.FILE or statement.kind is Kind.PRAGMA:
                 has_files = has_files or statement.kind is Kind.FILE
                 pieces.append(module.source(statement) + "\n")
-        # A ``.loc`` refers to a ``.file``.
+        # A ``.loc`` refers to a ``.file`` by its number: without any, they are removed.
         return without_locations("".join(pieces), keep=has_files)
 
 

@@ -54,7 +54,7 @@ class Form:
 
 @functools.cache
 def forms() -> dict[str, tuple[Form, ...]]:
-    """Return all forms that snippets may use, by the first part of their opcode (``add``)."""
+    """Return all forms of instructions that snippets may use, by the first part of their opcode (``add``)."""
     by_opcode: dict[str, list[Form]] = {}
     # No need: every target has the forms of FORMS.
     for_all_targets: list[tuple[Need | None, tuple[tuple[str, str, str], ...]]] = [
@@ -78,7 +78,7 @@ def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
 
 
 def operand_type(kind: str, types: tuple[str, ...]) -> str:
-    """Return the PTX type of an operand.
+    """Return the PTX type of one operand of a snippet's instruction.
 
     kind: as in ``form_table``, which may also be a type itself (``u32``). types: those among the modifiers, in order.
     """
@@ -95,7 +95,7 @@ def operand_type(kind: str, types: tuple[str, ...]) -> str:
 
 
 def bits_of(type_name: str) -> int:
-    """Return the width of a PTX type in bits; 1 for ``pred``."""
+    """Return the width of a PTX type (``u16``, ``f16x2``) in bits; 1 for ``pred``."""
     digits = re.search(r"(\d+)(?:x(2))?$", type_name)
     if digits is None:
         return 1
@@ -107,8 +107,9 @@ def bits_of(type_name: str) -> int:
 def fits(register: str, expected: str, may_be_wider: bool = False) -> bool:
     """Return whether a register of a type can be an operand of the expected type (PTX ISA 9.0, 9.4).
 
-    The sizes must be equal. Integer registers do not fit float operands, nor the reverse; untyped bits (``b32``) fit
-    both. may_be_wider: an integer register may have more bits than the operand.
+    register, expected: PTX types, without the dot. The sizes must be equal. Integer registers do not fit float
+    operands, nor the reverse; untyped bits (``b32``) fit both. may_be_wider: an integer register may have more bits
+    than the operand.
     """
     if register == "pred" or expected == "pred":
         return register == expected
@@ -250,7 +251,7 @@ def is_modifier(word: str) -> bool:
 def misplaced_modifier(opcode: Sequence[str]) -> int | None:
     """Return the index of a state space or vector modifier that follows a type (``f32`` before ``global``), else None.
 
-    No instruction of PTX has that order. opcode: its dotted parts.
+    No instruction of PTX has that order, so a tracepoint with it matches nothing. opcode: its dotted parts.
     """
     is_after_type = False
     for index, word in enumerate(opcode[1:], 1):
@@ -269,7 +270,7 @@ def types_last(opcode: Sequence[str]) -> list[str]:
 def example(opcode: str, types: tuple[str, ...], form: Form) -> str:
     """Return an opcode with an operand of the right type in each place, such as ``add.u32 %u32, %u32, %u32;``.
 
-    types: those among its modifiers. form: its row in ``form_table``.
+    It is shown in hints. types: those among its modifiers. form: its row in ``form_table``.
     """
     words = []
     for operand in form.operands:
@@ -286,10 +287,10 @@ def example(opcode: str, types: tuple[str, ...], form: Form) -> str:
 
 
 def form_hint(name: str, modifiers: list[str]) -> str:
-    """Return what to write in place of an opcode whose modifiers no form has (``form_table``).
+    """Return a hint, for an error message, what to write in place of an opcode whose modifiers no form has.
 
-    name: the first part of the opcode, which some forms have. The hint lists the forms with the same last modifier,
-    which is the type; all forms of the name if there are none.
+    name: the first part of the opcode, which some forms have. modifiers: its other parts. The hint lists the forms with
+    the same last modifier, which is the type; all forms of the name if there are none.
     """
     type_word = modifiers[-1] if modifiers else ""
     rows = forms()[name]

@@ -117,7 +117,7 @@ class Instruction:
 
     @cached_property
     def destinations(self) -> tuple[str, ...]:
-        """The operands that are written.
+        """The operands that are written, as their texts.
 
         For an instruction that is not in the table, it is the first operand, unless that is an address.
         """
@@ -135,9 +135,7 @@ class Instruction:
     @cached_property
     def written(self) -> frozenset[str]:
         """Names of the registers in the destinations, or in the results of a call."""
-        return frozenset(
-            name for operand in (*self.destinations, self.results) for name in REGISTER.findall(operand)
-        )
+        return frozenset(name for operand in (*self.destinations, self.results) for name in REGISTER.findall(operand))
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
@@ -156,7 +154,7 @@ class Instruction:
 
     @property
     def elements(self) -> int:
-        """The number of elements that the vector modifier says, 1 without one."""
+        """The number of elements by the vector modifier (4 for ``v4``), 1 without one."""
         return self.mnemonic.elements
 
 

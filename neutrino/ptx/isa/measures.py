@@ -60,7 +60,10 @@ _K_BY_KIND = {
 
 
 def constant_bytes(instruction: Instruction) -> int | None:
-    """Return the bytes that one thread accesses; None if operands say the number or if there is none."""
+    """Return the bytes of memory that one thread accesses by an instruction, as far as its text alone gives them.
+
+    None if the number is in an operand, as for a bulk copy, or if the instruction accesses no memory.
+    """
     measure = instruction.facts.measure if instruction.facts else None
     if measure is Measure.ACCESS:
         # suld.p and sust.p are formatted: how many bytes they access depends on the surface.

@@ -380,7 +380,7 @@ class Opcode:
         return sum(role.is_written for role in self.operands)
 
     def fits(self, parts: Sequence[str]) -> tuple[int, ...] | None:
-        """Return the index of each part of this row's name in an opcode; None if the row does not fit it.
+        """Return where the parts of this row's name are in an opcode, as indices; None if the row does not fit it.
 
         parts: the dotted parts of the opcode. The first ones must match; the others must occur in the same order, with
         any modifiers between them. A part also matches with a sub-qualifier: ``sp`` matches ``sp::ordered_metadata``.
@@ -401,7 +401,7 @@ class Opcode:
 
 
 def _opcode(section: str, row: _Row) -> Opcode:
-    """Parse a row of the table."""
+    """Parse a row of ``_TABLE``. section: its key there."""
     # Classes and marks may be absent: those columns are then empty.
     name, version, architecture, operands, classes, marks = (*row, "", "")[:6]
     major, _, minor = version.partition(".")

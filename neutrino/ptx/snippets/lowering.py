@@ -1,4 +1,5 @@
-"""Lowering of typed statements to straight-line PTX, without branches. ``docs/ir.md`` has their meaning.
+"""Lowering of typed statements to straight-line PTX, since inserted code must not branch. ``docs/ir.md`` has their
+meaning.
 
 Both sides of an ``If`` become instructions, and loops are unrolled. Values are computed without a guard predicate:
 only the moves that assign them, and the saves, are guarded.
@@ -113,10 +114,10 @@ def _with_ptx_type(register: Register) -> Register:
 
 
 class _Lowering:
-    """Lowers one snippet.
+    """Lowers one snippet: typed statements become instructions, in order.
 
-    registers: those of the probe set by name, with types of PTX; temporary ones are added. declared: the names in it
-    that a temporary register must not have.
+    registers: those of the probe set by name, with types of PTX; temporary ones are added. declared: the names of the
+    probes' own registers, which a temporary register must not have.
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
@@ -174,7 +175,7 @@ class _Lowering:
     def _save(self, statement: Save, guard: Register | None) -> None:
         """Lower a save; its registers and constants become PTX operands.
 
-        guard: the predicate of the enclosing ``If``; None if there is none.
+        guard: the predicate under which the enclosing ``If`` takes effect; None outside of any.
         """
         operands = tuple(
             self._operand(operand, statement.span) if isinstance(operand, (Register, Constant)) else operand
@@ -395,16 +396,17 @@ class _Lowering:
         return self._registers[register.name]
 
     def _temporary(self, value_type: Type, span: Span) -> Register:
-        """Return a local register for a value of a type, which no other value of this snippet has.
+        """Return a local register for a value of a type; no other value of this snippet is put into it.
 
-        Each snippet counts from 1, and so reuses the registers of the snippets before it; their values are not needed.
+        The temporary registers of each snippet are numbered from 1, so that snippets share them: a value lives within
+        its snippet only.
         """
         register_type = _REGISTER_TYPES.get(value_type, value_type)
         name = ""
         while not name or name in self._declared:
             self._temporaries += 1
             name = f"%${register_type}_{self._temporaries}"
-        # setdefault: another snippet may have added it.
+        # Another snippet of the set may have added it.
         return self._registers.setdefault(name, Register(name, register_type, 0, span, is_local=True))
 
     def _emit(

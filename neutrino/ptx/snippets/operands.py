@@ -63,10 +63,10 @@ class SnippetSide:
 
 
 def misplaced(word: str, side: SnippetSide) -> Fault | None:
-    """Return why a helper has no value in a snippet; None if it may have one.
+    """Return why a helper has no value in a snippet, as a diagnostic's parts; None if it may have one.
 
-    It may have one if for each pattern of the tracepoint there is a matching instruction with that operand. Whether
-    the instruction at each site has it is only known when a kernel is probed.
+    It may have one if each pattern of the tracepoint may match some instruction with that operand. Whether the
+    instruction at each site has it is only known when a kernel is probed.
 
     word: the helper as written, with its element (``OUT.y``).
     """
@@ -112,10 +112,10 @@ def possible(pattern: Pattern) -> Sequence[Opcode]:
 
 
 def _absent_from_all(pattern: Pattern, name: str, word: str) -> Fault | None:
-    """Return the fault if no instruction that a pattern may match has a helper's value, else None.
+    """Return the fault if no instruction that a pattern may match has a helper's value; None if some may have it.
 
-    Each of these instructions lacks it for a reason of its own; the fault is that of the closest row of the table.
-    name: the helper without its element. word: with it, as written.
+    Each of these instructions lacks it for a reason of its own; the fault is that of the row of the table closest to
+    the pattern. name: the helper without its element. word: with it, as written.
     """
     faults = []
     for row in possible(pattern):

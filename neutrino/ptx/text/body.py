@@ -41,17 +41,23 @@ _COMMON_HEAD = re.compile(
     r"(?:(@!?[A-Za-z_$%][\w$]*[ \t]+)?([a-z][\w.]*(?:::[\w.]+)*)(?=[ \t;])|(\.))",
     re.ASCII,
 )
+# One brace, or one label (group 1: its name), of the "opening" of _HEAD.
 _MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
 _WHITE_SPACE = " \t\n\r\v\f"
-# What stands for the words of a piece without any.
+# In place of the words of a piece that has none.
 _NO_WORDS = ("",)
+# What precedes the dot of a declaration's type.
 _DECLARING = (".reg", " .param", "\t.param", "\n.param")
+# A declaration: its state space, and the rest up to an initial value or the semicolon.
 _DECLARATION = re.compile(r"\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII)
+# One name of that rest, with the count of "%r<5>" and the extents of an array.
 _DECLARED = re.compile(
     r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
     re.ASCII,
 )
+# A parameter or result of a function, of those that are registers.
 _REGISTER_PARAMETER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
+# The words before the names of a declaration (".align 8 .v2 .b32"), and the last of these.
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 # Names in operand position follow an opening bracket or a comma; the first operand of a call has
@@ -60,13 +66,16 @@ _NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _OPENS_OPERAND = ("[", ",", "(", "{")
 _LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+# A call up to the name of what it calls (group 1), which may follow results in parentheses.
 _CALLEE = re.compile(r"call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII)
+# Statements that belong to a call: before it, in its block of braces, the call itself, and after it.
 _TO_CALL = re.compile(r"(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\Z", re.ASCII)
 _AROUND_CALL = re.compile(
     r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|[\w$%]+\s*:\s*\.call(?:prototype|targets)\b|\Z)", re.ASCII
 )
 _CALL_ALONE = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?call\b", re.ASCII)
 _FROM_CALL = re.compile(r"\s*ld\.param\b[^;{}]*;", re.ASCII)
+# A name ("%r12") as its stem and its number.
 _TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d{0,8})\Z", re.ASCII)
 
 
@@ -247,7 +256,7 @@ class Body:
                 self._starts[index] = head.start(3)
 
     def _has_spaced_label(self) -> bool:
-        """Whether white space stands before some colon, so that the label there looks like an opcode."""
+        """Whether some label has white space before its colon (``done :``), so that it looks like an opcode."""
         colon = self.code.find(":", self.start, self.end)
         while colon >= 0:
             if self.code[colon - 1] in _WHITE_SPACE:
@@ -318,7 +327,7 @@ class Body:
         return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
 
     def multiline(self, indices: Iterable[int]) -> list[int]:
-        """Of these statements' indices, those of statements that take more than one line."""
+        """Of these indices of statements, those whose statements are written over more than one line."""
         code, start, ends = self.code, self.start, self.ends
         return [index for index in indices if "\n" in code[ends[index - 1] if index else start : ends[index]].strip()]
 
@@ -334,9 +343,10 @@ class Body:
 
     @property
     def spaced_dots(self) -> Iterator[int]:
-        """Positions of dots between white space and a letter: an opcode may be written so, as ``ld .f32``.
+        """Positions of dots between white space and a letter, to find opcodes with white space in them (``ld .f32``).
 
-        Dots of most directives are left out, but not all: callers check what the statement is.
+        ptxas accepts these, but they are decoded wrongly here. Dots of most directives are left out, but not all:
+        callers check what the statement is.
         """
         code = self.code
         # The directives at the body's beginning, which are most of them, are skipped: as long as the n-th directive is
@@ -350,10 +360,8 @@ class Body:
                 continue
             at = code.find(f"{space}.", start, self.end)
             while at >= 0:
-                # The two parts of a declaration, ".reg .b32" and ".param .b32", stand apart as a rule.
-                if code[at + 2].isalpha() and not (
-                    code.endswith(_DECLARING, 0, at) or code.startswith(".reg", at + 1)
-                ):
+                # In a declaration (".reg .b32", ".param .b32") the dot after a space is usual.
+                if code[at + 2].isalpha() and not (code.endswith(_DECLARING, 0, at) or code.startswith(".reg", at + 1)):
                     yield at + 1
                 at = code.find(f"{space}.", at + 1, self.end)
 
@@ -397,7 +405,7 @@ class Body:
 
     @cached_property
     def declarations(self) -> dict[str, list[Declaration]]:
-        """Declarations by name, in text order; ``%r<5>`` stands under ``%r``."""
+        """What the body declares, by name, in text order; ``.reg .b32 %r<5>`` is one declaration of the name ``%r``."""
         by_name: dict[str, list[Declaration]] = {}
         # Registers that a function takes or returns are declared in its header, for the whole body.
         for parameter in _REGISTER_PARAMETER.finditer(self.code, *self._head) if self._head else ():
@@ -426,7 +434,7 @@ class Body:
 
     @cached_property
     def _declaring_text(self) -> str:
-        """The header and all directives: what the body declares stands in it."""
+        """The text of the header and of all directives, in which everything that the body declares is named."""
         code = self.code
         directives = [code[start:end] for start, end in self.directive_spans]
         return "".join([code[slice(*self._head)] if self._head else "", *directives])
@@ -437,17 +445,17 @@ class Body:
         return name.rstrip("0123456789") in self._declaring_text
 
     def declaration(self, name: str, position: int) -> Declaration | None:
-        """The declaration that a name means at a position of the module's text, the innermost one; None if the body
-        declares none."""
+        """The declaration that a name refers to at a position of the module's text; None if the body declares none.
+
+        Of several in scope, it is the innermost one.
+        """
         candidates = [entry for entry in self.declarations.get(name, ()) if entry.count is None]
         # The name may also be one of a numbered series: ``%r3`` of ``%r<5>``.
         split = _TRAILING_DIGITS.match(name)
         if split is not None:
             prefix, number = split[1], int(split[2])
             candidates += [
-                entry
-                for entry in self.declarations.get(prefix, ())
-                if entry.count is not None and number < entry.count
+                entry for entry in self.declarations.get(prefix, ()) if entry.count is not None and number < entry.count
             ]
         visible = [entry for entry in candidates if entry.start <= position < entry.end]
         # Scopes nest: of those around the position the innermost begins last.
@@ -466,11 +474,14 @@ class Body:
 
     @cached_property
     def operand_names(self) -> Set[str]:
-        """Names in operand position, without those that begin with ``%``, as compilers name registers."""
+        """Names in operand position, which may be of variables and functions of the module.
+
+        Without names that begin with ``%``, as compilers name registers.
+        """
         return self._listed.union(_NAMED.findall(self.code, self.start, self.end))
 
     def occurrences(self, name: str) -> list[tuple[int, int]]:
-        """Where a name stands as a whole, as (start, end) positions in the module's text.
+        """Where the body has a name as a whole word, as (start, end) positions in the module's text.
 
         Left out: parts of longer names, and names with a suffix as ``a.x``, which is an element of a vector or an
         opcode.
@@ -513,8 +524,8 @@ class Body:
     def call_sequences(self) -> list[tuple[int, int]]:
         """Each call with the stores of its arguments and the loads of its results, as (start, end), in text order.
 
-        A call alone in braces takes the whole block; any other one the stores of parameters right before it and the
-        loads right after it.
+        No code may be inserted within these, since PTX requires them to be adjacent. A call alone in braces takes the
+        whole block; any other one the stores of parameters right before it and the loads right after it.
         """
         sequences = []
         for index in self.calls:
@@ -550,12 +561,15 @@ class Body:
         return None
 
     def is_plain_call(self, sequence: tuple[int, int]) -> bool:
-        """Whether the text from start to end holds one call with its declarations, arguments and results, only."""
+        """Whether a text holds nothing but one call with its declarations, arguments and results.
+
+        sequence: start and end in the module's text, which may be those of a block in braces.
+        """
         statements = self.code[slice(*sequence)].strip("{}").split(";")
         instructions = [text for text in statements if not _AROUND_CALL.match(text)]
         return len(instructions) == 1 and _CALL_ALONE.match(instructions[0]) is not None
 
 
 def _continues(character: str) -> bool:
-    """It may stand within a name."""
+    """Whether a character may be part of a name (other than its ``%``)."""
     return character.isalnum() or character in "_$"

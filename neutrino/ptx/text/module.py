@@ -91,7 +91,7 @@ def _spaces(match: re.Match[str]) -> str:
 
 
 def without_locations(text: str, *, keep: bool) -> str:
-    """Return the text without its ``.loc`` directives.
+    """Return the text without its ``.loc`` directives, which give the source line of the instructions after them.
 
     keep: leave them in, only without ``function_name …, inlined_at …`` at their end, which refers to labels of debug
     sections that the text does not have.
@@ -100,7 +100,7 @@ def without_locations(text: str, *, keep: bool) -> str:
         return text
     if not keep:
         return LOCATION.sub("", text)
-    # What stands before the group "inlined" if there is one, else the whole directive.
+    # What precedes the group "inlined" if there is one, else the whole directive.
     return LOCATION.sub(
         lambda match: match[0][: match.start("inlined") - match.start()] if match["inlined"] else match[0],
         text,
@@ -108,7 +108,9 @@ def without_locations(text: str, *, keep: bool) -> str:
 
 
 _BLANK = re.compile(r"\s*")
+# The directive that says what a statement is, after its linkage words.
 _START = re.compile(r"(?:\.(?:visible|extern|weak|common)\b\s*)*(?:\.(?P<word>\w+))?", re.ASCII)
+# Directives that end without a semicolon, after their operands.
 _LINE_DIRECTIVE = {
     "version": re.compile(r"\s+(\d+)\.(\d+)", re.ASCII),
     "target": re.compile(r"\s+[\w.]+(?:\s*,\s*[\w.]+)*", re.ASCII),
@@ -117,6 +119,7 @@ _LINE_DIRECTIVE = {
 _FILE_END = re.compile(r"[^\n;]*")
 _FILE = re.compile(r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"', re.ASCII)
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
+# A header up to the name and the parenthesis of the parameters. Attributes and, in parentheses, results precede it.
 _FUNCTION = re.compile(
     r"\.(?P<kind>entry|func)\b\s*"
     r"(?:\.attribute\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
@@ -129,21 +132,21 @@ _BEFORE_KIND = re.compile(r"(?:\.(?!entry|func)\w+\s*)*")
 _BODY_OR_END = re.compile(r"[{;]")
 _TOP_END = re.compile(r"[{};]")
 _LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b", re.ASCII)
+# A declaration of variables up to its first name, and then one name with its extents, up to its initializer.
 _VARIABLE_HEAD = re.compile(
     r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
     r"\.(?P<space>global|const|shared|local|param|tex|texref|samplerref|surfref|sreg|reg)\b\s*(?:\[\s*(?P<bank>\d+)\s*\])?"
     r"(?P<attributes>(?:\s*\.(?:attribute\s*\((?:[^()]|\([^()]*\))*\)|align\s+\d+|shared|v[248]\b|[a-z]\w*))*)\s*",
     re.ASCII,
 )
-_DECLARATOR = re.compile(
-    r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<dims>(?:\[[^\[\]]*\]\s*)*)(?P<init>=)?", re.ASCII
-)
+_DECLARATOR = re.compile(r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<dims>(?:\[[^\[\]]*\]\s*)*)(?P<init>=)?", re.ASCII)
 _VARIABLE_SPACES = frozenset(
     {"global", "const", "shared", "local", "param", "tex", "texref", "samplerref", "surfref", "sreg", "reg"}
 )
 _TYPE = re.compile(r"\.(texref|samplerref|surfref|pred|[busf]\d+(?:x\d)?|bf16(?:x2)?)\b", re.ASCII)
 _ALIGN = re.compile(r"\.align\s+(\d+)", re.ASCII)
 _DIMENSION = re.compile(r"\[\s*(\d*)\s*\]", re.ASCII)
+# One parameter of a kernel; its alignment may be written before the type or after it ("late").
 _PARAMETER = re.compile(
     r"\s*\.param\b\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>\w+)"
     r"(?P<pointer>\s*\.ptr\b(?:\s*\.(?:global|shared|local|const|param)\b)?(?:\s*\.align\s+\d+)?)?"
@@ -308,15 +311,15 @@ class Module:
         return int(match[1]) if match else None
 
     def parameter_layout(self, entry: Function) -> tuple[tuple[Parameter, ...], int]:
-        """Parameters of a kernel in order, and the bytes of parameter space that they take, padding between them
-        included.
+        """Parameters of a kernel in order, and the bytes of parameter space that they take, with padding between them.
 
-        Raises PtxError for a parameter of an unknown form, as with an unknown type or an open extent.
+        A twin has one parameter more, after these. entry: the kernel. Raises PtxError for a parameter of an unknown
+        form, as with an unknown type or an open extent.
         """
         if entry.parameters is None:
             return (), 0
         start, end = entry.parameters
-        # ptxas aligns where a parameter lies in the constant bank, not its offset.
+        # ptxas aligns the address of a parameter in the constant bank, which is base + offset, not the offset.
         base = _parameter_base(self.architecture or 0)
         offset = 0
         parameters = []
@@ -344,7 +347,7 @@ class Module:
 
 
 def _path(quoted: str) -> str:
-    """Decode a path as it stands between the quotes of a ``.file`` directive.
+    """Decode a path as it is written between the quotes of a ``.file`` directive.
 
     Escapes are octal, one byte each, or a backslash before the character meant. Texts are read as latin-1, whatever
     they hold; paths are UTF-8 as a rule, so that the characters are made bytes again and decoded as such.
@@ -382,7 +385,7 @@ class _Reader:
         self.address_size = 32  # PTX ISA, ".address_size": the default
 
     def read(self) -> Module:
-        """Read the whole text."""
+        """Split the whole text into statements, and note what they declare."""
         position, size = 0, len(self.code)
         while position < size:
             blank_end = _matched(_BLANK, self.code, position).end()
@@ -409,7 +412,10 @@ class _Reader:
         return statement
 
     def _statement(self, start: int) -> int:
-        """Read the statement at start; returns the position after it. A form that is not known becomes UNKNOWN."""
+        """Read the module-level statement at start and note it; returns the position after it.
+
+        A statement of a form that is not known is noted as UNKNOWN.
+        """
         head = _matched(_START, self.code, start)
         directive = head["word"]
         if directive in _LINE_DIRECTIVE:
@@ -434,7 +440,7 @@ class _Reader:
     def _line_directive(self, directive: str, start: int, operands: re.Match[str]) -> int:
         """Note a ``.version``, ``.target`` or ``.address_size``; returns the position after it.
 
-        directive: without its dot. operands: the match of its pattern in ``_LINE_DIRECTIVE``.
+        directive: without its dot. start: of the directive. operands: the match of its pattern in ``_LINE_DIRECTIVE``.
         """
         if directive == "version":
             self.version = (int(operands[1]), int(operands[2]))
@@ -445,7 +451,7 @@ class _Reader:
         return self._add(Kind(directive), start, operands.end()).end
 
     def _end(self, at: int) -> int:
-        """The position after the semicolon or block that ends the statement from a position on.
+        """The position after the semicolon or block that ends a statement. at: a position within the statement.
 
         A block after ``=`` is an initializer and does not end the statement.
         """
@@ -461,7 +467,7 @@ class _Reader:
                 return at
 
     def _block_end(self, opening: int) -> int:
-        """The position after the brace that closes the one at a position; the end of the text if nothing closes it."""
+        """The position after the brace that closes the one at ``opening``; the end of the text if nothing closes it."""
         code, at, depth = self.code, opening, 0
         while True:
             closing = code.find("}", at)
@@ -473,11 +479,12 @@ class _Reader:
                 return at
 
     def _function(self, start: int) -> int | None:
-        """Read the kernel or function at start; returns the position after it, None when its form is unknown."""
-        # Linkage words stand before the ``.entry`` or ``.func``.
-        head = _FUNCTION.match(
-            self.code, _matched(_BEFORE_KIND, self.code, start).end()
-        )
+        """Note the kernel or function whose statement begins at start; returns the position after it.
+
+        None, with nothing noted, when its form is unknown.
+        """
+        # Linkage words precede the ``.entry`` or ``.func``.
+        head = _FUNCTION.match(self.code, _matched(_BEFORE_KIND, self.code, start).end())
         if head is None:
             return None
         parameters = None
@@ -564,7 +571,7 @@ class _Reader:
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    """Match a pattern that matches the empty string, too, so that there always is a match."""
+    """Match a pattern that also matches the empty string: there always is a match, so that callers need no check."""
     match = pattern.match(text, at)
     if match is None:
         raise ValueError(f"{pattern.pattern!r} must match the empty string")
