@@ -76,8 +76,8 @@ def share(
 
     Tasks are started in the order given. prepare: called with context once in each worker, returns the function that
     runs a task. workers: number of processes; with 1, or a single task, everything runs in this process. meanwhile:
-    called once the workers have started; it may start threads. unneeded: descriptors that workers must close, since a
-    worker may outlive this process until its task is done.
+    called once the workers have started; it may start threads. unneeded: file descriptors of this process that workers
+    must close, since a worker may outlive this process until its task is done.
 
     A task's NeutrinoError, OSError or MemoryError is raised here, and NeutrinoError for a worker that died. All workers
     have ended then, and also if the caller stops iterating.
@@ -105,15 +105,20 @@ def share(
 class _WorkerPool:
     """Worker processes, each with the pipe through which it gets tasks and returns results.
 
-    context: of multiprocessing. scratch: the folder for their temporary files. unneeded: as of ``share``. workers: by
-    this process's end of the pipe.
+    ``start_worker`` starts them one by one, ``run`` has them process a list of tasks, ``stop`` ends them.
     """
 
     def __init__(self, context: Any, scratch: str, unneeded: Sequence[int]) -> None:
-        """context: of multiprocessing. scratch: the workers' folder for temporary files. unneeded: as of ``share``."""
+        """Create a pool without workers.
+
+        context: the multiprocessing context, which determines how workers are started. scratch: path of the folder for
+        the workers' temporary files. unneeded: open file descriptors of this process (such as that of a locked file) of
+        which forked workers close their copies, since a worker may outlive this process until its task is done.
+        """
         self._context = context
         self._scratch = scratch
         self._unneeded = unneeded
+        # This process's end of a worker's pipe → the worker.
         self._workers: dict[Connection, BaseProcess] = {}
 
     def start_worker(self, prepare: Callable[[Any], Callable[[Any], Any]], context: Any) -> None:

@@ -69,10 +69,10 @@ class Kernels:
         self.selection: Selection = Selection(tuple(options.kernel), tuple(options.filter))
         self._name: str = options.file
         self._arch = _arch(options.arch)
-        # What was read so far: files with device code, selected kernels, vendor-licensed libraries.
-        self._files = 0
-        self._kernels = 0
-        self._vendors = 0
+        # How many were read so far: files with device code, selected kernels in them, vendor-licensed libraries.
+        self._file_count = 0
+        self._kernel_count = 0
+        self._vendor_count = 0
         self._progress: Progress = Progress("neutrino-probe")
 
     def files(self) -> Iterator[tuple[File, Iterator[Preview]]]:
@@ -97,12 +97,12 @@ class Kernels:
         if self.damaged:
             # What is wrong was reported when it was read.
             return BAD_INPUT
-        if not self._files:
+        if not self._file_count:
             # No error: a file or folder without device code is not damaged.
             say(f"{self._name}: no device code found")
             return DONE
         # The kernels of vendor-licensed libraries, which are reported themselves, are not looked at.
-        if not self._kernels and not self._vendors:
+        if not self._kernel_count and not self._vendor_count:
             say(f"{self._name}: no kernel matches")
         return DONE if found else NOTHING
 
@@ -115,12 +115,12 @@ class Kernels:
         containers = input_.read(data)
         if not any(container.images for container in containers):
             return
-        self._files += 1
+        self._file_count += 1
         # A file in a wheel is known by its own name, not by the wheel's.
         path = Path(input_.member.name) if input_.member else input_.path
         vendor = vendor_library(path, data)
         if vendor:
-            self._vendors += 1
+            self._vendor_count += 1
             self._say(f"{input_.name}: {vendor} is a vendor-licensed library, which is never rewritten")
             yield File(input_.name, "", vendor), iter(())
             return
@@ -132,7 +132,7 @@ class Kernels:
         with self._errors_reported(input_.name):
             for number, kernel in enumerate(previews):
                 self._progress.show(f"{input_.name}: kernel {number + 1}")
-                self._kernels += 1
+                self._kernel_count += 1
                 yield kernel
         self._progress.clear()
 

@@ -160,7 +160,10 @@ def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
 
 
 def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
-    """Return in words the registers and spills of an assembled twin, or why it was refused; "" if not assembled."""
+    """Return in words the registers and spills of an assembled twin, or why it was refused; "" if not assembled.
+
+    entry: the result of assembling; None if there is none. manifest: of the twin; empty if it was refused.
+    """
     from neutrino.abi.reasons import Reason
 
     if entry is None:
@@ -169,9 +172,11 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
         return f"refused: {entry.reason.word}: {entry.detail}"
     registers, spills = manifest["registers"], manifest["spills"]
     cost = f"registers {registers['original']} → {registers['twin']}"
+    # Per thread, of the twin's second version, which is compiled with a register cap; None if there is no such version.
     if registers["capped"]:
         cost += f", {registers['capped']} with a register cap"
-    # Stores alone: what is spilled is stored and loaded, so both would count it twice.
+    # Of the twin itself, not of that second version. Stores alone: what is spilled is stored and loaded, so both would
+    # count it twice.
     spilled = spills["twin"]["stores"] - spills["original"]["stores"]
     if spilled > 0:
         cost += f", {spilled} more bytes spilled"

@@ -3,7 +3,9 @@
 A twin (the instrumented copy of a kernel) may only be made from PTX of the same container and the same architecture,
 suffix included, as the machine code that the driver picks; or from the PTX that the driver itself would compile. Any
 other PTX may be another program. It is called a variant, used only on request, and then compared with the machine code
-(``variant.py``). The embedded device runs PTX only and ignores machine code.
+(``sass/variant.py``). ``Reason.VARIANT`` is also the reason if it is not known which of several images runs, or which
+of several PTX texts it was compiled from; then no twin is made even on request. The embedded device runs PTX only and
+ignores machine code.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ class Source:
     machine: the machine code that the driver picks, None where it compiles PTX. text: the PTX, None where there is none
     that can be used. arch: to assemble for. options: for ptxas. reason, detail: why no twin can be made; with a text,
     this is because its options are not supported, or because the driver may use another image. found: where the PTX
-    was found, in words. retargeted: ``sm_120 → sm_90`` for a variant (PTX for another architecture), else empty. own:
-    of a variant, whether the cubin shows that it was compiled from this very PTX, because it contains the text or
+    was found, in words. retargeted: ``sm_120 → sm_90`` for a variant (PTX that may be another program), else empty.
+    own: of a variant, whether the cubin shows that it was compiled from this very PTX, because it contains the text or
     states its architecture. image: index in the container of the image that the driver picks, machine code or PTX;
     None where nothing fits.
     """
@@ -208,9 +210,10 @@ def find_source(
     else:
         source = _source_of_machine_code(container, picked, retarget)
     if candidates > 1:
+        # The driver may run any of them, so what PTX was found may be that of another program.
         images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
         detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
-        # No twin is made from any of them, so none is retargeted.
+        # No twin is made from any of them, so none is retargeted to another architecture.
         source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
     return replace(source, image=picked.index)
 
@@ -223,22 +226,25 @@ def _candidate_count(container: Container, picked: Image) -> int:
 
 
 def _source_of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
-    """Find the PTX that machine code was compiled from. picked: its image. retarget: as for find_source.
+    """Find the PTX that machine code was compiled from.
 
     In this order: PTX images of the same architecture, the PTX in the cubin, and, if retarget is set, other PTX images.
+    PTX images of the same architecture that differ are refused, even if the cubin contains its PTX. container: of the
+    machine code. picked: its image. retarget: as for find_source.
     """
     machine = read_cubin(picked.data, f"{picked.arch} cubin")
     arch = machine.arch or picked.arch
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
     target = Device.parse(arch)
     # Machine code for sm_86 may be compiled from PTX for compute_80. PTX for sm_86 in the same container was then
-    # compiled from the source separately, so it may be another program.
+    # compiled from the source separately, so it may be another program: it is a variant, too.
     has_same_arch_source = machine.virtual is None or target is None or machine.virtual == target.number
     same_arch = [image for image in texts if image.arch == arch]
     if same_arch and has_same_arch_source:
+        # Before the PTX in the cubin, since only with an image are the assembler's options stored.
         return _source_of_same_arch(machine, same_arch, arch)
 
-    # If the cubin contains its PTX, no other is used.
+    # If the cubin contains its PTX, no other is used from here on.
     if machine.debug_ptx is not None:
         match = _TARGET.search(machine.debug_ptx)
         target_name = match[1] if match else "an unknown target"
@@ -252,8 +258,9 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
 
     # The architecture of the PTX that the code was compiled from, if that is another one; else empty.
     source_arch = "" if has_same_arch_source else f"sm_{machine.virtual}{target.suffix if target else ''}"
-    # Of several it is not known which one is its own; then the nearest is used, as for any other variant.
-    of_source_arch = [image for image in texts if image.arch == source_arch]
+    # Of several it is not known which one is its own; then the nearest is used, as for any other variant. An entry may
+    # state no architecture (""), which is not that of the source.
+    of_source_arch = [image for image in texts if source_arch and image.arch == source_arch]
     if retarget and len(of_source_arch) == 1:
         return _retargeted(replace(_source_with_text(machine, of_source_arch[0], arch), own=True), source_arch)
     nearest = _nearest(texts, arch) if retarget else None

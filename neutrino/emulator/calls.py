@@ -185,10 +185,11 @@ class Calls(Accesses, ABC):
         self.add((-depth, function, 0), lanes)
 
     def push_frame(self, depth: int, base: Any, key: Key, instruction: Instruction, resume: int, lanes: Lanes) -> None:
-        """Record, for the calling threads, where their frame at `depth` begins and which call they came from.
+        """Record, for the calling threads, where the callee's frame begins and which call they came from.
 
-        base: address in local memory, a scalar or one per thread. key: (negative call depth, function, block) of the
-        caller. resume: the caller's block to return to.
+        depth: the callee's call depth. base: address of its frame in local memory, a scalar or one per calling thread.
+        key: (negative call depth, function, block) of the caller. instruction: the call. resume: the caller's block to
+        return to.
         """
         negative_depth, caller_function, _ = key
         call_site_key = (negative_depth, caller_function, instruction.number)

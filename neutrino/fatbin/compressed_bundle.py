@@ -125,6 +125,7 @@ class DecodedStream:
         if not 0 <= size <= bundle.size - self.position:
             raise self._error(f"{self.position + size} bytes", f"{bundle.size} bytes (uncompressed size)")
         content = bytearray()
+        # In chunks, since ZSTD's reader allocates as much as it is asked for, even if damaged data end long before.
         while len(content) < size:
             chunk = self._decoded(min(size - len(content), _CHUNK))
             if not chunk:
@@ -345,9 +346,9 @@ def _zlib_size(cursor: Cursor, payload: memoryview, size: int) -> int:
     except _DecoderError as error:
         raise cursor.error("compressed bundle", f"damaged ({error})", "a ZLIB stream") from error
     if decoded_size != size or decoder.unused is None:
-        raise cursor.error(
-            "compressed bundle", f"{decoded_size} bytes, or cut off", f"{size} bytes (uncompressed size)"
-        )
+        # After the break it is not known how many bytes there are.
+        found = f"more than {size} bytes" if decoded_size > size else f"{decoded_size} bytes, or cut off"
+        raise cursor.error("compressed bundle", found, f"{size} bytes (uncompressed size)")
     return len(payload) - decoder.unused
 
 

@@ -40,6 +40,10 @@ class Image:
     (``FLAG_DEBUG`` …), 0 for others. file: for error messages.
 
     header and payload are the entry's own bytes, padding included; writing an image back writes these two.
+    encoded_size: how many bytes of the payload are compressed data; None if this image's payload is not compressed by
+    itself. decoded_size: bytes after decoding as the entry states it; for PTX with the NUL that ends the text. within,
+    within_offset: for an image in a compressed bundle, that bundle, whose payload is that of all its images, and the
+    image's offset in the decoded bundle, in bytes.
     """
 
     index: int
@@ -57,13 +61,9 @@ class Image:
     header: bytes = field(repr=False)
     payload: memoryview = field(repr=False)
     encoded_size: int | None = field(repr=False)
-    """Bytes of payload that are compressed data; None when nothing is compressed."""
     decoded_size: int = field(repr=False)
-    """Size after decoding as the entry states it; for PTX with the NUL that ends the text."""
     within: CompressedBundle | None = field(default=None, repr=False, compare=False)
-    """The compressed bundle that the image is a part of. Its payload is that of all its images."""
     within_offset: int = field(default=0, repr=False)
-    """In the decoded bundle, in bytes."""
 
     @property
     def size(self) -> int:

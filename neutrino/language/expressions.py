@@ -448,7 +448,11 @@ def type_of_result(result: _Result) -> Type | None:
 
 
 def _nearest_bf16(number: float) -> float:
-    """Round to the nearest bf16 value, ties to even. Infinities and NaN are returned as they are."""
+    """Round a number to the 8 significant bits of a bf16, ties to even. Infinities and NaN are returned as they are.
+
+    The result may be 2^128 or more, which no f32 can hold: the caller refuses it. Raises OverflowError for a result that
+    no f64 can hold either.
+    """
     if not math.isfinite(number):
         return number
     # number is fraction * 2^exponent with a fraction from 1/2 to below 1. unit: what the last significant bit of the
@@ -456,4 +460,7 @@ def _nearest_bf16(number: float) -> float:
     # ties to even, and copysign keeps the sign of a zero.
     _, exponent = math.frexp(number)
     unit = math.ldexp(1.0, max(exponent - _BF16_DIGITS, _BF16_LEAST_EXPONENT))
-    return math.copysign(round(number / unit) * unit, number)
+    rounded = math.copysign(round(number / unit) * unit, number)
+    if math.isinf(rounded):
+        raise OverflowError
+    return rounded

@@ -115,10 +115,11 @@ class MapType:
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Combine the copies of launches' records into rows.
+        """Combine the copies of each launch's record into the rows of its result.
 
         copies: structured array by ``cells``, ``[copy]`` of one launch or ``[launch][copy]``. row: the map's object in
-        the manifest. It may use NumPy only, since its source is copied into ``read.py``.
+        the manifest, as ``Map.document`` returns it. The source of this method is copied into ``read.py``, which knows
+        maps only from the manifest and imports nothing of Neutrino, so it may use NumPy only.
         """
         raise NotImplementedError
 

@@ -49,23 +49,27 @@ class _Extreme(MapType):
             writer.raise_kept(number, _key_bits(field.type), key, is_valid)
         if any(map(_needs_flag, entry.fields)):
             # One more register, of 32 bits, is 1 if this thread saved anything.
-            writer.raise_kept(len(entry.fields), bits=32, value=1)
+            flag = len(entry.fields)
+            writer.raise_kept(flag, bits=32, value=1)
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit code that combines the threads' keys and writes them to memory, where threads end.
+        """Emit code, for where threads end, that combines the threads' keys and writes the greatest ones to memory.
 
-        A thread that saved nothing has kept 0 in all registers.
+        ``save`` has kept a key for each field in the register of the field's number, and in the one after these, if a
+        field needs it, a flag that is 1 if the thread saved anything. All are 0 in a thread that saved nothing.
         """
-        # A predicate; only used for fields that need it.
+        # A predicate: whether any of the threads that end together saved anything. Only used for fields that need it.
         has_saved = ""
         if any(map(_needs_flag, entry.fields)):
-            has_saved = writer.compare("ne", "u32", writer.greatest(len(entry.fields), bits=32), 0)
-        # Cells: a key for each field, then the marks.
+            flag = len(entry.fields)
+            has_saved = writer.compare("ne", "u32", writer.greatest(flag, bits=32), 0)
+        # The cells of the record are, as of ``cells``, a key for each field, then the marks.
         mark = len(entry.fields)
         for number, field in enumerate(entry.fields):
             bits = _key_bits(field.type)
             key = writer.greatest(number, bits)
             if _is_wide_integer(field.type):
+                # key + 1 may not fit in 64 bits, so the mark says that there is a value with key 0.
                 writer.write_greatest_or_mark(number, mark, key, has_saved)
                 mark += 1
                 continue

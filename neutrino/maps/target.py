@@ -55,20 +55,35 @@ class SaveWriter(Operations, Protocol):
         """Add one to the cell (u64) whose number is in a register, in memory; lanes with equal numbers add at once."""
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
-        """Raise a register, kept until the thread ends and at first 0, to a value if that is greater.
+        """Raise a register, kept until the thread ends and at first 0, to an unsigned value if that is greater.
 
-        number: which of the registers. bits: its width. when: a predicate; None for always.
+        number: which of the map's registers; the map type numbers them. bits: its width. when: a predicate; None for
+        always.
         """
 
 
 class EndWriter(Operations, Protocol):
-    """Writes the code where threads end. Values are combined over the threads that end together; one of them stores."""
+    """Writes the code where threads end: it takes what ``SaveWriter`` kept in registers to the map's record in memory.
+
+    The threads of a warp that end together combine their values, and one of them writes the result for all. Where that
+    is not possible, as on older architectures, each thread writes its own value. Cells are the words of the record, u64
+    and at first 0, numbered as ``MapType.cells`` returns them.
+    """
 
     def greatest(self, number: int, bits: int) -> str:
-        """Emit the maximum over the threads of a register that ``raise_kept`` kept. number, bits: as there."""
+        """Emit the maximum of a kept register over the threads that end together; returns a register that has it.
+
+        number, bits: of the register, as for ``raise_kept``.
+        """
 
     def write_greatest(self, cell: int, value: str, when: str) -> None:
-        """Raise a cell (u64) in memory to a value if that is greater, where the predicate ``when`` holds."""
+        """Emit an atomic maximum: in memory, a cell becomes the value if that is greater.
+
+        cell: its number. value: a 64-bit register. when: a predicate; threads for which it is false write nothing.
+        """
 
     def write_greatest_or_mark(self, cell: int, mark: int, value: str, when: str) -> None:
-        """Raise a cell as ``write_greatest`` does; for a value of 0, which changes no cell, put 1 into ``mark``."""
+        """Emit ``write_greatest`` for a value that may be 0, which would change nothing: 1 is put into mark instead.
+
+        mark: number of the cell that is 1 once a value was 0.
+        """

@@ -305,7 +305,11 @@ def shown_key(name: str) -> str:
 
 
 def printable(text: str, length: int = 300) -> str:
-    """Return a text for a message: control characters replaced, and of a text longer than ``length`` only the ends."""
+    """Return a text for a message of one line.
+
+    Of a text longer than ``length`` only both ends are returned. Characters that cannot be printed, such as control
+    characters and newlines, are replaced by U+FFFD.
+    """
     short = text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
     if short.isprintable():
         return short

@@ -29,14 +29,18 @@ _Declarations = dict[tuple[str, str], list[Register]]
 
 
 def trace_text(probe_set: ProbeSet) -> str:
-    """Return the text of the probe file that a trace stores beside the records of a lowered set.
+    """Return the text of the probe file that is stored in a trace or a patched file, so that the set can be read again.
 
-    It is the text of the set's file, with comments, if that is one TOML file in the newer dialect, without warnings
-    and without scripts, whose paths are relative to the file; otherwise as ``write`` writes the set.
+    It is the set's source, with its comments, if that gives the same set without warnings wherever it is stored;
+    otherwise the set as ``write`` writes it. probe_set: lowered, so that its snippets are PTX.
     """
-    is_one_clean_file = probe_set.reads_back and not probe_set.parts and not probe_set.warnings
+    # Other sources (Python, the older dialect, several files, a file of which only some probes are used) do not read
+    # back. A warning is about something that is tolerated, such as a number in quotes; ``write`` writes it correctly.
+    is_clean = probe_set.reads_back and not probe_set.warnings
+    # In the source, paths of scripts are relative to the probe file, and would be searched for where the text is
+    # stored. The set has absolute paths, and ``write`` writes these.
     has_scripts = bool(probe_set.analyze_hooks or probe_set.callbacks)
-    return probe_set.source if is_one_clean_file and not has_scripts else write(probe_set)
+    return probe_set.source if is_clean and not has_scripts else write(probe_set)
 
 
 def write(probe_set: ProbeSet) -> str:

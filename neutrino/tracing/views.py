@@ -81,12 +81,16 @@ class MapView:
         """Return the records that were saved, as a 1-D structured array in the order of the axes.
 
         With a cap of 1 there is no count: every slot of a thread, warp or block that exists is returned, and a record
-        of zeros means that nothing was saved. For a map without slots: the rows that its type combines the copies into
-        (``MapType.read``), for a sum one record of totals.
+        of zeros means that nothing was saved. For a map without slots, the rows of its result (``MapType.read``): for a
+        sum one of totals, for a minimum or maximum one or none, for a histogram one per bucket. Of several launches,
+        each has its own records or rows, one launch after the other; they are not combined.
+
+        The array may be a view of ``records``.
         """
         if not self.map.kind.in_slots:
+            # read takes the map as the manifest has it.
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
-        # All records, without a copy.
+        # All records; no copy for those of a single launch.
         if self.counts is None and self.exists.all():
             return self.records.reshape(-1)
         return self.records[self._saved()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from neutrino.abi.reasons import Reason
@@ -128,6 +130,13 @@ def test_the_ptx_that_line_information_leaves_in_the_cubin(image):
     assert (other.text, other.reason) == (None, Reason.VARIANT)
     assert "sm_80" in other.detail
     assert "sm_90" in other.detail
+
+
+def test_ptx_that_states_no_architecture_is_nobodys_source(image):
+    container = read_container(image(["sm_90"], ["sm_80"]), "test")
+    images = tuple(replace(entry, arch="") if entry.kind is ImageKind.PTX else entry for entry in container.images)
+    source = find_source(replace(container, images=images), "sm_90", retarget=True)
+    assert (source.text, source.reason, source.retargeted, source.own) == (None, Reason.VARIANT, "", False)
 
 
 @pytest.mark.parametrize(

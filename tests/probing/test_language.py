@@ -85,6 +85,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a large number": (at_load(f"x: nl.u64 = ¦0x{'f' * 20000}"), "python-type", "a number of many digits does not fit"),
     "a fraction as an integer": (at_load("x: nl.u32 = ¦1.5"), "python-type", "1.5 does not fit in u32"),
     "a large fraction": (at_load("x: nl.f16 = ¦70000.0"), "python-type", "70000.0 does not fit in f16"),
+    "the largest": (at_load("x: nl.bf16 = ¦1.797e308"), "python-type", "1.797e+308 does not fit in bf16"),
     "two signs": (at_load("x: nl.s64 = nl.s64(1)\ny = ¦x + shared"), "python-type", "s64 and u64"),
     "no type": (at_load("x: ¦int = 1"), "python-type", "'int' is no type"),
     "another type": (at_load("x: nl.u32 = 1\n¦x: nl.u64 = 2"), "python-type", "x is u32, and cannot become u64"),

@@ -63,7 +63,8 @@ class ExplicitTwins:
 class ArithmeticText:
     """A PTX text with its floating-point products and sums.
 
-    bodies: of kernels and functions, by name. operations: their products and sums in text order, by name.
+    bodies: of kernels and functions, by name. operations: their unrounded products and sums in text order, by name. An
+    operation's index in this sequence is its number, by which ``LineArithmetic`` and ``Fusions`` refer to it.
     """
 
     module: Module
@@ -414,33 +415,38 @@ def _explicit_twin(
 ) -> TwinKernel:
     """Return a twin (instrumented kernel) with explicit FMA: its kernel and its copies of functions.
 
-    fused: the fusions of the original text, as of ``Fusions``. prefix: of the new registers that hold the factors of
-    fused products. Raises UnpinnableError if the arithmetic of the twin's text is not the original's, so that the
-    fusions cannot be transferred.
+    fused: which sums the original's machine code fuses with which operand, as of ``Fusions``. prefix: of the new
+    registers that hold the factors of fused products. Raises UnpinnableError if the arithmetic of the twin's text is
+    not the original's, so that the fusions cannot be transferred.
     """
-    bodies: dict[str, Body] = {}
+    # By the original function's name. The new twin's ``contractible`` is computed from these: whether ptxas could still
+    # fuse anything.
+    explicit_bodies: dict[str, Body] = {}
 
     def rewrite(text: str, name: str) -> str:
-        """Return the text of one function with explicit FMA. name: of the original. Adds its new body to bodies."""
+        """Return the probed text of one kernel or function with explicit FMA, and add its body to explicit_bodies.
+
+        text: PTX of the twin's kernel or of the copy of one function, with no other body. name: of the original.
+        """
         twin_text = ArithmeticText.read(text)
         ((twin_name, body),) = twin_text.bodies.items()
-        operations_of_twin = twin_text.operations[twin_name]
-        operations_of_original = original_text.operations[name]
-        if [operation.words for operation in operations_of_twin] != [
-            operation.words for operation in operations_of_original
-        ]:
+        twin_operations = twin_text.operations[twin_name]
+        # ``fused`` refers to operations by their numbers in the original. Those of the twin have the same numbers only
+        # if both texts have the same operations in the same order.
+        twin_words = [operation.words for operation in twin_operations]
+        if twin_words != [operation.words for operation in original_text.operations[name]]:
             raise UnpinnableError(f"the twin of {name} has different arithmetic than the original")
-        edited = _apply_edits(text, pinned(body, operations_of_twin, fused[name], prefix))
-        bodies[name] = ArithmeticText.read(edited).bodies[twin_name]
-        return edited
+        explicit_text = _apply_edits(text, pinned(body, twin_operations, fused[name], prefix))
+        explicit_bodies[name] = ArithmeticText.read(explicit_text).bodies[twin_name]
+        return explicit_text
 
     try:
-        # The bodies are read last: rewriting fills in those that change.
+        # bodies comes last, after the calls of rewrite. Functions without a copy are called as they are.
         return replace(
             twin,
             probed_text=rewrite(twin.probed_text, twin.name),
             copies=tuple(replace(copy, text=rewrite(copy.text, copy.name)) for copy in twin.copies),
-            bodies=tuple(bodies.get(name) or original_text.bodies[name] for name in (twin.name, *twin.calls)),
+            bodies=tuple(explicit_bodies.get(name) or original_text.bodies[name] for name in (twin.name, *twin.calls)),
         )
     except (PtxError, ValueError, KeyError) as error:
         raise UnpinnableError(f"the twin's text cannot be read again: {error}") from error

@@ -81,9 +81,10 @@ class ProbeSet:
     """All probes of a run, verified. At a site they run in the order of ``probes``.
 
     file, source: path and text of the probe file. reads_back: the source is one probe file in the newer dialect of
-    TOML, and reading it gives this set. warnings: in file order. parts: the sets of the single files, if this one was
-    merged from several; spans refer to those files. target: of its hand-written instructions, ``ptx``; "" without any.
-    analyze_hooks, callbacks: paths of scripts that run when the trace has ended, and at each new launch in it.
+    TOML, and reading it gives this set; never so for a merged set. warnings: in file order. parts: the sets of the
+    single files, if this one was merged from several; spans refer to those files. target: of its hand-written
+    instructions, ``ptx``; "" without any. analyze_hooks, callbacks: absolute paths of scripts that run when the trace
+    has ended, and at each new launch in it.
 
     Only ``verified`` creates one: ``ProbeSet(…)`` and ``dataclasses.replace`` raise TypeError.
     """

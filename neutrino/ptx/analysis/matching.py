@@ -641,6 +641,7 @@ class _Calls:
 
     def __init__(self, body: Body) -> None:
         self._body = body
+        # Positions of the call instructions in the module's text, ascending.
         self._calls = [body.statement(index).position for index in body.calls]
 
     def stands_for(self, at: int) -> int:
@@ -648,8 +649,10 @@ class _Calls:
 
         at: the instruction's position in the module's text. See ``Body.call_sequences``.
         """
+        # (start, end) of a call with the stores of its arguments and the loads of its results.
         sequence = self._body.call_sequence(at)
         if sequence is None:
             return at
         sequence_start, _ = sequence
+        # A sequence has one call, which is the first at its start or after.
         return next(call for call in self._calls if call >= sequence_start)

@@ -41,7 +41,8 @@ class Operation:
     """An unrounded product, sum or difference. start, end: from its guard to after its semicolon, in the module's text.
 
     kind: ``mul``, ``add`` or ``sub``. guard: with ``@`` and the space after it, "" without one. modifiers: ``.ftz``,
-    ``.sat``, both or "". type: without its dot.
+    ``.sat``, both or "". type: without its dot. operands: the result, then the two sources. ``words`` is all of it but
+    start and end, to compare the operations of two texts.
     """
 
     kind: str
