@@ -450,8 +450,8 @@ def type_of_result(result: _Result) -> Type | None:
 def _nearest_bf16(number: float) -> float:
     """Round a number to the 8 significant bits of a bf16, ties to even. Infinities and NaN are returned as they are.
 
-    The result may be 2^128 or more, which no f32 can hold: the caller refuses it. Raises OverflowError for a result that
-    no f64 can hold either.
+    The result may be 2^128 or more, which no f32 can hold: the caller refuses it. Raises OverflowError for one that no
+    f64 can hold either.
     """
     if not math.isfinite(number):
         return number
