@@ -16,6 +16,7 @@ SOURCES = (
     "capture_info.c",
     "channel.c",
     "context.c",
+    "context_settings.c",
     "copy.c",
     "count.c",
     "device.c",

@@ -449,6 +449,42 @@ static void read_back(void)
 	EXPECT(0, parameters.result);
 }
 
+/* What streams and contexts are called, and a context that ends by being detached. */
+static void identities(void)
+{
+	CUstream streams[] = {NULL, CU_STREAM_PER_THREAD, make_stream(0), make_stream(1)};
+	CUcontext primary, own, found;
+	unsigned long long ids[4], here, there;
+	CUresult (*stream_id)(CUstream, unsigned long long *) = function_named("cuStreamGetId");
+	CUresult (*context_id)(CUcontext, unsigned long long *) = function_named("cuCtxGetId");
+	CUresult (*detach)(CUcontext) = function_named("cuCtxDetach");
+
+	for (int i = 0; i < 4; i++)
+		CHECK(stream_id(streams[i], &ids[i]));
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < i; j++)
+			EXPECT(1, ids[i] != ids[j]);
+	CHECK(CALL(cuStreamGetId_ptsz, (CUstream, unsigned long long *))(NULL, &here));
+	EXPECT(ids[1], here);
+	EXPECT(1, stream_id(streams[2], NULL));
+
+	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&primary));
+	CHECK(context_id(primary, &here));
+	CHECK(CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&own, 0, 0));
+	CHECK(context_id(NULL, &there));
+	EXPECT(1, here != there);
+	CHECK(CALL(cuCtxAttach, (CUcontext *, unsigned))(&found, 0));
+	EXPECT((intptr_t)own, (intptr_t)found);
+	CHECK(detach(own));
+	CHECK(context_id(own, &here));
+	EXPECT(there, here);
+	CHECK(detach(own));
+	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&found));
+	EXPECT((intptr_t)primary, (intptr_t)found);
+	EXPECT(201, detach(primary));
+	EXPECT(1, detach(NULL));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -456,7 +492,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} scenarios[] = {
 		{"write-value", write_value}, {"swapped", swapped},     {"nested", nested},
-		{"disabled", disabled},	      {"read-back", read_back},
+		{"disabled", disabled},	      {"read-back", read_back},   {"identities", identities},
 	};
 
 	(void)begin();

@@ -25,6 +25,7 @@ QUIET = (
     "replays nested",
     "replays disabled",
     "replays read-back",
+    "replays identities",
     "life reset",
     "life reuse",
     "life spin",
