@@ -26,6 +26,8 @@ QUIET = (
     "replays disabled",
     "replays read-back",
     "replays identities",
+    "bodies conditional",
+    "bodies memory-nodes",
     "life reset",
     "life reuse",
     "life spin",

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conditional.h"
 #include "copy.h"
 #include "event.h"
 #include "launch.h"
@@ -13,12 +14,20 @@
 
 CUgraph ed_graph_make(void)
 {
-	return ed_object_take(ED_GRAPH, sizeof(struct ed_graph));
+	static uint64_t last_id;
+	CUgraph graph = ed_object_take(ED_GRAPH, sizeof(*graph));
+
+	if (graph)
+		graph->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+	return graph;
 }
 
-/* Free a node with its operation or its child graph. */
+/* Free a node with its operation, its child graph or its bodies. */
 void ed_node_destroy(CUgraphNode node)
 {
+	for (uint32_t i = 0; node->bodies && i < node->operation.conditional.size; i++)
+		ed_graph_destroy(node->bodies[i]);
+	free(node->bodies);
 	if (node->child)
 		ed_graph_destroy(node->child);
 	else
@@ -33,7 +42,21 @@ void ed_graph_destroy(CUgraph graph)
 	for (size_t i = 0; i < graph->count; i++)
 		ed_node_destroy(graph->nodes[i]);
 	free(graph->nodes);
+	ed_condition_forget_graph(graph);
 	ed_object_give(graph);
+}
+
+bool ed_graph_is_single(const struct ed_graph *graph)
+{
+	for (size_t i = 0; i < graph->count; i++) {
+		CUgraphNode node = graph->nodes[i];
+		int type = node->operation.type;
+		if (node->child ? ed_graph_is_single(node->child)
+				: type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+					  type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+			return true;
+	}
+	return false;
 }
 
 /* Make a node depend on another one, unless it does already. Returns false without memory. */
@@ -168,6 +191,8 @@ API cuGraphClone(CUgraph *ret, CUgraph graph)
 	ENTER();
 	if (!ret || !ed_object_check(graph, ED_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (ed_graph_is_single(graph))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	*ret = ed_graph_clone(graph);
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -383,6 +408,8 @@ CUresult ed_graph_add_child(const struct ed_place *place, CUgraph child)
 
 	if (result || !ed_object_check(child, ED_GRAPH) || child == place->graph)
 		return result ? result : CUDA_ERROR_INVALID_VALUE;
+	if (ed_graph_is_single(child))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	CUgraph copy = ed_graph_clone(child);
 	if (!copy)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -9,7 +9,10 @@ struct ed_graph {
 	struct ed_object object;
 	CUgraphNode *nodes; /* in the order in which they were made */
 	size_t count, room;
-	bool is_child; /* a child node's own copy, freed with the node */
+	bool is_child; /* a child node's own copy or a conditional node's body, freed with the node */
+	uint64_t id;   /* unlike the handle, never reused */
+	size_t instances; /* executable graphs that were made of it and are not destroyed */
+	struct ed_condition *conditions; /* that were made for it */
 };
 
 struct ed_node {
@@ -17,6 +20,7 @@ struct ed_node {
 	CUgraph graph;
 	struct ed_operation operation; /* unused for a child graph: see child */
 	CUgraph child;
+	CUgraph *bodies; /* of a conditional node */
 	CUgraphNode *dependencies;
 	size_t dependency_count;
 	CUgraphNode clone_of; /* not followed, only compared */
@@ -40,6 +44,9 @@ bool ed_graph_reaches(CUgraphNode node, CUgraphNode target);
 
 /* A graph of the same nodes and edges, NULL without memory. */
 CUgraph ed_graph_clone(CUgraph graph);
+
+/* Whether the graph has nodes that exist once: it has no clones, and one executable graph at a time. */
+bool ed_graph_is_single(const struct ed_graph *graph);
 
 /* A node's index in the order in which the nodes were made. */
 size_t ed_graph_index(const struct ed_graph *graph, CUgraphNode node);

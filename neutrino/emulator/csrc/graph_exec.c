@@ -4,11 +4,14 @@
 #include <string.h>
 
 #include "capture.h"
+#include "conditional.h"
 #include "event.h"
 #include "graph_exec.h"
+#include "graph_memory.h"
 #include "settings.h"
 #include "stream.h"
 
+#define AUTO_FREE_ON_LAUNCH 1u /* CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH */
 #define INSTANTIATE_FLAGS 15u /* CUgraphInstantiate_flags together */
 
 /* Make an executable graph: a plan with copies of the nodes. CUDA_ERROR_INVALID_VALUE for a graph with a cycle. */
@@ -17,6 +20,10 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 	IN_CONTEXT(context);
 	if (!ret || !ed_object_check(graph, ED_GRAPH) || flags > INSTANTIATE_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!ed_condition_are_used(graph))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (graph->instances && ed_graph_is_single(graph))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	struct ed_plan *plan = ed_plan_make(graph, context);
 	if (!plan)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -28,6 +35,9 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 	exec->context = context;
 	exec->plan = plan;
 	exec->flags = flags;
+	exec->graph = graph;
+	exec->graph_id = graph->id;
+	graph->instances++;
 	*ret = exec;
 	return CUDA_SUCCESS;
 }
@@ -105,6 +115,8 @@ API cuGraphExecDestroy(CUgraphExec exec)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Launches that have not run yet have references to the plan. */
 	struct ed_plan *plan = exec->plan;
+	if (ed_object_is(exec->graph, ED_GRAPH) && exec->graph->id == exec->graph_id)
+		exec->graph->instances--;
 	ed_object_give(exec);
 	ed_plan_release(plan);
 	return CUDA_SUCCESS;
@@ -148,9 +160,16 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (!result && __atomic_load_n(&queue->capture, __ATOMIC_ACQUIRE))
 		result = ed_capture_forbids(queue);
+	if (!result)
+		result = ed_graph_memory_launch(exec->plan, exec->flags & AUTO_FREE_ON_LAUNCH);
 	if (result)
 		return result;
-	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .context = queue->context, .plan = exec->plan};
+	struct ed_operation operation = {
+		.type = CU_GRAPH_NODE_TYPE_GRAPH,
+		.is_whole = true,
+		.context = queue->context,
+		.plan = exec->plan,
+	};
 	ed_plan_hold(exec->plan);
 	after[0] = exec->last;
 	size_t count = 1 + awaited(exec->plan, after + 1, 63);

@@ -11,6 +11,8 @@ struct ed_exec {
 	struct ed_plan *plan;
 	struct ed_moment last; /* launches of one executable graph do not overlap */
 	uint64_t flags;
+	CUgraph graph; /* that it was made of; only if its id is graph_id */
+	uint64_t graph_id;
 };
 
 #endif

@@ -3,12 +3,16 @@
 
 #include <string.h>
 
+#include "conditional.h"
 #include "graph.h"
+#include "graph_memory.h"
+
+#define OF_TYPE 16 /* bytes: where the parameters of the type begin */
 
 /* Read a CUgraphNodeParams: the type, three reserved words, then the parameters of that type. */
 void ed_node_parameters_read(const void *from, struct ed_node_parameters *ret)
 {
-	const char *of_type = (const char *)from + 16;
+	const char *of_type = (const char *)from + OF_TYPE;
 
 	*ret = (struct ed_node_parameters){0};
 	memcpy(&ret->type, from, sizeof(ret->type));
@@ -35,6 +39,9 @@ void ed_node_parameters_read(const void *from, struct ed_node_parameters *ret)
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		memcpy(&ret->event, of_type, sizeof(ret->event));
+		break;
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		memcpy(&ret->freed, of_type, sizeof(ret->freed));
 		break;
 	default:
 		break;
@@ -65,6 +72,12 @@ static CUresult add_any(const struct ed_place *place, void *parameters)
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return ed_graph_add_event(place, any.type, any.event);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		return ed_graph_add_allocation(place, (char *)parameters + OF_TYPE);
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return ed_graph_add_free(place, any.freed);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return ed_graph_add_conditional(place, (char *)parameters + OF_TYPE);
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

@@ -14,6 +14,7 @@ struct ed_node_parameters {
 	CUDA_HOST_NODE_PARAMS host;
 	CUgraph child;
 	CUevent event;
+	CUdeviceptr freed;
 };
 
 void ed_node_parameters_read(const void *from, struct ed_node_parameters *ret);

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conditional.h"
 #include "copy.h"
 #include "event.h"
 #include "graph.h"
+#include "graph_memory.h"
 #include "launch.h"
 #include "plan.h"
 #include "settings.h"
@@ -21,6 +23,28 @@ static bool duplicate(uint8_t **data, size_t size)
 		memcpy(copy, *data, size);
 	*data = copy;
 	return copy != NULL;
+}
+
+/* Replace the plans of a conditional node's bodies by copies, and hold its condition. False without memory. */
+static bool copy_bodies(struct ed_operation *operation)
+{
+	struct ed_plan **from = operation->conditional.bodies;
+	uint32_t size = operation->conditional.size, count = 0;
+
+	if (from) {
+		struct ed_plan **bodies = calloc(size, sizeof(*bodies));
+		while (bodies && count < size && (bodies[count] = ed_plan_copy(from[count])))
+			count++;
+		if (count < size) {
+			while (count)
+				ed_plan_release(bodies[--count]);
+			free(bodies);
+			return false;
+		}
+		operation->conditional.bodies = bodies;
+	}
+	ed_condition_hold(operation->conditional.condition);
+	return true;
 }
 
 /* Copy an operation with what it owns. False without memory. */
@@ -39,6 +63,12 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		to->plan = ed_plan_copy(from->plan);
 		return to->plan != NULL;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		ed_graph_memory_hold(to->memory);
+		return true;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return copy_bodies(to);
 	default:
 		return true;
 	}
@@ -83,7 +113,15 @@ CUresult ed_operation_run(struct ed_operation *operation)
 			__atomic_store_n(&operation->event.mark->done_ns, ed_now_ns(), __ATOMIC_RELEASE);
 		break;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
+		if (operation->is_whole)
+			ed_condition_begin(operation->plan);
 		return ed_plan_run(operation->plan);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		ed_graph_memory_run(operation->memory);
+		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return ed_condition_run(operation);
 	default:
 		break;
 	}
@@ -107,6 +145,16 @@ void ed_operation_release(struct ed_operation *operation)
 		break;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		ed_plan_release(operation->plan);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		ed_graph_memory_release(operation->memory);
+		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		for (uint32_t i = 0; operation->conditional.bodies && i < operation->conditional.size; i++)
+			ed_plan_release(operation->conditional.bodies[i]);
+		free(operation->conditional.bodies);
+		ed_condition_release(operation->conditional.condition);
 		break;
 	default:
 		break;

@@ -6,6 +6,8 @@
 
 struct ed_mark;
 struct ed_plan;
+struct ed_graph_memory;
+struct ed_condition;
 
 /* A copy of rows in slices. Addresses are those that the program uses, of the device or of the host. */
 struct ed_copy {
@@ -44,6 +46,7 @@ struct ed_kernel_work {
 
 struct ed_operation {
 	int type; /* CU_GRAPH_NODE_TYPE_… */
+	bool is_whole; /* a plan that is launched, not one within another */
 	struct ed_context *context;
 	union {
 		struct ed_kernel_work kernel;
@@ -61,6 +64,13 @@ struct ed_operation {
 			CUevent event;
 		} event;
 		struct ed_plan *plan; /* of an executable graph */
+		struct ed_graph_memory *memory;
+		struct {
+			struct ed_condition *condition;
+			int type; /* CUgraphConditionalNodeType */
+			uint32_t size;
+			struct ed_plan **bodies; /* NULL in a graph, whose node has graphs */
+		} conditional;
 	};
 };
 

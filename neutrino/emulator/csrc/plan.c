@@ -22,6 +22,25 @@ void ed_plan_release(struct ed_plan *plan)
 	free(plan);
 }
 
+/* Make the plans of a conditional node's bodies for its operation. False without memory. */
+static bool make_bodies(CUgraphNode node, struct ed_operation *operation, struct ed_context *context)
+{
+	uint32_t count = 0, size = operation->conditional.size;
+	struct ed_plan **bodies = calloc(size, sizeof(*bodies));
+
+	while (bodies && count < size && (bodies[count] = ed_plan_make(node->bodies[count], context)))
+		count++;
+	if (count == size) {
+		operation->conditional.bodies = bodies;
+		return true;
+	}
+	while (count)
+		ed_plan_release(bodies[--count]);
+	free(bodies);
+	ed_operation_release(operation);
+	return false;
+}
+
 /* Make a plan: a copy of each node's operation, with the indices of the steps that it follows. NULL without memory. */
 struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 {
@@ -39,7 +58,8 @@ struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 								.plan = ed_plan_make(node->child, context)};
 			complete = step->operation.plan != NULL;
 		} else {
-			complete = ed_operation_copy(&step->operation, &node->operation);
+			complete = ed_operation_copy(&step->operation, &node->operation) &&
+				   (!node->bodies || make_bodies(node, &step->operation, context));
 		}
 		step->operation.context = context;
 		step->node = node;
@@ -48,6 +68,8 @@ struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 		for (size_t j = 0; step->after && j < node->dependency_count; j++)
 			step->after[step->after_count++] = ed_graph_index(graph, node->dependencies[j]);
 		if (!complete || !step->after) {
+			if (!complete)
+				free(step->after);
 			ed_plan_release(plan);
 			return NULL;
 		}
@@ -83,6 +105,10 @@ struct ed_plan *ed_plan_copy(const struct ed_plan *plan)
 /* The plans within a step, in *ret. Returns how many there are. */
 static size_t plans_of(const struct ed_step *step, struct ed_plan *const **ret)
 {
+	if (step->operation.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+		*ret = step->operation.conditional.bodies;
+		return step->operation.conditional.size;
+	}
 	*ret = &step->operation.plan;
 	return step->operation.type == CU_GRAPH_NODE_TYPE_GRAPH;
 }
@@ -111,6 +137,9 @@ static int compare_steps(const struct ed_step *before, const struct ed_step *now
 
 	if (before->operation.type != now->operation.type)
 		return ED_UPDATE_NODE_TYPE_CHANGED;
+	if (now->operation.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+	    now->operation.conditional.type != before->operation.conditional.type)
+		return ED_UPDATE_TOPOLOGY_CHANGED;
 	size_t count = plans_of(before, &inner_before);
 	if (before->after_count != now->after_count || count != plans_of(now, &inner_now) ||
 	    memcmp(before->after, now->after, now->after_count * sizeof(*now->after)) != 0)
