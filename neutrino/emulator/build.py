@@ -33,6 +33,7 @@ SOURCES = (
     "graph_node.c",
     "image.c",
     "launch.c",
+    "launch_attributes.c",
     "library.c",
     "memory.c",
     "module.c",

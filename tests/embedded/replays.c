@@ -346,11 +346,114 @@ static void identities(void)
 	EXPECT(1, detach(NULL));
 }
 
+static CUresult launch_with(CUfunction function, unsigned blocks, CUstream stream, CUlaunchAttribute attribute,
+			    void **parameters)
+{
+	CUlaunchConfig config = {blocks, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
+
+	return CALL(cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))(&config, function,
+											      parameters, NULL);
+}
+
+static CUlaunchAttribute clusters_of(unsigned x)
+{
+	return (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {x, 1, 1}};
+}
+
+/* Attributes of launches: what they allow and refuse, and what a node shows of them. */
+static void attributes(void)
+{
+	CUstream stream = make_stream(1), other = make_stream(1);
+	CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+	CUlaunchAttribute priority = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = -3};
+	CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+				   .value.programmaticStreamSerializationAllowed = 1};
+	CUlaunchAttribute completion = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
+	CUlaunchAttributeValue value;
+	CUresult (*get)(CUgraphNode, int, CUlaunchAttributeValue *) = function_named("cuGraphKernelNodeGetAttribute");
+	uint32_t two = 2;
+	void *of_two[] = {&word, &two};
+	int blocks, processors;
+	CUgraph graph;
+	CUgraphNode nodes[3];
+	size_t count = 3;
+
+	set_word(1);
+	CHECK(launch_with(step, 1, stream, early, of_two));
+	CHECK(launch_with(step, 1, stream, priority, of_two));
+	CHECK(launch_with(step, 1, stream, cooperative, of_two));
+	CHECK(launch_with(step, 1, stream, clusters_of(1), of_two));
+	EXPECT((((1 * 3 + 2) * 3 + 2) * 3 + 2) * 3 + 2, get_word());
+	CHECK(CALL(cuEventCreate, (CUevent *, unsigned))(&completion.value.event, 2));
+	CHECK(launch_with(step, 1, stream, completion, of_two));
+	CHECK(CALL(cuStreamWaitEvent, (CUstream, CUevent, unsigned))(other, completion.value.event, 0));
+	CHECK(write32(other, word, 7));
+	EXPECT(7, get_word());
+
+	CUfunction add = obtain(load(), "add");
+	set_word(0);
+	CHECK(launch_with(add, 4, stream, clusters_of(2), of_two));
+	EXPECT(8, get_word());
+	EXPECT(1, launch_with(add, 3, stream, clusters_of(2), of_two));
+	EXPECT(912, launch_with(add, 16, stream, clusters_of(16), of_two));
+	CHECK(CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))(&blocks, add, 1, 0));
+	CHECK(CALL(cuDeviceGetAttribute, (int *, int, CUdevice))(&processors, 16, 0));
+	set_word(0);
+	CHECK(launch_with(add, (unsigned)(blocks * processors), stream, cooperative, of_two));
+	EXPECT(2 * blocks * processors, get_word());
+	EXPECT(720, launch_with(add, (unsigned)(blocks * processors + 1), stream, cooperative, of_two));
+
+	CHECK(CALL(cuStreamBeginCapture_v2, (CUstream, int))(stream, 0));
+	CHECK(launch_with(add, 2, stream, cooperative, of_two));
+	CHECK(launch_with(add, 2, stream, priority, of_two));
+	CHECK(launch_with(add, 2, stream, clusters_of(2), of_two));
+	CHECK(CALL(cuStreamEndCapture, (CUstream, CUgraph *))(stream, &graph));
+	CHECK(CALL(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))(graph, nodes, &count));
+	CHECK(get(nodes[0], CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value));
+	EXPECT(1, value.cooperative);
+	CHECK(get(nodes[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	EXPECT(-3, value.priority);
+	CHECK(get(nodes[2], CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value));
+	EXPECT(2, value.clusterDim.x);
+	/* An executable graph keeps the attributes of what is set. */
+	CUgraphExec exec = instantiate(graph);
+	CUDA_KERNEL_NODE_PARAMS read;
+	CHECK(get_kernel(nodes[0], &read));
+	read.gridDimX = (unsigned)(blocks * processors + 1);
+	EXPECT(720, exec_set_kernel(exec, nodes[0], &read));
+	CHECK(exec_set_kernel(exec, nodes[1], &read));
+}
+
+/* A kernel whose result depends on clusters: *p += %cluster_nctarank */
+static const char cluster_image[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
+				    ".visible .entry of_cluster(.param .u64 p, .param .u32 x)\n"
+				    "{\n"
+				    ".reg .b32 %r<3>;\n.reg .b64 %rd<2>;\n"
+				    "ld.param.u64 %rd1, [p];\nmov.u32 %r1, %cluster_nctarank;\n"
+				    "atom.global.add.u32 %r2, [%rd1], %r1;\nret;\n}\n";
+
+/* Refused rather than run with another result than a GPU's. */
+static void clusters(void)
+{
+	uint32_t two = 2;
+	void *of_two[] = {&word, &two};
+	CUmodule module;
+
+	CHECK(CALL(cuModuleLoadData, (CUmodule *, const void *))(&module, cluster_image));
+	CUfunction of_cluster = obtain(module, "of_cluster");
+	set_word(0);
+	CHECK(launch_with(of_cluster, 2, NULL, clusters_of(1), of_two));
+	EXPECT(2, get_word());
+	EXPECT(801, launch_with(of_cluster, 2, NULL, clusters_of(2), of_two));
+	EXPECT(2, get_word());
+}
+
 int main(int argc, char **argv)
 {
 	static const struct scenario scenarios[] = {
 		{"write-value", write_value}, {"swapped", swapped},     {"nested", nested},
 		{"disabled", disabled},	      {"read-back", read_back}, {"identities", identities},
+		{"attributes", attributes},   {"clusters", clusters},
 	};
 
 	return run_scenario(argc, argv, scenarios, sizeof(scenarios) / sizeof(scenarios[0]));

@@ -26,6 +26,7 @@ QUIET = (
     "replays disabled",
     "replays read-back",
     "replays identities",
+    "replays attributes",
     "bodies conditional",
     "bodies memory-nodes",
     "life reset",
@@ -57,6 +58,12 @@ SHUFFLED = (
 def test_a_program_sees_what_the_driver_would_show(bench: Bench, program: str) -> None:
     result = bench.run(*program.split(), strict=1)
     assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)
+
+
+def test_what_clusters_would_change_is_not_run(bench: Bench) -> None:
+    result = bench.run("replays", "clusters", strict=1)
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    assert result.stderr == "neutrino: embedded device: clusters of blocks are not run\n"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -27,6 +27,7 @@ PROGRAMS = (
     "replays disabled",
     "replays read-back",
     "replays identities",
+    "replays attributes",
     "bodies conditional",
     "bodies memory-nodes",
     "life reset",
