@@ -31,6 +31,7 @@ SOURCES = (
     "graph_inspection.c",
     "graph_memory.c",
     "graph_node.c",
+    "green.c",
     "image.c",
     "launch.c",
     "launch_attributes.c",

@@ -29,6 +29,7 @@ QUIET = (
     "replays attributes",
     "bodies conditional",
     "bodies memory-nodes",
+    "green contexts",
     "life reset",
     "life reuse",
     "life spin",
@@ -64,6 +65,12 @@ def test_what_clusters_would_change_is_not_run(bench: Bench) -> None:
     result = bench.run("replays", "clusters", strict=1)
     assert (result.stdout, result.returncode) == ("done\n", 0)
     assert result.stderr == "neutrino: embedded device: clusters of blocks are not run\n"
+
+
+def test_a_green_context_in_two_threads_is_reported(bench: Bench) -> None:
+    result = bench.run("green", "two-threads")
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    assert result.stderr == "neutrino: embedded device: a green context became current to a second thread\n"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

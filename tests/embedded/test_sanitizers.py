@@ -30,6 +30,7 @@ PROGRAMS = (
     "replays attributes",
     "bodies conditional",
     "bodies memory-nodes",
+    "green contexts",
     "life reset",
     "life reuse",
     "life spin",

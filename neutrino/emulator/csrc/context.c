@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "event.h"
+#include "green.h"
 #include "memory.h"
 #include "module.h"
 #include "printed.h"
@@ -82,9 +83,17 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 	*ret = handle ? handle : current();
 	if (!*ret)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!ed_object_check(*ret, ED_CONTEXT) || __atomic_load_n(&(*ret)->is_ended, __ATOMIC_ACQUIRE))
+	if (!ed_object_check(*ret, ED_CONTEXT))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	return CUDA_SUCCESS;
+	/* What a green context has belongs to the primary one. */
+	if ((*ret)->green_of)
+		*ret = (*ret)->green_of;
+	return __atomic_load_n(&(*ret)->is_ended, __ATOMIC_ACQUIRE) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
+
+CUcontext ed_context_handle(void)
+{
+	return current();
 }
 
 /* The thread's current context. After a fault of the device, every call that needs a context returns the fault. */
@@ -142,12 +151,34 @@ static void destroy(struct ed_context *context)
 	ed_queue_give(legacy);
 }
 
+struct ed_context *ed_context_make_green(struct ed_context *of)
+{
+	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
+
+	if (context) {
+		__atomic_store_n(&context->id, next_id(), __ATOMIC_RELEASE);
+		context->version = of->version;
+		context->green_of = of;
+	}
+	return context;
+}
+
 static CUresult push(CUcontext context)
 {
 	if (stack.depth == DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
 	stack.contexts[stack.depth++] = context;
+	ed_green_enter(context);
 	return CUDA_SUCCESS;
+}
+
+/* The thread's current context is so no more. */
+static CUcontext leave(void)
+{
+	CUcontext context = stack.contexts[--stack.depth];
+
+	ed_green_leave(context);
+	return context;
 }
 
 /* Whether flags are valid CUctx_flags. The low three bits are one of four scheduling policies: 0, 1, 2 or 4. */
@@ -211,11 +242,11 @@ static CUresult destroy_handle(CUcontext handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_object_check(handle, ED_CONTEXT))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	if (handle->is_primary)
+	if (handle->is_primary || handle->green_of)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	destroy(handle);
 	if (current() == handle)
-		stack.depth--;
+		leave();
 	return CUDA_SUCCESS;
 }
 
@@ -253,7 +284,7 @@ static CUresult detach(CUcontext handle)
 {
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->is_primary)
+	if (!ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->is_primary || handle->green_of)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (__atomic_load_n(&handle->attached, __ATOMIC_RELAXED)) {
 		__atomic_sub_fetch(&handle->attached, 1, __ATOMIC_RELAXED);
@@ -268,13 +299,8 @@ API cuCtxDetach(CUcontext context)
 	return detach(context);
 }
 
-API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+CUresult ed_context_retain_primary(CUcontext *context)
 {
-	ENTER();
-	if (!context)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (device != 0)
-		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&mutex);
 	if (!primary) {
 		primary = make(primary_flags, 3020);
@@ -293,6 +319,14 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
+API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	ENTER();
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_retain_primary(context);
+}
+
 /* Free what the primary context has. Its handle stays valid for cuCtxSetCurrent, and when it is retained again. */
 static void end_primary(void)
 {
@@ -305,10 +339,8 @@ static void end_primary(void)
 		empty(context);
 }
 
-static CUresult release_primary(CUdevice device)
+CUresult ed_context_release_primary(void)
 {
-	if (device != 0)
-		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&mutex);
 	bool is_held = retained > 0, is_last = retained == 1;
 	retained -= is_held;
@@ -321,13 +353,13 @@ static CUresult release_primary(CUdevice device)
 API cuDevicePrimaryCtxRelease(CUdevice device)
 {
 	ENTER();
-	return release_primary(device);
+	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_release_primary();
 }
 
 API cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
 	ENTER();
-	return release_primary(device);
+	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_release_primary();
 }
 
 static CUresult reset_primary(CUdevice device)
@@ -414,7 +446,7 @@ API cuCtxSetCurrent(CUcontext context)
 	if (context && !is_or_was_context(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (stack.depth)
-		stack.depth--;
+		leave();
 	return context ? push(context) : CUDA_SUCCESS;
 }
 
@@ -441,9 +473,9 @@ static CUresult pop(CUcontext *ret)
 {
 	if (!stack.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	stack.depth--;
+	CUcontext context = leave();
 	if (ret)
-		*ret = stack.contexts[stack.depth];
+		*ret = context;
 	return CUDA_SUCCESS;
 }
 
@@ -499,12 +531,13 @@ API cuCtxSetFlags(unsigned int flags)
 
 API cuCtxGetId(CUcontext handle, unsigned long long *id)
 {
-	struct ed_context *context;
+	struct ed_context *unused;
 
 	ENTER();
-	CUresult result = ed_context_of(handle, &context);
+	CUresult result = ed_context_of(handle, &unused);
+	/* A green context has an id of its own. */
 	if (!result && id)
-		*id = __atomic_load_n(&context->id, __ATOMIC_ACQUIRE);
+		*id = __atomic_load_n(&(handle ? handle : current())->id, __ATOMIC_ACQUIRE);
 	return !id ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
