@@ -15,7 +15,9 @@ SOURCES = (
     "capture.c",
     "capture_info.c",
     "channel.c",
+    "conditional.c",
     "context.c",
+    "context_settings.c",
     "copy.c",
     "count.c",
     "device.c",
@@ -25,9 +27,14 @@ SOURCES = (
     "function.c",
     "graph.c",
     "graph_exec.c",
+    "graph_exec_update.c",
     "graph_inspection.c",
+    "graph_memory.c",
+    "graph_node.c",
+    "green.c",
     "image.c",
     "launch.c",
+    "launch_attributes.c",
     "library.c",
     "memory.c",
     "module.c",
@@ -41,6 +48,7 @@ SOURCES = (
     "settings.c",
     "stream.c",
     "symbols.c",
+    "write_value.c",
 )
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 LIBRARY = "libcuda.so.1"

@@ -1,4 +1,4 @@
-"""The functions that the device provides to kernels: formatted output, assertion, heap.
+"""The functions that the device provides to kernels: formatted output, assertion, heap, conditions of graphs.
 
 Each takes the batch, the index of the calling statement in its module (for fault reports), its arguments (an array with
 one element per thread, or a scalar, each) and the indices of the calling threads in the batch.
@@ -20,6 +20,7 @@ from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 
 _BYTE = np.dtype("u1")
+_WORD = np.dtype("u4")
 _LONGEST_STRING = 1 << 12
 _CONVERSION = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d{0,4})(?P<precision>\.(?:\*|\d{0,4}))?"
@@ -194,10 +195,17 @@ def _free(batch: Accesses, statement: int, arguments: list[Any], threads: Indice
     return None
 
 
+def _set_conditional(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
+    """Execute ``cudaGraphSetConditional(handle, value)``: handles of the stand-in driver are the values' addresses."""
+    handles, values = (np.broadcast_to(argument, threads.shape) for argument in arguments)
+    batch.store_some(statement, Space.GLOBAL, handles, _WORD, [values.astype(_WORD)], threads)
+
+
 # By the names in PROVIDED.
 DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     "vprintf": _print,
     "__assertfail": _fail,
     "malloc": _allocate,
     "free": _free,
+    "cudaGraphSetConditional": _set_conditional,
 }

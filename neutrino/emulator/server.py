@@ -10,6 +10,7 @@ import ctypes
 import math
 import os
 import random
+import re
 import select
 import socket
 import struct
@@ -41,6 +42,8 @@ _LAUNCH = struct.Struct("<QI3I3IIII")  # struct ed_launch_request
 _READY_ID = 0  # of the reply that no request asks for: the process has started
 _MAX_PRINTED = 64 << 20
 """Bytes of a launch's printed text that are sent, the latest ones. The host applies its own limit."""
+# What a kernel in a cluster of one block would answer or do differently from one in a larger cluster.
+_CLUSTERS = re.compile(r"%(?:n?clusterid|cluster_|is_explicit_cluster)|mapa|getctarank|multicast::cluster")
 _MAX_THREADS = 1024  # of a block
 
 
@@ -265,7 +268,8 @@ def _string(text: str) -> bytes:
 
 def _describe(module_id: int, module: _Module) -> bytes:
     """Return the description of a module for the host: its kernels and variables. describe() of image.c reads it."""
-    parts = [struct.pack("<QI", module_id, len(module.kernels))]
+    needs_clusters = any(_CLUSTERS.search(statement.text) for statement in module.loaded.code.statements)
+    parts = [struct.pack("<QII", module_id, needs_clusters, len(module.kernels))]
     for kernel in module.kernels:
         try:
             sizes = (kernel.shared_size, kernel.local_size)

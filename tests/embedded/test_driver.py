@@ -20,6 +20,16 @@ QUIET = (
     "graph by-hand",
     "graph errors",
     "graph threads",
+    "replays write-value",
+    "replays swapped",
+    "replays nested",
+    "replays disabled",
+    "replays read-back",
+    "replays identities",
+    "replays attributes",
+    "bodies conditional",
+    "bodies memory-nodes",
+    "green contexts",
     "life reset",
     "life reuse",
     "life spin",
@@ -33,6 +43,17 @@ QUIET = (
     "life refused",
 )
 
+# Whose results random delays would change if work were not in order.
+SHUFFLED = (
+    "basic order",
+    "graph replay",
+    "replays write-value",
+    "replays swapped",
+    "life events",
+    "life threads",
+    "life spin",
+)
+
 
 @pytest.mark.parametrize("program", QUIET)
 def test_a_program_sees_what_the_driver_would_show(bench: Bench, program: str) -> None:
@@ -40,8 +61,20 @@ def test_a_program_sees_what_the_driver_would_show(bench: Bench, program: str) -
     assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)
 
 
+def test_what_clusters_would_change_is_not_run(bench: Bench) -> None:
+    result = bench.run("replays", "clusters", strict=1)
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    assert result.stderr == "neutrino: embedded device: clusters of blocks are not run\n"
+
+
+def test_a_green_context_in_two_threads_is_reported(bench: Bench) -> None:
+    result = bench.run("green", "two-threads")
+    assert (result.stdout, result.returncode) == ("done\n", 0)
+    assert result.stderr == "neutrino: embedded device: a green context became current to a second thread\n"
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("program", ["basic order", "graph replay", "life events", "life threads", "life spin"])
+@pytest.mark.parametrize("program", SHUFFLED)
 def test_random_delays_and_schedules_change_no_result(bench: Bench, program: str, seed: int) -> None:
     result = bench.run(*program.split(), strict=1, seed=seed, delay=2000)
     assert (result.stdout, result.stderr, result.returncode) == ("done\n", "", 0)

@@ -17,7 +17,6 @@ from .conftest import Bench
 
 # Where the stand-in answers otherwise, on purpose: pattern of "program group: question" -> reason.
 DIFFERENCES: dict[str, str] = {
-    "ask_captures ends: memory allocated and freed by a captured stream": "graphs hold no allocations of their own",
     "ask_graphs instances: a graph captured of a graph's launch": (
         "the type of a node that no call has given: the program's stack holds the handle of another one there"
     ),

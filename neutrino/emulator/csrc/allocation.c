@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "failure.h"
+#include "graph_memory.h"
 #include "region.h"
 #include "settings.h"
 #include "stream.h"
@@ -74,6 +75,8 @@ API cuMemFree_v2(CUdeviceptr address)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* As NVIDIA's driver does: work that may still use the memory ends first. */
 	ed_queue_wait_all(context);
+	if (ed_graph_memory_free_outside(address, &result))
+		return result;
 	result = ed_memory_release(address, false);
 	return result ? result : ed_device_fault();
 }
@@ -115,6 +118,20 @@ static void free_in_turn(void *address)
 	ed_memory_free_now((uint64_t)(uintptr_t)address);
 }
 
+/* cuMemAllocAsync on a captured stream: a node that allocates. */
+static CUresult capture_allocation(struct ed_queue *queue, CUdeviceptr *address, size_t size)
+{
+	struct ed_operation operation;
+	uint64_t found;
+	CUresult result = ed_graph_memory_allocate(queue->context, size, &found, &operation);
+
+	if (!result)
+		result = ed_stream_submit(queue, &operation, NULL);
+	if (!result)
+		*address = found;
+	return result;
+}
+
 /* cuMemAllocAsync: the memory is allocated at once, not in the stream's turn. */
 static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address, size_t size, CUstream stream,
 			       bool per_thread)
@@ -122,7 +139,8 @@ static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address,
 	struct ed_queue *queue;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 
-	/* Graphs cannot contain allocations here. */
+	if (!result && size && address && __atomic_load_n(&queue->capture, __ATOMIC_ACQUIRE))
+		return capture_allocation(queue, address, size);
 	if (!result)
 		result = ed_capture_forbids(queue);
 	if (!result)
@@ -139,9 +157,17 @@ static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUst
 	struct ed_queue *queue;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 
+	if (!result && __atomic_load_n(&queue->capture, __ATOMIC_ACQUIRE)) {
+		/* Only what a graph has allocated. */
+		struct ed_operation freeing;
+		if (!ed_graph_memory_free(queue->context, address, &freeing))
+			return ed_stream_submit(queue, &freeing, NULL);
+	}
 	if (!result)
 		result = ed_capture_forbids(queue);
 	if (result || !address)
+		return result;
+	if (ed_graph_memory_free_outside(address, &result))
 		return result;
 	if (!ed_memory_is_valid(address, 1))
 		return CUDA_ERROR_INVALID_VALUE;

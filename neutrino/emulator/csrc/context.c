@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "event.h"
+#include "green.h"
 #include "memory.h"
 #include "module.h"
 #include "printed.h"
@@ -82,9 +83,17 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 	*ret = handle ? handle : current();
 	if (!*ret)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!ed_object_check(*ret, ED_CONTEXT) || __atomic_load_n(&(*ret)->is_ended, __ATOMIC_ACQUIRE))
+	if (!ed_object_check(*ret, ED_CONTEXT))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	return CUDA_SUCCESS;
+	/* What a green context has belongs to the primary one. */
+	if ((*ret)->green_of)
+		*ret = (*ret)->green_of;
+	return __atomic_load_n(&(*ret)->is_ended, __ATOMIC_ACQUIRE) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
+
+CUcontext ed_context_handle(void)
+{
+	return current();
 }
 
 /* The thread's current context. After a fault of the device, every call that needs a context returns the fault. */
@@ -142,12 +151,34 @@ static void destroy(struct ed_context *context)
 	ed_queue_give(legacy);
 }
 
+struct ed_context *ed_context_make_green(struct ed_context *of)
+{
+	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
+
+	if (context) {
+		__atomic_store_n(&context->id, next_id(), __ATOMIC_RELEASE);
+		context->version = of->version;
+		context->green_of = of;
+	}
+	return context;
+}
+
 static CUresult push(CUcontext context)
 {
 	if (stack.depth == DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
 	stack.contexts[stack.depth++] = context;
+	ed_green_enter(context);
 	return CUDA_SUCCESS;
+}
+
+/* The thread's current context is so no more. */
+static CUcontext leave(void)
+{
+	CUcontext context = stack.contexts[--stack.depth];
+
+	ed_green_leave(context);
+	return context;
 }
 
 /* Whether flags are valid CUctx_flags. The low three bits are one of four scheduling policies: 0, 1, 2 or 4. */
@@ -211,11 +242,11 @@ static CUresult destroy_handle(CUcontext handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_object_check(handle, ED_CONTEXT))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	if (handle->is_primary)
+	if (handle->is_primary || handle->green_of)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	destroy(handle);
 	if (current() == handle)
-		stack.depth--;
+		leave();
 	return CUDA_SUCCESS;
 }
 
@@ -231,13 +262,45 @@ API cuCtxDestroy_v2(CUcontext context)
 	return destroy_handle(context);
 }
 
-API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+/* cuCtxAttach: one more cuCtxDetach is needed to destroy the current context. */
+static CUresult attach(CUcontext *ret, unsigned flags)
+{
+	IN_CONTEXT(context);
+	if (!ret || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	__atomic_add_fetch(&context->attached, 1, __ATOMIC_RELAXED);
+	*ret = context;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxAttach(CUcontext *context, unsigned int flags)
 {
 	ENTER();
-	if (!context)
+	return attach(context, flags);
+}
+
+/* cuCtxDetach: destroys the thread's current context, unless it is attached. */
+static CUresult detach(CUcontext handle)
+{
+	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (device != 0)
-		return CUDA_ERROR_INVALID_DEVICE;
+	if (!ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->is_primary || handle->green_of)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (__atomic_load_n(&handle->attached, __ATOMIC_RELAXED)) {
+		__atomic_sub_fetch(&handle->attached, 1, __ATOMIC_RELAXED);
+		return CUDA_SUCCESS;
+	}
+	return destroy_handle(handle);
+}
+
+API cuCtxDetach(CUcontext context)
+{
+	ENTER();
+	return detach(context);
+}
+
+CUresult ed_context_retain_primary(CUcontext *context)
+{
 	pthread_mutex_lock(&mutex);
 	if (!primary) {
 		primary = make(primary_flags, 3020);
@@ -256,6 +319,14 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
+API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	ENTER();
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_retain_primary(context);
+}
+
 /* Free what the primary context has. Its handle stays valid for cuCtxSetCurrent, and when it is retained again. */
 static void end_primary(void)
 {
@@ -268,10 +339,8 @@ static void end_primary(void)
 		empty(context);
 }
 
-static CUresult release_primary(CUdevice device)
+CUresult ed_context_release_primary(void)
 {
-	if (device != 0)
-		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&mutex);
 	bool is_held = retained > 0, is_last = retained == 1;
 	retained -= is_held;
@@ -284,13 +353,13 @@ static CUresult release_primary(CUdevice device)
 API cuDevicePrimaryCtxRelease(CUdevice device)
 {
 	ENTER();
-	return release_primary(device);
+	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_release_primary();
 }
 
 API cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
 	ENTER();
-	return release_primary(device);
+	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_release_primary();
 }
 
 static CUresult reset_primary(CUdevice device)
@@ -377,7 +446,7 @@ API cuCtxSetCurrent(CUcontext context)
 	if (context && !is_or_was_context(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (stack.depth)
-		stack.depth--;
+		leave();
 	return context ? push(context) : CUDA_SUCCESS;
 }
 
@@ -404,9 +473,9 @@ static CUresult pop(CUcontext *ret)
 {
 	if (!stack.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	stack.depth--;
+	CUcontext context = leave();
 	if (ret)
-		*ret = stack.contexts[stack.depth];
+		*ret = context;
 	return CUDA_SUCCESS;
 }
 
@@ -462,12 +531,13 @@ API cuCtxSetFlags(unsigned int flags)
 
 API cuCtxGetId(CUcontext handle, unsigned long long *id)
 {
-	struct ed_context *context;
+	struct ed_context *unused;
 
 	ENTER();
-	CUresult result = ed_context_of(handle, &context);
+	CUresult result = ed_context_of(handle, &unused);
+	/* A green context has an id of its own. */
 	if (!result && id)
-		*id = __atomic_load_n(&context->id, __ATOMIC_ACQUIRE);
+		*id = __atomic_load_n(&(handle ? handle : current())->id, __ATOMIC_ACQUIRE);
 	return !id ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
@@ -508,92 +578,4 @@ API cuCtxSynchronize_v2(CUcontext handle)
 	ENTER();
 	CUresult result = ed_context_of(handle, &context);
 	return result ? result : synchronize(context);
-}
-
-/* --- settings that have no effect here --- */
-
-API cuCtxGetCacheConfig(int *config)
-{
-	ENTER_CONTEXT(context);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
-	*config = 0;
-	return CUDA_SUCCESS;
-}
-
-API cuCtxSetCacheConfig(int config)
-{
-	ENTER_CONTEXT(context);
-	return config < 0 || config > 3 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-API cuCtxGetSharedMemConfig(int *config)
-{
-	ENTER_CONTEXT(context);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
-	*config = 1;
-	return CUDA_SUCCESS;
-}
-
-API cuCtxSetSharedMemConfig(int config)
-{
-	ENTER_CONTEXT(context);
-	return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-#define LIMIT_PRINTED 1
-#define LIMIT_LAST 9 /* of CUDA 13.0 */
-
-/* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
-static size_t limits[] = {1024, ED_PRINTED_SIZE, 8388608, 2, 2048, 64, 0};
-
-/* CUDA_SUCCESS for a CUlimit that the device has; other errors for one that only newer devices have, or none has. */
-static CUresult check_limit(int limit)
-{
-	if (limit < 0 || limit > LIMIT_LAST)
-		return CUDA_ERROR_INVALID_VALUE;
-	return (size_t)limit < sizeof(limits) / sizeof(limits[0]) ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
-}
-
-API cuCtxGetLimit(size_t *value, int limit)
-{
-	ENTER_CONTEXT(context);
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = check_limit(limit);
-	if (result)
-		return result;
-	*value = __atomic_load_n(&limits[limit], __ATOMIC_RELAXED);
-	return CUDA_SUCCESS;
-}
-
-API cuCtxSetLimit(int limit, size_t value)
-{
-	ENTER_CONTEXT(context);
-	CUresult result = check_limit(limit);
-	if (!result)
-		result = ed_capture_unsafe();
-	if (result)
-		return result;
-	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);
-	if (limit == LIMIT_PRINTED)
-		ed_printed_limit(value);
-	return CUDA_SUCCESS;
-}
-
-API cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-	ENTER_CONTEXT(context);
-	if (least)
-		*least = 0;
-	if (greatest)
-		*greatest = -5;
-	return CUDA_SUCCESS;
-}
-
-API cuCtxResetPersistingL2Cache(void)
-{
-	ENTER_CONTEXT(context);
-	return CUDA_SUCCESS;
 }

@@ -14,12 +14,25 @@ struct ed_context {
 	unsigned flags;
 	unsigned version; /* of the API of the function that made it */
 	bool is_primary;
+	uint32_t attached; /* by cuCtxAttach, since the last cuCtxDetach that undid it */
 	uint32_t is_ended; /* the primary context between its end and the next time that it is retained */
 	struct ed_queue *legacy; /* the default stream */
+	struct ed_context *green_of; /* of a green context: the primary one, whose modules and memory it has; else NULL */
+	uint32_t multiprocessors;    /* of a green context */
+	int32_t thread;		     /* that a green context was made current in, 0 for none */
 };
 
 /* CUDA_SUCCESS with the calling thread's context; 201 without one, 709 when it was destroyed, or its fault. */
 CUresult ed_context_current(struct ed_context **ret);
+
+/* The calling thread's context as the program named it, NULL without one: a green context is itself here. */
+CUcontext ed_context_handle(void);
+
+/* A new green context, without its resources; NULL without memory. */
+struct ed_context *ed_context_make_green(struct ed_context *of);
+
+CUresult ed_context_retain_primary(CUcontext *context);
+CUresult ed_context_release_primary(void);
 
 /* The context of a handle, or the thread's current one for NULL: 709 if it has ended. */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret);

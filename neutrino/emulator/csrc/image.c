@@ -140,6 +140,7 @@ static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 
 	*ret = (struct ed_loaded){.reply = reply->data};
 	ret->number = read_number(&cursor, 8);
+	ret->needs_clusters = read_number(&cursor, 4) != 0;
 	ret->kernel_count = (uint32_t)read_number(&cursor, 4);
 	ret->kernels = calloc(ret->kernel_count + 1, sizeof(*ret->kernels));
 	for (uint32_t i = 0; ret->kernels && i < ret->kernel_count && !cursor.failed; i++) {

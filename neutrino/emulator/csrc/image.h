@@ -28,6 +28,7 @@ struct ed_variable {
 /* One loading of an image: its kernels and variables. */
 struct ed_loaded {
 	uint64_t number; /* the device process's id of the module */
+	bool needs_clusters; /* some code of it asks for its place in a cluster, or reaches other blocks of it */
 	uint32_t kernel_count, variable_count;
 	struct ed_description *kernels;
 	struct ed_variable *variables;

@@ -6,6 +6,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "failure.h"
+#include "launch_attributes.h"
 #include "module.h"
 #include "occupancy.h"
 #include "printed.h"
@@ -45,8 +46,9 @@ CUresult ed_launch_run(const struct ed_kernel_work *work)
 }
 
 /* Copy a launch's parameters into the kernel's parameter buffer: from one pointer each, or from the buffer in extra. */
-static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, uint8_t *ret)
+static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, struct ed_kernel_work *work)
 {
+	uint8_t *ret = work->parameters;
 	const void *buffer = NULL;
 	const size_t *size = NULL;
 
@@ -78,6 +80,8 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	if (*size > kernel->parameter_size)
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	memcpy(ret, buffer, *size);
+	work->is_packed = true;
+	work->packed_size = *size;
 	return CUDA_SUCCESS;
 }
 
@@ -157,7 +161,7 @@ CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const 
 	memcpy(ret->block, block, sizeof(ret->block));
 	if (!ret->parameters)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = pack(kernel, parameters, extra, ret->parameters);
+	result = pack(kernel, parameters, extra, ret);
 	if (result) {
 		free(ret->parameters);
 		ret->parameters = NULL;
@@ -168,9 +172,10 @@ CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const 
 struct launch {
 	CUfunction function;
 	uint32_t grid[3], block[3], shared;
-	bool is_cooperative, per_thread;
+	bool per_thread;
 	CUstream stream;
 	void **parameters, **extra;
+	struct ed_launch_attributes attributes;
 };
 
 /* Put a launch on its stream. A launch that is refused invalidates the stream's capture, if any. */
@@ -187,10 +192,18 @@ static CUresult launch(const struct launch *request)
 	/* A launch runs in the context of its stream, which need not be the current one. */
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .context = queue->context};
 	result = ed_launch_prepare(queue->context, request->function, request->grid, request->block, request->shared,
-				   request->is_cooperative, request->parameters, request->extra, &operation.kernel);
+				   request->attributes.is_cooperative, request->parameters, request->extra,
+				   &operation.kernel);
+	if (!result) {
+		result = ed_launch_attributes_apply(&request->attributes, queue, request->stream, &operation.kernel);
+		if (result)
+			ed_operation_release(&operation);
+	}
 	if (result)
 		ed_capture_invalidate(queue);
-	return result ? result : ed_stream_submit(queue, &operation, NULL);
+	if (!result)
+		result = ed_stream_submit(queue, &operation, NULL);
+	return result ? result : ed_launch_attributes_record(&request->attributes, queue);
 }
 
 #define SHAPE_PARAMETERS                                                                                               \
@@ -201,59 +214,45 @@ static CUresult launch(const struct launch *request)
 API cuLaunchKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
 {
 	ENTER();
-	return launch(&(struct launch){function, SHAPE, false, false, stream, parameters, extra});
+	return launch(&(struct launch){function, SHAPE, false, stream, parameters, extra, {0}});
 }
 
 API cuLaunchKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
 {
 	ENTER();
-	return launch(&(struct launch){function, SHAPE, false, true, stream, parameters, extra});
+	return launch(&(struct launch){function, SHAPE, true, stream, parameters, extra, {0}});
 }
 
 API cuLaunchCooperativeKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
 {
 	ENTER();
-	return launch(&(struct launch){function, SHAPE, true, false, stream, parameters, NULL});
+	return launch(&(struct launch){function, SHAPE, false, stream, parameters, NULL, {.is_cooperative = true}});
 }
 
 API cuLaunchCooperativeKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
 {
 	ENTER();
-	return launch(&(struct launch){function, SHAPE, true, true, stream, parameters, NULL});
+	return launch(&(struct launch){function, SHAPE, true, stream, parameters, NULL, {.is_cooperative = true}});
 }
 
-/* cuLaunchKernelEx. Attributes that change what a kernel may do are obeyed or refused; those for tuning are ignored. */
+/* cuLaunchKernelEx */
 static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra,
 			      bool per_thread)
 {
-	bool is_cooperative = false;
-
-	if (!config || (config->numAttrs && !config->attrs))
+	if (!config)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned i = 0; i < config->numAttrs; i++) {
-		const CUlaunchAttribute *attribute = &config->attrs[i];
-		if (attribute->id < 0 || attribute->id > CU_LAUNCH_ATTRIBUTE_LAST)
-			return CUDA_ERROR_INVALID_VALUE;
-		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
-			is_cooperative = attribute->value.cooperative != 0;
-		if (attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-		    (uint64_t)attribute->value.clusterDim.x * attribute->value.clusterDim.y *
-				    attribute->value.clusterDim.z > 1) {
-			ed_say("clusters of blocks are not run");
-			return CUDA_ERROR_NOT_SUPPORTED;
-		}
-	}
-	return launch(&(struct launch){
-		function,
-		{config->gridDimX, config->gridDimY, config->gridDimZ},
-		{config->blockDimX, config->blockDimY, config->blockDimZ},
-		config->sharedMemBytes,
-		is_cooperative,
-		per_thread,
-		config->hStream,
-		parameters,
-		extra,
-	});
+	struct launch request = {
+		.function = function,
+		.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+		.block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+		.shared = config->sharedMemBytes,
+		.per_thread = per_thread,
+		.stream = config->hStream,
+		.parameters = parameters,
+		.extra = extra,
+	};
+	CUresult result = ed_launch_attributes_read(config, &request.attributes);
+	return result ? result : launch(&request);
 }
 
 API cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)

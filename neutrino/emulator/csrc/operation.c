@@ -3,11 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conditional.h"
 #include "copy.h"
 #include "event.h"
 #include "graph.h"
+#include "graph_memory.h"
 #include "launch.h"
+#include "plan.h"
 #include "settings.h"
+#include "write_value.h"
 
 /* Replace a pointer to size bytes by one to a copy of them. False without memory; NULL stays NULL. */
 static bool duplicate(uint8_t **data, size_t size)
@@ -19,6 +23,28 @@ static bool duplicate(uint8_t **data, size_t size)
 		memcpy(copy, *data, size);
 	*data = copy;
 	return copy != NULL;
+}
+
+/* Replace the plans of a conditional node's bodies by copies, and hold its condition. False without memory. */
+static bool copy_bodies(struct ed_operation *operation)
+{
+	struct ed_plan **from = operation->conditional.bodies;
+	uint32_t size = operation->conditional.size, count = 0;
+
+	if (from) {
+		struct ed_plan **bodies = calloc(size, sizeof(*bodies));
+		while (bodies && count < size && (bodies[count] = ed_plan_copy(from[count])))
+			count++;
+		if (count < size) {
+			while (count)
+				ed_plan_release(bodies[--count]);
+			free(bodies);
+			return false;
+		}
+		operation->conditional.bodies = bodies;
+	}
+	ed_condition_hold(operation->conditional.condition);
+	return true;
 }
 
 /* Copy an operation with what it owns. False without memory. */
@@ -35,8 +61,14 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 			__atomic_add_fetch(&to->event.mark->holders, 1, __ATOMIC_ACQ_REL);
 		return true;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		ed_plan_hold(to->plan);
+		to->plan = ed_plan_copy(from->plan);
+		return to->plan != NULL;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		ed_graph_memory_hold(to->memory);
 		return true;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return copy_bodies(to);
 	default:
 		return true;
 	}
@@ -71,6 +103,9 @@ CUresult ed_operation_run(struct ed_operation *operation)
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		result = ed_fill_run(&operation->fill);
 		break;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		result = ed_write_run(&operation->write);
+		break;
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return run_host(operation);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -78,12 +113,20 @@ CUresult ed_operation_run(struct ed_operation *operation)
 			__atomic_store_n(&operation->event.mark->done_ns, ed_now_ns(), __ATOMIC_RELEASE);
 		break;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
+		if (operation->is_whole)
+			ed_condition_begin(operation->plan);
 		return ed_plan_run(operation->plan);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		ed_graph_memory_run(operation->memory);
+		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return ed_condition_run(operation);
 	default:
 		break;
 	}
 	if (result)
-		ed_device_fail(result, "a copy or fill found its memory freed, or was set to fail");
+		ed_device_fail(result, "a copy, fill or write found its memory freed, or was set to fail");
 	return result;
 }
 
@@ -102,6 +145,16 @@ void ed_operation_release(struct ed_operation *operation)
 		break;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		ed_plan_release(operation->plan);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		ed_graph_memory_release(operation->memory);
+		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		for (uint32_t i = 0; operation->conditional.bodies && i < operation->conditional.size; i++)
+			ed_plan_release(operation->conditional.bodies[i]);
+		free(operation->conditional.bodies);
+		ed_condition_release(operation->conditional.condition);
 		break;
 	default:
 		break;

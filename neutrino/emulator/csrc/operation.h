@@ -6,6 +6,8 @@
 
 struct ed_mark;
 struct ed_plan;
+struct ed_graph_memory;
+struct ed_condition;
 
 /* A copy of rows in slices. Addresses are those that the program uses, of the device or of the host. */
 struct ed_copy {
@@ -21,6 +23,12 @@ struct ed_fill {
 	uint32_t value, element; /* element: bytes */
 };
 
+/* A word of 4 or 8 bytes to write. */
+struct ed_write {
+	uint64_t to, value;
+	uint32_t size;
+};
+
 struct ed_kernel_work {
 	CUfunction function; /* the program's handle, which may be a CUkernel */
 	uint64_t module;     /* the device process's id */
@@ -28,17 +36,23 @@ struct ed_kernel_work {
 	uint32_t grid[3], block[3];
 	uint32_t shared;
 	bool is_cooperative;
+	uint32_t cluster[3]; /* blocks, 0 where none were asked for */
+	int priority;
+	bool is_packed; /* the parameters were given as a buffer, with this size */
+	uint64_t packed_size;
 	uint32_t size;
 	uint8_t *parameters;
 };
 
 struct ed_operation {
 	int type; /* CU_GRAPH_NODE_TYPE_… */
+	bool is_whole; /* a plan that is launched, not one within another */
 	struct ed_context *context;
 	union {
 		struct ed_kernel_work kernel;
 		struct ed_copy copy;
 		struct ed_fill fill;
+		struct ed_write write;
 		struct {
 			CUhostFn function; /* or a callback of cuStreamAddCallback */
 			CUstreamCallback callback;
@@ -50,6 +64,13 @@ struct ed_operation {
 			CUevent event;
 		} event;
 		struct ed_plan *plan; /* of an executable graph */
+		struct ed_graph_memory *memory;
+		struct {
+			struct ed_condition *condition;
+			int type; /* CUgraphConditionalNodeType */
+			uint32_t size;
+			struct ed_plan **bodies; /* NULL in a graph, whose node has graphs */
+		} conditional;
 	};
 };
 

@@ -78,6 +78,8 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 	} else {
 		if (!ed_object_check(handle, ED_STREAM))
 			return CUDA_ERROR_INVALID_HANDLE;
+		if (handle->green && !ed_object_is(handle->green, ED_CONTEXT))
+			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		*ret = handle->queue;
 		return ed_device_fault();
 	}
@@ -123,8 +125,7 @@ static uint64_t next_id(void)
 	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
-/* cuStreamCreate: make a stream with a queue of its own. */
-static CUresult create(struct ed_context *context, CUstream *ret, unsigned flags, int priority)
+CUresult ed_stream_make(struct ed_context *context, CUcontext green, CUstream *ret, unsigned flags, int priority)
 {
 	uint64_t failure = ed_failure(ED_FAIL_STREAM);
 
@@ -144,21 +145,30 @@ static CUresult create(struct ed_context *context, CUstream *ret, unsigned flags
 	stream->queue = queue;
 	stream->id = next_id();
 	stream->flags = flags;
-	stream->priority = priority;
+	stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+	stream->green = green;
 	*ret = stream;
 	return CUDA_SUCCESS;
 }
 
+/* cuStreamCreate. The stream is a green context's if that is the thread's current one. */
+static CUresult create(CUstream *ret, unsigned flags, int priority)
+{
+	IN_CONTEXT(context);
+	CUcontext handle = ed_context_handle();
+	return ed_stream_make(context, handle != context ? handle : NULL, ret, flags, priority);
+}
+
 API cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
-	return create(context, stream, flags, 0);
+	ENTER();
+	return create(stream, flags, 0);
 }
 
 API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
-	ENTER_CONTEXT(context);
-	return create(context, stream, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+	ENTER();
+	return create(stream, flags, priority);
 }
 
 /* Free a stream. The handle is invalid before its queue is freed. */
@@ -176,6 +186,8 @@ static CUresult destroy(CUstream stream)
 /* cuStreamDestroy. After a fault of the device the stream is freed, but the call returns an error. */
 static CUresult destroy_handle(CUstream stream)
 {
+	if (ed_object_is(stream, ED_STREAM) && stream->green && !ed_object_is(stream->green, ED_CONTEXT))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	CUresult result = destroy(stream);
 
 	return ed_device_fault() ? CUDA_ERROR_INVALID_HANDLE : result;
@@ -217,12 +229,14 @@ static CUresult get_context(CUstream stream, CUcontext *ret)
 	if (!ret)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
-		*ret = context;
+		*ret = ed_context_handle();
 		return CUDA_SUCCESS;
 	}
 	if (!ed_object_check(stream, ED_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
-	*ret = stream->context;
+	if (stream->green && !ed_object_is(stream->green, ED_CONTEXT))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*ret = stream->green ? stream->green : stream->context;
 	return CUDA_SUCCESS;
 }
 
@@ -277,19 +291,32 @@ API cuStreamGetPriority(CUstream stream, int *priority)
 	return CUDA_SUCCESS;
 }
 
-API cuStreamGetId(CUstream stream, unsigned long long *id)
+/* Every context's default streams have the ids 1 and 2. */
+static CUresult get_id(CUstream stream, unsigned long long *id, bool per_thread)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
-		*id = stream == CU_STREAM_PER_THREAD ? 2 : 1;
+		*id = stream == CU_STREAM_PER_THREAD || (!stream && per_thread) ? 2 : 1;
 		return CUDA_SUCCESS;
 	}
 	if (!ed_object_check(stream, ED_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
 	*id = stream->id;
 	return CUDA_SUCCESS;
+}
+
+API cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+	ENTER();
+	return get_id(stream, id, false);
+}
+
+API cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
+{
+	ENTER();
+	return get_id(stream, id, true);
 }
 
 /* --- waiting --- */

@@ -11,7 +11,11 @@ struct ed_stream {
 	uint64_t id;
 	unsigned flags;
 	int priority;
+	CUcontext green; /* the green context that it is of, NULL for none */
 };
+
+/* Make a stream. green: the green context that it is of, whose primary context the other one is; NULL for none. */
+CUresult ed_stream_make(struct ed_context *context, CUcontext green, CUstream *ret, unsigned flags, int priority);
 
 /*
  * The queue that a handle means in the thread's context: NULL is the default stream, the thread's own in functions
