@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define NEUTRINO_LANES 32
-#define NEUTRINO_BLOCK_HEADER 16
+#define NEUTRINO_BLOCK_HEADER 24
 #define NEUTRINO_BLOCK_PER_MAP 16
 #define NEUTRINO_BLOCK_PER_VARIABLE 8
 #define NEUTRINO_REGION_ALIGN 128
@@ -26,7 +26,7 @@
 #define NEUTRINO_LAUNCHES_VERSION 3
 #define NEUTRINO_RESULT_VERSION 3
 #define NEUTRINO_SECTION_VERSION 3
-#define NEUTRINO_TWINS_VERSION 4
+#define NEUTRINO_TWINS_VERSION 5
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -188,7 +188,9 @@ struct neutrino_launch {
     uint32_t variant; /* 1: the twin under a register cap */
     uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
-    uint32_t reserved[8];
+    uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
+    uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
+    uint32_t reserved[6];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
 static_assert(offsetof(struct neutrino_launch, state) == 0, "state");
@@ -206,7 +208,9 @@ static_assert(offsetof(struct neutrino_launch, thread) == 80, "thread");
 static_assert(offsetof(struct neutrino_launch, variant) == 84, "variant");
 static_assert(offsetof(struct neutrino_launch, dynamic_cap) == 88, "dynamic_cap");
 static_assert(offsetof(struct neutrino_launch, lanes) == 92, "lanes");
-static_assert(offsetof(struct neutrino_launch, reserved) == 96, "reserved");
+static_assert(offsetof(struct neutrino_launch, graph) == 96, "graph");
+static_assert(offsetof(struct neutrino_launch, node) == 100, "node");
+static_assert(offsetof(struct neutrino_launch, reserved) == 104, "reserved");
 
 /* Start of result/<kernel>.bin; the map descriptors follow, then frames. */
 struct neutrino_result_header {
