@@ -80,8 +80,8 @@ def test_variables_become_addresses(gmem_bytes, tools, tmp_path):
     text = twins.render()
     assert ".const" not in text
     assert ".u64 v;" not in text
-    assert "ld.param.u64 %neutrino_v0, [__neutrino_block+32];" in text
-    assert "ld.param.u64 %neutrino_v1, [__neutrino_block+40];" in text
+    assert "ld.param.u64 %neutrino_v0, [__neutrino_block+40];" in text
+    assert "ld.param.u64 %neutrino_v1, [__neutrino_block+48];" in text
     assert "add.s64 %rd5, %neutrino_v1, 16;" in text
     assert ".shared .align 4 .b8 s[64];" in text
     assemble(text, "sm_90", tmp_path)

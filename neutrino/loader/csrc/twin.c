@@ -210,7 +210,7 @@ void nt_twins_unload(struct nt_owner *owner)
 	}
 }
 
-/* --- room --- */
+/* --- choice --- */
 
 /* The addresses of module variables in a context; NULL if they are not stored. Lock-free, on the launch path. */
 static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
@@ -287,7 +287,7 @@ void nt_twin_forget_shapes(struct nt_function *function)
 		__atomic_store_n(&function->shapes[i], 0, __ATOMIC_RELEASE);
 }
 
-unsigned nt_twin_room(struct nt_attempt *attempt)
+unsigned nt_twin_choose(struct nt_attempt *attempt)
 {
 	struct nt_function *function = attempt->function;
 
@@ -298,16 +298,18 @@ unsigned nt_twin_room(struct nt_attempt *attempt)
 	if (choice == SHAPE_ORIGINAL)
 		return NEUTRINO_REASON_OCCUPANCY;
 	attempt->variant = choice == SHAPE_CAPPED;
-	return nt_backend_take_room(attempt);
+	return NEUTRINO_REASON_PROBED;
 }
 
 /* --- submission --- */
 
 /* Fill in the probe block, the twin's last parameter: where the maps are, and the addresses of module variables. */
-static void fill_block(uint8_t *block, const struct nt_kernel *kernel, const struct nt_extent *extent,
-		       CUdeviceptr base, const struct nt_addresses *addresses)
+static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 {
-	uint8_t *variables = nt_regions_describe(kernel->maps, kernel->map_count, extent, base, block);
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	const struct nt_addresses *addresses = attempt->addresses;
+	uint8_t *variables = nt_regions_describe(kernel->maps, kernel->map_count, &attempt->extent, attempt->base,
+						 attempt->cell, block);
 
 	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
@@ -365,7 +367,7 @@ CUresult nt_twin_submit(const struct nt_attempt *attempt)
 	const struct nt_function *function = attempt->function;
 	uint8_t *block = alloca(function->kernel->block_size);
 
-	fill_block(block, function->kernel, &attempt->extent, attempt->room.address, attempt->addresses);
+	fill_block(block, attempt);
 	return submit_with_block(attempt->launch, function->kernel,
 				 attempt->variant ? function->capped : function->twin, block);
 }
