@@ -41,6 +41,7 @@ SOURCES = (
     "settings.c",
     "stream.c",
     "symbols.c",
+    "write_value.c",
 )
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 LIBRARY = "libcuda.so.1"

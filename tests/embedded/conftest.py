@@ -17,7 +17,7 @@ from tests.once import SANITIZERS, once, stand_in
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
 ROOT = Path(build.__file__).parents[2]
-PROGRAMS = ("basic", "graph", "life", "prints")
+PROGRAMS = ("basic", "graph", "life", "prints", "replays")
 
 
 def settings(**values: object) -> str:

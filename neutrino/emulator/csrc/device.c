@@ -50,12 +50,15 @@ static const int attributes[] = {
 	[83] = 1,	     /* MANAGED_MEMORY */
 	[87] = 2,	     /* SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO */
 	[89] = 1,	     /* CONCURRENT_MANAGED_ACCESS */
+	[92] = 0,	     /* CAN_USE_STREAM_MEM_OPS_V1: see write_value.c */
+	[93] = 0,	     /* CAN_USE_64_BIT_STREAM_MEM_OPS_V1 */
 	[95] = 1,	     /* COOPERATIVE_LAUNCH */
 	[97] = 232448,	     /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
 	[99] = 1,	     /* HOST_REGISTER_SUPPORTED */
 	[106] = 32,	     /* MAX_BLOCKS_PER_MULTIPROCESSOR */
 	[111] = 1024,	     /* RESERVED_SHARED_MEMORY_PER_BLOCK */
 	[115] = 1,	     /* MEMORY_POOLS_SUPPORTED */
+	[122] = 1,	     /* CAN_USE_64_BIT_STREAM_MEM_OPS */
 	[126] = 1,	     /* MEM_SYNC_DOMAIN_COUNT */
 	[147] = 0,	     /* the last that is known */
 };

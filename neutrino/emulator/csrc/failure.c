@@ -18,6 +18,7 @@ static const struct {
 	[ED_FAIL_COPY] = {"copy", CUDA_ERROR_LAUNCH_FAILED},
 	[ED_FAIL_LAUNCH] = {"launch", CUDA_ERROR_INVALID_VALUE},
 	[ED_FAIL_TWINLAUNCH] = {"twinlaunch", CUDA_ERROR_INVALID_VALUE},
+	[ED_FAIL_WRITE] = {"write", CUDA_ERROR_NOT_SUPPORTED},
 	[ED_FAIL_OCCUPANCY] = {"occupancy", 2},
 	[ED_FAIL_SLOWALLOC] = {"slowalloc", 300000000},
 };

@@ -8,6 +8,7 @@
  *   copy               copies and fills: 719
  *   launch, twinlaunch launches, and those of kernels whose names end in __neutrino: 1 (719 and other errors that a
  *                      context does not survive come back from all calls after it)
+ *   write              cuStreamWriteValue32 and 64: 801
  *   occupancy          VALUE is the divisor by which blocks a multiprocessor of __neutrino kernels are fewer: 2
  *   slowalloc          VALUE is a time (300ms, 20us) that an allocation of device memory takes
  */
@@ -25,6 +26,7 @@ enum ed_point {
 	ED_FAIL_COPY,
 	ED_FAIL_LAUNCH,
 	ED_FAIL_TWINLAUNCH,
+	ED_FAIL_WRITE,
 	ED_FAIL_OCCUPANCY,
 	ED_FAIL_SLOWALLOC,
 	ED_FAIL_POINTS,

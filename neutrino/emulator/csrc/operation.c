@@ -8,6 +8,7 @@
 #include "graph.h"
 #include "launch.h"
 #include "settings.h"
+#include "write_value.h"
 
 /* Replace a pointer to size bytes by one to a copy of them. False without memory; NULL stays NULL. */
 static bool duplicate(uint8_t **data, size_t size)
@@ -71,6 +72,9 @@ CUresult ed_operation_run(struct ed_operation *operation)
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		result = ed_fill_run(&operation->fill);
 		break;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		result = ed_write_run(&operation->write);
+		break;
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return run_host(operation);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -83,7 +87,7 @@ CUresult ed_operation_run(struct ed_operation *operation)
 		break;
 	}
 	if (result)
-		ed_device_fail(result, "a copy or fill found its memory freed, or was set to fail");
+		ed_device_fail(result, "a copy, fill or write found its memory freed, or was set to fail");
 	return result;
 }
 

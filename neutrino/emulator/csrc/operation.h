@@ -21,6 +21,12 @@ struct ed_fill {
 	uint32_t value, element; /* element: bytes */
 };
 
+/* A word of 4 or 8 bytes to write. */
+struct ed_write {
+	uint64_t to, value;
+	uint32_t size;
+};
+
 struct ed_kernel_work {
 	CUfunction function; /* the program's handle, which may be a CUkernel */
 	uint64_t module;     /* the device process's id */
@@ -39,6 +45,7 @@ struct ed_operation {
 		struct ed_kernel_work kernel;
 		struct ed_copy copy;
 		struct ed_fill fill;
+		struct ed_write write;
 		struct {
 			CUhostFn function; /* or a callback of cuStreamAddCallback */
 			CUstreamCallback callback;

@@ -60,6 +60,10 @@ static const struct {
 	{"cuStreamGetCaptureInfo_v2", 11030},
 	{"cuStreamGetCaptureInfo_v3", 12030},
 	{"cuStreamUpdateCaptureDependencies_v2", 12030},
+	{"cuStreamWriteValue32", 8000},
+	{"cuStreamWriteValue32_v2", 11070},
+	{"cuStreamWriteValue64", 9000},
+	{"cuStreamWriteValue64_v2", 11070},
 };
 
 /* The CUDA version that a function came with, as 12030 for 12.3. */
