@@ -9,6 +9,8 @@ from neutrino.abi.structures import Member, Struct
 MAX_KERNELS = 4096
 """Rows of the counter table of ``launches.bin``; kernels beyond share the last row."""
 REASON_SLOTS = 24
+NO_KERNEL = 0xFFFFFFFF
+"""The kernel in the record of a graph's replay, whose kernels have records of their own."""
 LAUNCHES_HEADER_SIZE = 4096
 LAUNCHES_MAGIC = b"NTLAUNCH"
 
@@ -44,7 +46,7 @@ LAUNCH = Struct(
     "launch",
     (
         Member("state", "u32"),
-        Member("kernel", "u32", note="kernel id: the folder kernel/<id>/"),
+        Member("kernel", "u32", note="kernel id: the folder kernel/<id>/; NO_KERNEL for the replay of a graph"),
         Member("context", "u64"),
         Member("stream", "u64"),
         Member("submit_ns", "u64", note="CLOCK_MONOTONIC at submission"),

@@ -80,8 +80,8 @@ def test_launches_by_every_call(any_bench: Bench, tmp_path: Path, reference: Ref
     assert (result.stdout, result.returncode) == reference("forms")
     assert result.stdout.endswith("\n14\n")
     files = Files(tmp_path / "trace")
-    assert files.counted("count_p2") == {"probed": 6, "launch-form": 1}
-    assert len(files.check_tickets(any_bench.maps)) == 12
+    assert files.counted("count_p2") == {"probed": 7}
+    assert len(files.check_tickets(any_bench.maps)) == 14
 
 
 def test_a_launch_larger_than_a_segment_takes_chunks_and_one_larger_than_the_pool_is_named(

@@ -449,7 +449,7 @@ static struct neutrino_launch *add_record(const struct exec *exec, CUstream stre
 
 	if (!record)
 		return NULL;
-	record->kernel = 0;
+	record->kernel = NEUTRINO_NO_KERNEL;
 	record->graph = exec->layout->graph;
 	record->context = (uint64_t)(uintptr_t)exec->target.context;
 	record->stream = (uint64_t)(uintptr_t)stream;

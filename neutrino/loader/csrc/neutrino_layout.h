@@ -21,6 +21,7 @@
 #define NEUTRINO_MAX_MAPS 64
 #define NEUTRINO_MAX_RECORD 65536
 #define NEUTRINO_MAX_KERNELS 4096
+#define NEUTRINO_NO_KERNEL 0xffffffffu
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
 #define NEUTRINO_LAUNCHES_VERSION 3
@@ -174,7 +175,7 @@ static_assert(offsetof(struct neutrino_launches_header, ended) == 60, "ended");
 /* One record of launches.bin. */
 struct neutrino_launch {
     uint32_t state;
-    uint32_t kernel; /* kernel id: the folder kernel/<id>/ */
+    uint32_t kernel; /* kernel id: the folder kernel/<id>/; NO_KERNEL for the replay of a graph */
     uint64_t context;
     uint64_t stream;
     uint64_t submit_ns; /* CLOCK_MONOTONIC at submission */
