@@ -97,13 +97,402 @@ static void write_value(void)
 	EXPECT(8 * 3 + 2, get_word());
 }
 
+/* step as a tool's copy of it: a module of its own, one parameter more, the address of a word to count in there. */
+static const char twin_image[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+				 ".visible .entry step__twin(.param .u64 p, .param .u32 x, .param .u64 cell)\n"
+				 "{\n"
+				 ".reg .b32 %r<5>;\n.reg .b64 %rd<4>;\n"
+				 "ld.param.u64 %rd1, [p];\nld.param.u32 %r1, [x];\n"
+				 "ld.global.u32 %r2, [%rd1];\nmad.lo.u32 %r3, %r2, 3, %r1;\nst.global.u32 [%rd1], %r3;\n"
+				 "ld.param.u64 %rd2, [cell];\nld.global.u64 %rd3, [%rd2];\n"
+				 "atom.global.add.u32 %r4, [%rd3], 1;\nret;\n}\n";
+
+static CUfunction twin;
+static CUdeviceptr cell, counts[2];
+
+static void begin_twin(void)
+{
+	CUmodule module;
+
+	CHECK(CALL(cuModuleLoadData, (CUmodule *, const void *))(&module, twin_image));
+	twin = obtain(module, "step__twin");
+	cell = allocate(8);
+	for (int i = 0; i < 2; i++) {
+		counts[i] = allocate(4);
+		to_device(counts[i], &(uint32_t){0}, 4);
+	}
+}
+
+static uint32_t count_of(int region)
+{
+	uint32_t count;
+
+	CHECK(CALL(cuCtxSynchronize, (void))());
+	to_host(&count, counts[region], sizeof(count));
+	return count;
+}
+
+static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
+{
+	return CALL(cuGraphKernelNodeGetParams_v2, (CUgraphNode, CUDA_KERNEL_NODE_PARAMS *))(node, ret);
+}
+
+static CUresult exec_set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	return CALL(cuGraphExecKernelNodeSetParams_v2,
+		    (CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))(exec, node, parameters);
+}
+
+static CUresult update(CUgraphExec exec, CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+
+	return CALL(cuGraphExecUpdate_v2, (CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *))(exec, graph, &info);
+}
+
+/* The node's launch with the twin in place of its kernel; memory is the parameters' list. */
+static CUDA_KERNEL_NODE_PARAMS as_twin(CUgraphNode node, void *memory[3])
+{
+	CUDA_KERNEL_NODE_PARAMS read;
+
+	CHECK(get_kernel(node, &read));
+	memory[0] = read.kernelParams[0];
+	memory[1] = read.kernelParams[1];
+	memory[2] = &cell;
+	read.func = twin;
+	read.kern = NULL;
+	read.kernelParams = memory;
+	return read;
+}
+
+static CUresult swap(CUgraphExec exec, CUgraphNode node)
+{
+	void *memory[3];
+	CUDA_KERNEL_NODE_PARAMS parameters = as_twin(node, memory);
+
+	return exec_set_kernel(exec, node, &parameters);
+}
+
+/* A graph of step(first) and step(second), by capture, and its two nodes. */
+static CUgraph capture_steps(uint32_t first, uint32_t second, CUgraphNode nodes[2])
+{
+	CUstream stream = make_stream(1);
+	CUgraph graph;
+	size_t count = 2;
+
+	CHECK(CALL(cuStreamBeginCapture_v2, (CUstream, int))(stream, 0));
+	CHECK(launch_step(first, stream));
+	CHECK(launch_step(second, stream));
+	CHECK(CALL(cuStreamEndCapture, (CUstream, CUgraph *))(stream, &graph));
+	CHECK(CALL(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))(graph, nodes, &count));
+	EXPECT(2, count);
+	return graph;
+}
+
+/* Replays on two streams in turns, each with a region of its own: in order, though the streams are not. */
+static void swapped(void)
+{
+	CUstream streams[2] = {make_stream(1), make_stream(1)};
+	CUgraphNode nodes[2];
+	uint32_t expected = 1;
+
+	begin_twin();
+	CUgraph graph = capture_steps(1, 2, nodes);
+	CUgraphExec exec = instantiate(graph), untouched = instantiate(graph);
+	CHECK(swap(exec, nodes[0]));
+	CHECK(swap(exec, nodes[1]));
+	CUDA_KERNEL_NODE_PARAMS read;
+	CHECK(get_kernel(nodes[0], &read));
+	EXPECT((intptr_t)step, (intptr_t)read.func);
+	CHECK(CALL(cuGraphDestroy, (CUgraph))(graph));
+	set_word(1);
+	for (int i = 0; i < 20; i++) {
+		CHECK(write64(streams[i % 2], cell, counts[i % 2]));
+		CHECK(launch_graph(exec, streams[i % 2]));
+		expected = (expected * 3 + 1) * 3 + 2;
+		/* The cell is the exec's: what a replay reads may be written only after the one before. */
+		CHECK(synchronize(streams[i % 2]));
+	}
+	EXPECT(expected, get_word());
+	EXPECT(20, count_of(0));
+	EXPECT(20, count_of(1));
+	for (int i = 0; i < 20; i++) {
+		CHECK(launch_graph(exec, streams[i % 2]));
+		CHECK(launch_graph(untouched, streams[i % 2]));
+		expected = (expected * 3 + 1) * 3 + 2;
+		expected = (expected * 3 + 1) * 3 + 2;
+		if (i % 3 == 2)
+			CHECK(CALL(cuCtxSynchronize, (void))());
+		else
+			CHECK(synchronize(streams[i % 2]));
+	}
+	EXPECT(expected, get_word());
+	set_word(expected = 1);
+	for (int i = 0; i < 20; i++) {
+		CHECK(launch_graph(exec, streams[i % 2]));
+		expected = (expected * 3 + 1) * 3 + 2;
+	}
+	CHECK(CALL(cuGraphExecDestroy, (CUgraphExec))(exec));
+	EXPECT(expected, get_word());
+	EXPECT(40 + 40 + 40, count_of(0) + count_of(1));
+}
+
+/* Kernels within child graphs, and updates: which nodes name what of an executable graph. */
+static void nested(void)
+{
+	CUgraphNode inner[2], outer[2], of_child[2], foreign[2], child_node;
+	CUgraph child, copy;
+	size_t count = 2;
+	uint32_t nine = 9;
+	void *of_nine[] = {&word, &nine};
+
+	begin_twin();
+	to_device(cell, &counts[0], 8);
+	CUgraph graph = capture_steps(1, 2, outer), within = capture_steps(3, 4, inner);
+	CHECK(CALL(cuGraphAddChildGraphNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph))(
+		&child_node, graph, &outer[1], 1, within));
+	CHECK(CALL(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *))(child_node, &child));
+	CHECK(CALL(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))(child, of_child, &count));
+	EXPECT(2, count);
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(1, swap(exec, inner[0]));
+	CHECK(swap(exec, of_child[0]));
+	CHECK(swap(exec, of_child[1]));
+	CHECK(swap(exec, outer[0]));
+	uint32_t expected = (((1 * 3 + 1) * 3 + 2) * 3 + 3) * 3 + 4;
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT(expected, get_word());
+	EXPECT(3, count_of(0));
+
+	/* An update puts the originals back, and changes no names. */
+	CHECK(update(exec, graph));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT(expected, get_word());
+	EXPECT(3, count_of(0));
+	CHECK(swap(exec, of_child[1]));
+	CUgraph other = capture_steps(5, 6, foreign), other_within = capture_steps(7, 8, inner);
+	CUgraphNode other_child;
+	CHECK(CALL(cuGraphAddChildGraphNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph))(
+		&other_child, other, &foreign[1], 1, other_within));
+	CHECK(update(exec, other));
+	EXPECT(1, swap(exec, foreign[0]));
+	CHECK(swap(exec, of_child[0]));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	/* What is set is what was given: the twin of child node 0 has that node's own parameters, 3. */
+	EXPECT((((1 * 3 + 5) * 3 + 6) * 3 + 3) * 3 + 8, get_word());
+	EXPECT(4, count_of(0));
+
+	/* A clone whose kernels were set to those of another module. */
+	CHECK(CALL(cuGraphClone, (CUgraph *, CUgraph))(&copy, graph));
+	CUgraphNode cloned;
+	void *memory[3];
+	CHECK(CALL(cuGraphNodeFindInClone, (CUgraphNode *, CUgraphNode, CUgraph))(&cloned, outer[1], copy));
+	CUDA_KERNEL_NODE_PARAMS parameters = as_twin(outer[1], memory);
+	CHECK(CALL(cuGraphKernelNodeSetParams_v2, (CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))(cloned, &parameters));
+	CHECK(update(exec, copy));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT(expected, get_word());
+	EXPECT(5, count_of(0));
+
+	/* A child graph as a whole: one of the same shape only. */
+	CUresult (*set_child)(CUgraphExec, CUgraphNode, CUgraph) = function_named("cuGraphExecChildGraphNodeSetParams");
+	CHECK(set_child(exec, child_node, other_within));
+	EXPECT(1, set_child(exec, child_node, graph));
+	EXPECT(1, set_child(exec, outer[0], other_within));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT((((1 * 3 + 1) * 3 + 2) * 3 + 7) * 3 + 8, get_word());
+	CHECK(swap(exec, of_child[1]));
+
+	/* Any node's parameters by their type. */
+	struct {
+		int type, reserved[3];
+		CUDA_KERNEL_NODE_PARAMS kernel;
+		char rest[168];
+	} any = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+	_Static_assert(sizeof(any) == 256, "CUgraphNodeParams");
+	CHECK(get_kernel(outer[0], &any.kernel));
+	any.kernel.kernelParams = of_nine;
+	CHECK(CALL(cuGraphExecNodeSetParams, (CUgraphExec, CUgraphNode, void *))(exec, outer[0], &any));
+	any.type = CU_GRAPH_NODE_TYPE_HOST;
+	EXPECT(1, CALL(cuGraphExecNodeSetParams, (CUgraphExec, CUgraphNode, void *))(exec, outer[0], &any));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT((((1 * 3 + 9) * 3 + 2) * 3 + 7) * 3 + 4, get_word());
+}
+
+static unsigned is_enabled(CUgraphExec exec, CUgraphNode node)
+{
+	unsigned found = 9;
+
+	CHECK(CALL(cuGraphNodeGetEnabled, (CUgraphExec, CUgraphNode, unsigned *))(exec, node, &found));
+	return found;
+}
+
+/* Nodes that do nothing for a while. */
+static void disabled(void)
+{
+	CUgraphNode nodes[2];
+	CUgraph graph = capture_steps(1, 2, nodes);
+	CUgraphNode empty;
+	unsigned found;
+
+	begin_twin();
+	to_device(cell, &counts[0], 8);
+	CHECK(CALL(cuGraphAddEmptyNode, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t))(&empty, graph, NULL, 0));
+	CUgraphExec exec = instantiate(graph);
+	CUresult (*enable)(CUgraphExec, CUgraphNode, unsigned) = function_named("cuGraphNodeSetEnabled");
+	EXPECT(1, is_enabled(exec, nodes[0]));
+	CHECK(enable(exec, nodes[0], 0));
+	EXPECT(0, is_enabled(exec, nodes[0]));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT(1 * 3 + 2, get_word());
+	/* Neither other parameters nor an update enable it. */
+	CHECK(swap(exec, nodes[0]));
+	EXPECT(0, is_enabled(exec, nodes[0]));
+	CHECK(update(exec, graph));
+	EXPECT(0, is_enabled(exec, nodes[0]));
+	CHECK(swap(exec, nodes[0]));
+	CHECK(enable(exec, nodes[0], 1));
+	set_word(1);
+	CHECK(launch_graph(exec, NULL));
+	EXPECT((1 * 3 + 1) * 3 + 2, get_word());
+	EXPECT(1, count_of(0));
+	EXPECT(1, enable(exec, empty, 0));
+	EXPECT(1, CALL(cuGraphNodeGetEnabled, (CUgraphExec, CUgraphNode, unsigned *))(exec, empty, &found));
+	EXPECT(1, enable(exec, NULL, 0));
+	EXPECT(1, enable(NULL, nodes[0], 0));
+}
+
+/* What a captured launch looks like as a node: a CUkernel, a packed buffer, attributes. */
+static void read_back(void)
+{
+	CUstream stream = make_stream(1);
+	CUlibrary library;
+	CUkernel kernel;
+	CUfunction function;
+	CUgraph graph;
+	CUgraphNode nodes[2];
+	CUDA_KERNEL_NODE_PARAMS read;
+	size_t count = 2, size = 12;
+	uint32_t four = 4;
+	void *of_four[] = {&word, &four};
+	struct {
+		CUdeviceptr p;
+		uint32_t x;
+	} packed = {word, 6};
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+
+	CHECK(CALL(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned))(
+		&library, image, NULL, NULL, 0, NULL, NULL, 0));
+	CHECK(CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&kernel, library, "step"));
+	CHECK(CALL(cuKernelGetFunction, (CUfunction *, CUkernel))(&function, kernel));
+	CHECK(CALL(cuStreamBeginCapture_v2, (CUstream, int))(stream, 0));
+	CHECK(launch((CUfunction)(void *)kernel, 1, 1, stream, of_four));
+	CHECK(CALL(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+				    CUstream, void **, void **))(step, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra));
+	CHECK(CALL(cuStreamEndCapture, (CUstream, CUgraph *))(stream, &graph));
+	CHECK(CALL(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))(graph, nodes, &count));
+	CHECK(get_kernel(nodes[0], &read));
+	EXPECT((intptr_t)function, (intptr_t)read.func);
+	EXPECT((intptr_t)kernel, (intptr_t)read.kern);
+	EXPECT(4, *(uint32_t *)read.kernelParams[1]);
+	EXPECT(0, (intptr_t)read.extra);
+	CHECK(get_kernel(nodes[1], &read));
+	EXPECT((intptr_t)step, (intptr_t)read.func);
+	EXPECT(0, (intptr_t)read.kern);
+	EXPECT(0, (intptr_t)read.kernelParams);
+	EXPECT((intptr_t)CU_LAUNCH_PARAM_BUFFER_POINTER, (intptr_t)read.extra[0]);
+	EXPECT(0, memcmp(read.extra[1], &packed, 12));
+	EXPECT((intptr_t)CU_LAUNCH_PARAM_BUFFER_SIZE, (intptr_t)read.extra[2]);
+	EXPECT(12, *(size_t *)read.extra[3]);
+	EXPECT(0, (intptr_t)read.extra[4]);
+	CUgraphExec exec = instantiate(graph);
+	packed.x = 8;
+	read.extra = extra;
+	CHECK(exec_set_kernel(exec, nodes[1], &read));
+	set_word(1);
+	CHECK(launch_graph(exec, stream));
+	EXPECT((1 * 3 + 4) * 3 + 8, get_word());
+
+	CUlaunchAttributeValue value;
+	CUresult (*get)(CUgraphNode, int, CUlaunchAttributeValue *) = function_named("cuGraphKernelNodeGetAttribute");
+	CUresult (*set)(CUgraphNode, int, const CUlaunchAttributeValue *) =
+		function_named("cuGraphKernelNodeSetAttribute");
+	value.cooperative = 7;
+	CHECK(get(nodes[0], CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value));
+	EXPECT(0, value.cooperative);
+	value.priority = -2;
+	CHECK(set(nodes[0], CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	CHECK(get_kernel(nodes[0], &read));
+	CHECK(CALL(cuGraphKernelNodeSetParams_v2, (CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))(nodes[0], &read));
+	value.priority = 0;
+	CHECK(get(nodes[0], CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	EXPECT(-2, value.priority);
+	CHECK(CALL(cuGraphKernelNodeCopyAttributes, (CUgraphNode, CUgraphNode))(nodes[1], nodes[0]));
+	value.priority = 0;
+	CHECK(get(nodes[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+	EXPECT(-2, value.priority);
+	EXPECT(1, get(nodes[0], 77, &value));
+	struct {
+		uint64_t flags;
+		CUstream stream;
+		CUgraphNode node;
+		int result;
+	} parameters = {.stream = stream};
+	CHECK(CALL(cuGraphInstantiateWithParams_ptsz, (CUgraphExec *, CUgraph, void *))(&exec, graph, &parameters));
+	EXPECT(0, parameters.result);
+}
+
+/* What streams and contexts are called, and a context that ends by being detached. */
+static void identities(void)
+{
+	CUstream streams[] = {NULL, CU_STREAM_PER_THREAD, make_stream(0), make_stream(1)};
+	CUcontext primary, own, found;
+	unsigned long long ids[4], here, there;
+	CUresult (*stream_id)(CUstream, unsigned long long *) = function_named("cuStreamGetId");
+	CUresult (*context_id)(CUcontext, unsigned long long *) = function_named("cuCtxGetId");
+	CUresult (*detach)(CUcontext) = function_named("cuCtxDetach");
+
+	for (int i = 0; i < 4; i++)
+		CHECK(stream_id(streams[i], &ids[i]));
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < i; j++)
+			EXPECT(1, ids[i] != ids[j]);
+	CHECK(CALL(cuStreamGetId_ptsz, (CUstream, unsigned long long *))(NULL, &here));
+	EXPECT(ids[1], here);
+	EXPECT(1, stream_id(streams[2], NULL));
+
+	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&primary));
+	CHECK(context_id(primary, &here));
+	CHECK(CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&own, 0, 0));
+	CHECK(context_id(NULL, &there));
+	EXPECT(1, here != there);
+	CHECK(CALL(cuCtxAttach, (CUcontext *, unsigned))(&found, 0));
+	EXPECT((intptr_t)own, (intptr_t)found);
+	CHECK(detach(own));
+	CHECK(context_id(own, &here));
+	EXPECT(there, here);
+	CHECK(detach(own));
+	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&found));
+	EXPECT((intptr_t)primary, (intptr_t)found);
+	EXPECT(201, detach(primary));
+	EXPECT(1, detach(NULL));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
 	} scenarios[] = {
-		{"write-value", write_value},
+		{"write-value", write_value}, {"swapped", swapped},     {"nested", nested},
+		{"disabled", disabled},	      {"read-back", read_back},   {"identities", identities},
 	};
 
 	(void)begin();

@@ -21,6 +21,11 @@ QUIET = (
     "graph errors",
     "graph threads",
     "replays write-value",
+    "replays swapped",
+    "replays nested",
+    "replays disabled",
+    "replays read-back",
+    "replays identities",
     "life reset",
     "life reuse",
     "life spin",
@@ -35,7 +40,15 @@ QUIET = (
 )
 
 # Whose results random delays would change if work were not in order.
-SHUFFLED = ("basic order", "graph replay", "replays write-value", "life events", "life threads", "life spin")
+SHUFFLED = (
+    "basic order",
+    "graph replay",
+    "replays write-value",
+    "replays swapped",
+    "life events",
+    "life threads",
+    "life spin",
+)
 
 
 @pytest.mark.parametrize("program", QUIET)

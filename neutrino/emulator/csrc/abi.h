@@ -136,21 +136,29 @@ enum {
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x02)
 
 enum {
+	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
 	CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
 	CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
+	CU_LAUNCH_ATTRIBUTE_PRIORITY = 8,
+	CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE = 13,
 	CU_LAUNCH_ATTRIBUTE_LAST = 18, /* of CUDA 13.0 */
 };
+
+typedef union CUlaunchAttributeValue_union {
+	char pad[64];
+	int cooperative;
+	int priority;
+	int programmaticStreamSerializationAllowed;
+	struct {
+		unsigned int x, y, z;
+	} clusterDim;
+} CUlaunchAttributeValue;
 
 typedef struct CUlaunchAttribute_st {
 	int id;
 	char pad[4];
-	union {
-		char pad[64];
-		int cooperative;
-		struct {
-			unsigned int x, y, z;
-		} clusterDim;
-	} value;
+	CUlaunchAttributeValue value;
 } CUlaunchAttribute;
 
 typedef struct CUlaunchConfig_st {

@@ -231,6 +231,43 @@ API cuCtxDestroy_v2(CUcontext context)
 	return destroy_handle(context);
 }
 
+/* cuCtxAttach: one more cuCtxDetach is needed to destroy the current context. */
+static CUresult attach(CUcontext *ret, unsigned flags)
+{
+	IN_CONTEXT(context);
+	if (!ret || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	__atomic_add_fetch(&context->attached, 1, __ATOMIC_RELAXED);
+	*ret = context;
+	return CUDA_SUCCESS;
+}
+
+API cuCtxAttach(CUcontext *context, unsigned int flags)
+{
+	ENTER();
+	return attach(context, flags);
+}
+
+/* cuCtxDetach: destroys the thread's current context, unless it is attached. */
+static CUresult detach(CUcontext handle)
+{
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->is_primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (__atomic_load_n(&handle->attached, __ATOMIC_RELAXED)) {
+		__atomic_sub_fetch(&handle->attached, 1, __ATOMIC_RELAXED);
+		return CUDA_SUCCESS;
+	}
+	return destroy_handle(handle);
+}
+
+API cuCtxDetach(CUcontext context)
+{
+	ENTER();
+	return detach(context);
+}
+
 API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	ENTER();
@@ -508,92 +545,4 @@ API cuCtxSynchronize_v2(CUcontext handle)
 	ENTER();
 	CUresult result = ed_context_of(handle, &context);
 	return result ? result : synchronize(context);
-}
-
-/* --- settings that have no effect here --- */
-
-API cuCtxGetCacheConfig(int *config)
-{
-	ENTER_CONTEXT(context);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
-	*config = 0;
-	return CUDA_SUCCESS;
-}
-
-API cuCtxSetCacheConfig(int config)
-{
-	ENTER_CONTEXT(context);
-	return config < 0 || config > 3 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-API cuCtxGetSharedMemConfig(int *config)
-{
-	ENTER_CONTEXT(context);
-	if (!config)
-		return CUDA_ERROR_INVALID_VALUE;
-	*config = 1;
-	return CUDA_SUCCESS;
-}
-
-API cuCtxSetSharedMemConfig(int config)
-{
-	ENTER_CONTEXT(context);
-	return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-#define LIMIT_PRINTED 1
-#define LIMIT_LAST 9 /* of CUDA 13.0 */
-
-/* Stack, printf buffer, heap, nested depth, pending launches, L2 granularity, persisting L2. */
-static size_t limits[] = {1024, ED_PRINTED_SIZE, 8388608, 2, 2048, 64, 0};
-
-/* CUDA_SUCCESS for a CUlimit that the device has; other errors for one that only newer devices have, or none has. */
-static CUresult check_limit(int limit)
-{
-	if (limit < 0 || limit > LIMIT_LAST)
-		return CUDA_ERROR_INVALID_VALUE;
-	return (size_t)limit < sizeof(limits) / sizeof(limits[0]) ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
-}
-
-API cuCtxGetLimit(size_t *value, int limit)
-{
-	ENTER_CONTEXT(context);
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = check_limit(limit);
-	if (result)
-		return result;
-	*value = __atomic_load_n(&limits[limit], __ATOMIC_RELAXED);
-	return CUDA_SUCCESS;
-}
-
-API cuCtxSetLimit(int limit, size_t value)
-{
-	ENTER_CONTEXT(context);
-	CUresult result = check_limit(limit);
-	if (!result)
-		result = ed_capture_unsafe();
-	if (result)
-		return result;
-	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);
-	if (limit == LIMIT_PRINTED)
-		ed_printed_limit(value);
-	return CUDA_SUCCESS;
-}
-
-API cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-	ENTER_CONTEXT(context);
-	if (least)
-		*least = 0;
-	if (greatest)
-		*greatest = -5;
-	return CUDA_SUCCESS;
-}
-
-API cuCtxResetPersistingL2Cache(void)
-{
-	ENTER_CONTEXT(context);
-	return CUDA_SUCCESS;
 }

@@ -14,6 +14,7 @@ struct ed_context {
 	unsigned flags;
 	unsigned version; /* of the API of the function that made it */
 	bool is_primary;
+	uint32_t attached; /* by cuCtxAttach, since the last cuCtxDetach that undid it */
 	uint32_t is_ended; /* the primary context between its end and the next time that it is retained */
 	struct ed_queue *legacy; /* the default stream */
 };

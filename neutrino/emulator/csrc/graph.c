@@ -196,19 +196,23 @@ CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgra
 	return CUDA_SUCCESS;
 }
 
-/* Add a node with an operation, which is released if there is no memory. */
-static CUresult add(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-		    struct ed_operation *operation)
+/* The same for the place of a new node. */
+static CUresult check(const struct ed_place *place)
 {
-	*ret = ed_graph_add(graph, operation, dependencies, count);
-	if (*ret)
+	return ed_graph_check_place(place->ret, place->graph, place->dependencies, place->count);
+}
+
+CUresult ed_graph_add_operation(const struct ed_place *place, struct ed_operation *operation)
+{
+	*place->ret = ed_graph_add(place->graph, operation, place->dependencies, place->count);
+	if (*place->ret)
 		return CUDA_SUCCESS;
 	ed_operation_release(operation);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Make the operation of a kernel node: the launch, with a copy of the kernel's parameters. */
-CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *ret)
+CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, const struct ed_kernel_work *like, struct ed_operation *ret)
 {
 	struct ed_context *context;
 
@@ -224,8 +228,13 @@ CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *
 	uint32_t grid[] = {p->gridDimX, p->gridDimY, p->gridDimZ};
 	uint32_t block[] = {p->blockDimX, p->blockDimY, p->blockDimZ};
 	*ret = (struct ed_operation){.type = CU_GRAPH_NODE_TYPE_KERNEL, .context = context};
-	return ed_launch_prepare(context, function, grid, block, p->sharedMemBytes, false, p->kernelParams, p->extra,
-				 &ret->kernel);
+	result = ed_launch_prepare(context, function, grid, block, p->sharedMemBytes, like && like->is_cooperative,
+				   p->kernelParams, p->extra, &ret->kernel);
+	if (!result && like) {
+		memcpy(ret->kernel.cluster, like->cluster, sizeof(like->cluster));
+		ret->kernel.priority = like->priority;
+	}
+	return result;
 }
 
 /* The parameters of a kernel node in the newer structure, which begins with the old one. */
@@ -238,15 +247,14 @@ CUDA_KERNEL_NODE_PARAMS ed_graph_widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 }
 
 /* Add a node that launches a kernel. */
-static CUresult add_kernel(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-			   const CUDA_KERNEL_NODE_PARAMS *parameters)
+CUresult ed_graph_add_kernel(const struct ed_place *place, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
-	CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
+	CUresult result = check(place);
 
 	if (!result)
-		result = ed_graph_kernel(parameters, &operation);
-	return result ? result : add(ret, graph, dependencies, count, &operation);
+		result = ed_graph_kernel(parameters, NULL, &operation);
+	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
 API cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -256,63 +264,60 @@ API cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
-	return add_kernel(node, graph, dependencies, count, &wide);
+	return ed_graph_add_kernel(&(struct ed_place){node, graph, dependencies, count}, &wide);
 }
 
 API cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			    const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	ENTER();
-	return add_kernel(node, graph, dependencies, count, parameters);
+	return ed_graph_add_kernel(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
 /* Add a node that copies memory. handle: the context, NULL for the current one. */
-static CUresult add_copy(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-			 const CUDA_MEMCPY3D *parameters, CUcontext handle)
+CUresult ed_graph_add_copy(const struct ed_place *place, const CUDA_MEMCPY3D *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-	CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
+	CUresult result = check(place);
 
 	if (!result)
 		result = ed_context_of(handle, &operation.context);
 	if (!result)
 		result = ed_copy_from(parameters, &operation.copy);
-	return result ? result : add(ret, graph, dependencies, count, &operation);
+	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
 API cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_MEMCPY3D *parameters, CUcontext context)
 {
 	ENTER();
-	return add_copy(node, graph, dependencies, count, parameters, context);
+	return ed_graph_add_copy(&(struct ed_place){node, graph, dependencies, count}, parameters, context);
 }
 
 /* Add a node that sets memory. handle: the context, NULL for the current one. */
-static CUresult add_fill(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-			 const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
+CUresult ed_graph_add_fill(const struct ed_place *place, const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-	CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
+	CUresult result = check(place);
 
 	if (!result)
 		result = ed_context_of(handle, &operation.context);
 	if (!result)
 		result = ed_fill_from(parameters, &operation.fill);
-	return result ? result : add(ret, graph, dependencies, count, &operation);
+	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
 API cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context)
 {
 	ENTER();
-	return add_fill(node, graph, dependencies, count, parameters, context);
+	return ed_graph_add_fill(&(struct ed_place){node, graph, dependencies, count}, parameters, context);
 }
 
 /* Add a node that calls a function of the program. */
-static CUresult add_host(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-			 const CUDA_HOST_NODE_PARAMS *parameters)
+CUresult ed_graph_add_host(const struct ed_place *place, const CUDA_HOST_NODE_PARAMS *parameters)
 {
-	CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
+	CUresult result = check(place);
 
 	if (result || !parameters || !parameters->fn)
 		return result ? result : CUDA_ERROR_INVALID_VALUE;
@@ -320,68 +325,73 @@ static CUresult add_host(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dep
 		.type = CU_GRAPH_NODE_TYPE_HOST,
 		.host = {.function = parameters->fn, .data = parameters->userData},
 	};
-	return add(ret, graph, dependencies, count, &operation);
+	return ed_graph_add_operation(place, &operation);
 }
 
 API cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 		       const CUDA_HOST_NODE_PARAMS *parameters)
 {
 	ENTER();
-	return add_host(node, graph, dependencies, count, parameters);
+	return ed_graph_add_host(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
 /* Add a node that records an event or waits for one. type: which of the two, a CUgraphNodeType. */
-static CUresult add_event(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count, int type,
+CUresult ed_graph_add_event(const struct ed_place *place, int type,
 			  CUevent event)
 {
-	CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
+	CUresult result = check(place);
 
 	if (result || !ed_object_check(event, ED_EVENT))
 		return result ? result : CUDA_ERROR_INVALID_HANDLE;
 	struct ed_operation operation = {.type = type, .event = {NULL, event}};
-	return add(ret, graph, dependencies, count, &operation);
+	return ed_graph_add_operation(place, &operation);
 }
 
 API cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			      CUevent event)
 {
 	ENTER();
-	return add_event(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+	return ed_graph_add_event(&(struct ed_place){node, graph, dependencies, count}, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
 }
 
 API cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			    CUevent event)
 {
 	ENTER();
-	return add_event(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+	return ed_graph_add_event(&(struct ed_place){node, graph, dependencies, count}, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+CUresult ed_graph_add_empty(const struct ed_place *place)
+{
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
+	CUresult result = check(place);
+
+	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
 API cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
-	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-
 	ENTER();
-	CUresult result = ed_graph_check_place(node, graph, dependencies, count);
-	return result ? result : add(node, graph, dependencies, count, &operation);
+	return ed_graph_add_empty(&(struct ed_place){node, graph, dependencies, count});
 }
 
 /* Add a node that runs a graph. The node gets a copy of the child graph, as of now. */
-static CUresult add_child(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child)
+CUresult ed_graph_add_child(const struct ed_place *place, CUgraph child)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-	CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
+	CUresult result = check(place);
 
-	if (result || !ed_object_check(child, ED_GRAPH) || child == graph)
+	if (result || !ed_object_check(child, ED_GRAPH) || child == place->graph)
 		return result ? result : CUDA_ERROR_INVALID_VALUE;
 	CUgraph copy = ed_graph_clone(child);
 	if (!copy)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	copy->is_child = true;
-	result = add(ret, graph, dependencies, count, &operation);
+	result = ed_graph_add_operation(place, &operation);
 	if (result)
 		ed_graph_destroy(copy);
 	else
-		(*ret)->child = copy;
+		(*place->ret)->child = copy;
 	return result;
 }
 
@@ -389,7 +399,7 @@ API cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode
 			     CUgraph child)
 {
 	ENTER();
-	return add_child(node, graph, dependencies, count, child);
+	return ed_graph_add_child(&(struct ed_place){node, graph, dependencies, count}, child);
 }
 
 API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
@@ -399,80 +409,4 @@ API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 		return CUDA_ERROR_INVALID_VALUE;
 	*graph = node->child;
 	return CUDA_SUCCESS;
-}
-
-/*
- * cuGraphAddNode: add a node of any type. parameters is a CUgraphNodeParams: the type, three reserved words, then the
- * structure of parameters of that type.
- */
-static CUresult add_any(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-			const void *parameters)
-{
-	const char *of_type = (const char *)parameters + 16;
-	int type;
-
-	if (!parameters)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(&type, parameters, sizeof(type));
-	switch (type) {
-	case CU_GRAPH_NODE_TYPE_KERNEL: {
-		CUDA_KERNEL_NODE_PARAMS kernel;
-		memcpy(&kernel, of_type, sizeof(kernel));
-		return add_kernel(ret, graph, dependencies, count, &kernel);
-	}
-	case CU_GRAPH_NODE_TYPE_MEMCPY: {
-		/* CUDA_MEMCPY_NODE_PARAMS: flags, a reserved word, the context, the copy. */
-		CUcontext context;
-		CUDA_MEMCPY3D copy;
-		memcpy(&context, of_type + 8, sizeof(context));
-		memcpy(&copy, of_type + 16, sizeof(copy));
-		return add_copy(ret, graph, dependencies, count, &copy, context);
-	}
-	case CU_GRAPH_NODE_TYPE_MEMSET: {
-		/* CUDA_MEMSET_NODE_PARAMS_v2 ends in the context. */
-		CUDA_MEMSET_NODE_PARAMS fill;
-		CUcontext context;
-		memcpy(&fill, of_type, sizeof(fill));
-		memcpy(&context, of_type + sizeof(fill), sizeof(context));
-		return add_fill(ret, graph, dependencies, count, &fill, context);
-	}
-	case CU_GRAPH_NODE_TYPE_HOST: {
-		CUDA_HOST_NODE_PARAMS host;
-		memcpy(&host, of_type, sizeof(host));
-		return add_host(ret, graph, dependencies, count, &host);
-	}
-	case CU_GRAPH_NODE_TYPE_GRAPH: {
-		CUgraph child;
-		memcpy(&child, of_type, sizeof(child));
-		return add_child(ret, graph, dependencies, count, child);
-	}
-	case CU_GRAPH_NODE_TYPE_EMPTY: {
-		struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-		CUresult result = ed_graph_check_place(ret, graph, dependencies, count);
-		return result ? result : add(ret, graph, dependencies, count, &operation);
-	}
-	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-	case CU_GRAPH_NODE_TYPE_EVENT_RECORD: {
-		CUevent event;
-		memcpy(&event, of_type, sizeof(event));
-		return add_event(ret, graph, dependencies, count, type, event);
-	}
-	default:
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-}
-
-API cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-		   const void *parameters)
-{
-	ENTER();
-	return add_any(node, graph, dependencies, count, parameters);
-}
-
-API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-		      size_t count, const void *parameters)
-{
-	ENTER();
-	(void)edges;
-	return add_any(node, graph, dependencies, count, parameters);
 }

@@ -53,9 +53,31 @@ void ed_node_destroy(CUgraphNode node);
 /* Whether a node can be added to the graph after these; CUDA_ERROR_INVALID_VALUE if not. */
 CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count);
 
-/* The operation of a kernel node. */
-CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, struct ed_operation *ret);
+/* The operation of a kernel node. like: what the node launched before, whose attributes stay; NULL for a new node. */
+CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, const struct ed_kernel_work *like, struct ed_operation *ret);
 CUDA_KERNEL_NODE_PARAMS ed_graph_widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p);
+
+/* Where a new node goes: its handle to ret, after count dependencies. */
+struct ed_place {
+	CUgraphNode *ret;
+	CUgraph graph;
+	const CUgraphNode *dependencies;
+	size_t count;
+};
+
+CUresult ed_graph_add_kernel(const struct ed_place *place, const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUresult ed_graph_add_copy(const struct ed_place *place, const CUDA_MEMCPY3D *parameters, CUcontext context);
+CUresult ed_graph_add_fill(const struct ed_place *place, const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context);
+CUresult ed_graph_add_host(const struct ed_place *place, const CUDA_HOST_NODE_PARAMS *parameters);
+CUresult ed_graph_add_event(const struct ed_place *place, int type, CUevent event);
+CUresult ed_graph_add_child(const struct ed_place *place, CUgraph child);
+CUresult ed_graph_add_empty(const struct ed_place *place);
+
+/* Add a node with an operation, which is released if there is no memory. The place must have been checked. */
+CUresult ed_graph_add_operation(const struct ed_place *place, struct ed_operation *operation);
+
+/* Give a kernel node other parameters. */
+CUresult ed_node_set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters);
 
 void ed_plan_hold(struct ed_plan *plan);
 void ed_plan_release(struct ed_plan *plan);

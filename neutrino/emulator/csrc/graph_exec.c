@@ -1,21 +1,13 @@
-/* Executable graphs: instantiated, launched, updated. */
+/* Executable graphs: instantiated, launched. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "capture.h"
 #include "event.h"
+#include "graph_exec.h"
 #include "settings.h"
-#include "plan.h"
 #include "stream.h"
-
-struct ed_exec {
-	struct ed_object object;
-	struct ed_context *context;
-	struct ed_plan *plan;
-	struct ed_moment last; /* launches of one executable graph do not overlap */
-	uint64_t flags;
-};
 
 #define INSTANTIATE_FLAGS 15u /* CUgraphInstantiate_flags together */
 
@@ -74,15 +66,27 @@ struct instantiate_parameters {
 	int result;
 };
 
-API cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
+/* upload_stream is not read: plans are not uploaded to the device. */
+static CUresult instantiate_with(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
 {
-	ENTER();
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = instantiate(exec, graph, parameters->flags);
 	parameters->error_node = NULL;
 	parameters->result = result ? 1 : 0;
 	return result;
+}
+
+API cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
+{
+	ENTER();
+	return instantiate_with(exec, graph, parameters);
+}
+
+API cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
+{
+	ENTER();
+	return instantiate_with(exec, graph, parameters);
 }
 
 API cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags)
@@ -192,139 +196,4 @@ API cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
 	ENTER();
 	return upload(exec, stream, true);
-}
-
-/*
- * A copy of a plan with the operation of step at replaced. Launches under way keep the old plan. NULL without memory.
- */
-static struct ed_plan *replaced(const struct ed_plan *plan, size_t at, struct ed_operation *operation)
-{
-	struct ed_plan *copy = calloc(1, sizeof(*copy) + plan->count * sizeof(copy->steps[0]));
-
-	if (!copy)
-		return NULL;
-	copy->holders = 1;
-	for (size_t i = 0; i < plan->count; i++) {
-		const struct ed_step *from = &plan->steps[i];
-		struct ed_step *to = &copy->steps[i];
-		to->after = calloc(from->after_count + 1, sizeof(*to->after));
-		bool complete = true;
-		if (i == at)
-			to->operation = *operation;
-		else
-			complete = ed_operation_copy(&to->operation, &from->operation);
-		copy->count = i + complete;
-		if (!complete || !to->after) {
-			ed_plan_release(copy);
-			return NULL;
-		}
-		memcpy(to->after, from->after, from->after_count * sizeof(*to->after));
-		to->after_count = from->after_count;
-		to->node = from->node;
-	}
-	return copy;
-}
-
-/* Replace the launch of one kernel node, which is named by the node of the graph that was instantiated. */
-static CUresult exec_set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
-{
-	struct ed_operation operation;
-
-	if (!ed_object_check(exec, ED_EXEC))
-		return CUDA_ERROR_INVALID_VALUE;
-	size_t at = 0;
-	while (at < exec->plan->count && exec->plan->steps[at].node != node)
-		at++;
-	if (at == exec->plan->count || exec->plan->steps[at].operation.type != CU_GRAPH_NODE_TYPE_KERNEL)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = ed_graph_kernel(parameters, &operation);
-	if (result)
-		return result;
-	struct ed_plan *plan = replaced(exec->plan, at, &operation);
-	if (!plan)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ed_plan_release(exec->plan);
-	exec->plan = plan;
-	return CUDA_SUCCESS;
-}
-
-API cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
-{
-	ENTER();
-	if (!parameters)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
-	return exec_set_kernel(exec, node, &wide);
-}
-
-API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
-{
-	ENTER();
-	return exec_set_kernel(exec, node, parameters);
-}
-
-enum { /* CUgraphExecUpdateResult */
-	UPDATE_SUCCESS = 0,
-	UPDATE_TOPOLOGY_CHANGED = 2,
-	UPDATE_NODE_TYPE_CHANGED = 3,
-};
-
-/* Replace the plan by one of another graph of the same shape. verdict: a CUgraphExecUpdateResult. */
-static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
-{
-	IN_CONTEXT(context);
-	*error_node = NULL;
-	*verdict = 1;
-	if (!ed_object_check(exec, ED_EXEC) || !ed_object_check(graph, ED_GRAPH))
-		return CUDA_ERROR_INVALID_VALUE;
-	struct ed_plan *plan = ed_plan_make(graph, context);
-	if (!plan)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*verdict = plan->count == exec->plan->count ? UPDATE_SUCCESS : UPDATE_TOPOLOGY_CHANGED;
-	for (size_t i = 0; i < plan->count && *verdict == UPDATE_SUCCESS; i++) {
-		const struct ed_step *before = &exec->plan->steps[i], *now = &plan->steps[i];
-		if (before->operation.type != now->operation.type)
-			*verdict = UPDATE_NODE_TYPE_CHANGED;
-		else if (before->after_count != now->after_count ||
-			 memcmp(before->after, now->after, now->after_count * sizeof(*now->after)) != 0)
-			*verdict = UPDATE_TOPOLOGY_CHANGED;
-		if (*verdict != UPDATE_SUCCESS)
-			*error_node = now->node;
-	}
-	if (*verdict != UPDATE_SUCCESS) {
-		ed_plan_release(plan);
-		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-	}
-	/* The program still uses the nodes of the graph that was instantiated to name nodes of the exec. */
-	for (size_t i = 0; i < plan->count; i++)
-		plan->steps[i].node = exec->plan->steps[i].node;
-	ed_plan_release(exec->plan);
-	exec->plan = plan;
-	return CUDA_SUCCESS;
-}
-
-API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
-{
-	CUgraphNode node;
-	int found;
-
-	ENTER();
-	CUresult result = update(exec, graph, &node, &found);
-	if (error_node)
-		*error_node = node;
-	if (verdict)
-		*verdict = found;
-	return result;
-}
-
-API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
-{
-	CUgraphNode node;
-	int found;
-
-	ENTER();
-	CUresult result = update(exec, graph, &node, &found);
-	if (info)
-		*info = (CUgraphExecUpdateResultInfo){found, node, NULL};
-	return result;
 }

@@ -204,12 +204,19 @@ static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 	if (result)
 		return result;
 	const struct ed_description *kernel = function->kernel;
-	void **pointers = realloc(node->pointers, (kernel->parameter_count + 1) * sizeof(*pointers));
+	/* Pointers to the parameters, or the list of a packed buffer with the buffer's size as its sixth element. */
+	void **pointers = realloc(node->pointers, (kernel->parameter_count + 6) * sizeof(*pointers));
 	if (!pointers)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	node->pointers = pointers;
-	for (uint32_t i = 0; i < kernel->parameter_count; i++)
-		pointers[i] = work->parameters + kernel->parameters[i].offset;
+	if (work->is_packed) {
+		void *list[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, work->parameters, CU_LAUNCH_PARAM_BUFFER_SIZE,
+				&pointers[5], CU_LAUNCH_PARAM_END, (void *)(uintptr_t)work->packed_size};
+		memcpy(pointers, list, sizeof(list));
+	} else {
+		for (uint32_t i = 0; i < kernel->parameter_count; i++)
+			pointers[i] = work->parameters + kernel->parameters[i].offset;
+	}
 	bool is_kernel = ed_object_is(work->function, ED_KERNEL);
 	*ret = (CUDA_KERNEL_NODE_PARAMS){
 		.func = function,
@@ -220,7 +227,8 @@ static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 		.blockDimY = work->block[1],
 		.blockDimZ = work->block[2],
 		.sharedMemBytes = work->shared,
-		.kernelParams = kernel->parameter_count ? pointers : NULL,
+		.kernelParams = kernel->parameter_count && !work->is_packed ? pointers : NULL,
+		.extra = work->is_packed ? pointers : NULL,
 		.kern = is_kernel ? (CUkernel)(void *)work->function : NULL,
 		.ctx = node->operation.context,
 	};
@@ -245,13 +253,13 @@ API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *par
 }
 
 /* cuGraphKernelNodeSetParams: replace the launch of a kernel node. */
-static CUresult set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+CUresult ed_node_set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
 
 	if (!ed_object_check(node, ED_NODE) || node->child || node->operation.type != CU_GRAPH_NODE_TYPE_KERNEL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = ed_graph_kernel(parameters, &operation);
+	CUresult result = ed_graph_kernel(parameters, &node->operation.kernel, &operation);
 	if (result)
 		return result;
 	/* The new parameters may have been read from the old ones, so these are freed last. */
@@ -266,13 +274,13 @@ API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
-	return set_kernel(node, &wide);
+	return ed_node_set_kernel(node, &wide);
 }
 
 API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	ENTER();
-	return set_kernel(node, parameters);
+	return ed_node_set_kernel(node, parameters);
 }
 
 API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)

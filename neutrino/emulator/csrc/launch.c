@@ -45,8 +45,9 @@ CUresult ed_launch_run(const struct ed_kernel_work *work)
 }
 
 /* Copy a launch's parameters into the kernel's parameter buffer: from one pointer each, or from the buffer in extra. */
-static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, uint8_t *ret)
+static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, struct ed_kernel_work *work)
 {
+	uint8_t *ret = work->parameters;
 	const void *buffer = NULL;
 	const size_t *size = NULL;
 
@@ -78,6 +79,8 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	if (*size > kernel->parameter_size)
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	memcpy(ret, buffer, *size);
+	work->is_packed = true;
+	work->packed_size = *size;
 	return CUDA_SUCCESS;
 }
 
@@ -157,7 +160,7 @@ CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const 
 	memcpy(ret->block, block, sizeof(ret->block));
 	if (!ret->parameters)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = pack(kernel, parameters, extra, ret->parameters);
+	result = pack(kernel, parameters, extra, ret);
 	if (result) {
 		free(ret->parameters);
 		ret->parameters = NULL;

@@ -7,6 +7,7 @@
 #include "event.h"
 #include "graph.h"
 #include "launch.h"
+#include "plan.h"
 #include "settings.h"
 #include "write_value.h"
 
@@ -36,8 +37,8 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 			__atomic_add_fetch(&to->event.mark->holders, 1, __ATOMIC_ACQ_REL);
 		return true;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		ed_plan_hold(to->plan);
-		return true;
+		to->plan = ed_plan_copy(from->plan);
+		return to->plan != NULL;
 	default:
 		return true;
 	}

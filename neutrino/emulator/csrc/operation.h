@@ -34,6 +34,10 @@ struct ed_kernel_work {
 	uint32_t grid[3], block[3];
 	uint32_t shared;
 	bool is_cooperative;
+	uint32_t cluster[3]; /* blocks, 0 where none were asked for */
+	int priority;
+	bool is_packed; /* the parameters were given as a buffer, with this size */
+	uint64_t packed_size;
 	uint32_t size;
 	uint8_t *parameters;
 };

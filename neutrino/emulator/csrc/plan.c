@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "settings.h"
 
@@ -52,6 +53,99 @@ struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 		}
 	}
 	return plan;
+}
+
+struct ed_plan *ed_plan_copy(const struct ed_plan *plan)
+{
+	struct ed_plan *copy = calloc(1, sizeof(*copy) + plan->count * sizeof(copy->steps[0]));
+
+	if (!copy)
+		return NULL;
+	copy->holders = 1;
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct ed_step *from = &plan->steps[i];
+		struct ed_step *to = &copy->steps[i];
+		*to = *from;
+		to->after = calloc(from->after_count + 1, sizeof(*to->after));
+		bool complete = ed_operation_copy(&to->operation, &from->operation);
+		copy->count = i + complete;
+		if (!complete || !to->after) {
+			if (!complete)
+				free(to->after);
+			ed_plan_release(copy);
+			return NULL;
+		}
+		memcpy(to->after, from->after, from->after_count * sizeof(*to->after));
+	}
+	return copy;
+}
+
+/* The plans within a step, in *ret. Returns how many there are. */
+static size_t plans_of(const struct ed_step *step, struct ed_plan *const **ret)
+{
+	*ret = &step->operation.plan;
+	return step->operation.type == CU_GRAPH_NODE_TYPE_GRAPH;
+}
+
+struct ed_step *ed_plan_find(struct ed_plan *plan, CUgraphNode node)
+{
+	for (size_t i = 0; i < plan->count; i++) {
+		struct ed_plan *const *inner;
+		if (plan->steps[i].node == node)
+			return &plan->steps[i];
+		size_t count = plans_of(&plan->steps[i], &inner);
+		for (size_t j = 0; j < count; j++) {
+			struct ed_step *step = ed_plan_find(inner[j], node);
+			if (step)
+				return step;
+		}
+	}
+	return NULL;
+}
+
+/* Whether a step can take another one's place. */
+static int compare_steps(const struct ed_step *before, const struct ed_step *now)
+{
+	struct ed_plan *const *inner_before, *const *inner_now;
+	CUgraphNode unused;
+
+	if (before->operation.type != now->operation.type)
+		return ED_UPDATE_NODE_TYPE_CHANGED;
+	size_t count = plans_of(before, &inner_before);
+	if (before->after_count != now->after_count || count != plans_of(now, &inner_now) ||
+	    memcmp(before->after, now->after, now->after_count * sizeof(*now->after)) != 0)
+		return ED_UPDATE_TOPOLOGY_CHANGED;
+	int verdict = ED_UPDATE_SUCCESS;
+	for (size_t i = 0; i < count && verdict == ED_UPDATE_SUCCESS; i++)
+		verdict = ed_plan_compare(inner_before[i], inner_now[i], &unused);
+	return verdict;
+}
+
+int ed_plan_compare(const struct ed_plan *before, const struct ed_plan *now, CUgraphNode *error)
+{
+	int verdict = before->count == now->count ? ED_UPDATE_SUCCESS : ED_UPDATE_TOPOLOGY_CHANGED;
+
+	*error = NULL;
+	for (size_t i = 0; i < now->count && verdict == ED_UPDATE_SUCCESS; i++) {
+		verdict = compare_steps(&before->steps[i], &now->steps[i]);
+		if (verdict != ED_UPDATE_SUCCESS)
+			*error = now->steps[i].node;
+	}
+	return verdict;
+}
+
+void ed_plan_rename(struct ed_plan *now, const struct ed_plan *before)
+{
+	struct ed_plan *const *inner_before, *const *inner_now;
+
+	for (size_t i = 0; i < now->count; i++) {
+		now->steps[i].node = before->steps[i].node;
+		now->steps[i].is_disabled = before->steps[i].is_disabled;
+		size_t count = plans_of(&before->steps[i], &inner_before);
+		plans_of(&now->steps[i], &inner_now);
+		for (size_t j = 0; j < count; j++)
+			ed_plan_rename(inner_now[j], inner_before[j]);
+	}
 }
 
 /* Whether a step has not run, but all steps that it follows have. */
@@ -112,7 +206,8 @@ CUresult ed_plan_run(struct ed_plan *plan)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < plan->count && !ed_device_fault(); i++) {
 		size_t next = choose(plan, done, &random);
-		ed_operation_run(&plan->steps[next].operation);
+		if (!plan->steps[next].is_disabled)
+			ed_operation_run(&plan->steps[next].operation);
 		done[next] = true;
 	}
 	free(done);

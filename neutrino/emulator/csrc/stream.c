@@ -277,19 +277,32 @@ API cuStreamGetPriority(CUstream stream, int *priority)
 	return CUDA_SUCCESS;
 }
 
-API cuStreamGetId(CUstream stream, unsigned long long *id)
+/* Every context's default streams have the ids 1 and 2. */
+static CUresult get_id(CUstream stream, unsigned long long *id, bool per_thread)
 {
-	ENTER_CONTEXT(context);
+	IN_CONTEXT(context);
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
-		*id = stream == CU_STREAM_PER_THREAD ? 2 : 1;
+		*id = stream == CU_STREAM_PER_THREAD || (!stream && per_thread) ? 2 : 1;
 		return CUDA_SUCCESS;
 	}
 	if (!ed_object_check(stream, ED_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
 	*id = stream->id;
 	return CUDA_SUCCESS;
+}
+
+API cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+	ENTER();
+	return get_id(stream, id, false);
+}
+
+API cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
+{
+	ENTER();
+	return get_id(stream, id, true);
 }
 
 /* --- waiting --- */

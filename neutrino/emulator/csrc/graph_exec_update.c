@@ -1,0 +1,271 @@
+/*
+ * Changes of executable graphs. Their nodes are named by those of the graph that was instantiated, also after an update
+ * with another graph, and within it by those of the graphs that cuGraphChildGraphNodeGetGraph returns.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy.h"
+#include "graph_exec.h"
+#include "graph_node.h"
+
+/*
+ * The step of an executable graph that a node names, in a plan that no launch under way runs: those keep the old one.
+ * CUDA_ERROR_INVALID_VALUE if the node names none of that type; type: negative for any.
+ */
+static CUresult find_step(CUgraphExec exec, CUgraphNode node, int type, struct ed_step **ret)
+{
+	if (!node || !ed_object_check(exec, ED_EXEC))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct ed_step *step = ed_plan_find(exec->plan, node);
+	if (!step || (type >= 0 && step->operation.type != type))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__atomic_load_n(&exec->plan->holders, __ATOMIC_ACQUIRE) != 1) {
+		struct ed_plan *plan = ed_plan_copy(exec->plan);
+		if (!plan)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		ed_plan_release(exec->plan);
+		exec->plan = plan;
+		step = ed_plan_find(plan, node);
+	}
+	*ret = step;
+	return CUDA_SUCCESS;
+}
+
+/* Give a step another operation of its type. What the new one was read from may lie in the old one. */
+static void replace(struct ed_step *step, const struct ed_operation *operation)
+{
+	ed_operation_release(&step->operation);
+	step->operation = *operation;
+}
+
+/* Replace the launch of a kernel node. */
+static CUresult set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	struct ed_operation operation;
+	struct ed_step *step;
+	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_KERNEL, &step);
+
+	if (!result)
+		result = ed_graph_kernel(parameters, &step->operation.kernel, &operation);
+	if (!result)
+		replace(step, &operation);
+	return result;
+}
+
+API cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
+{
+	ENTER();
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
+	return set_kernel(exec, node, &wide);
+}
+
+API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	ENTER();
+	return set_kernel(exec, node, parameters);
+}
+
+/* Replace what a memory copy node copies. */
+static CUresult set_copy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *parameters, CUcontext handle)
+{
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+	struct ed_step *step;
+	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, &step);
+
+	if (!result)
+		result = ed_context_of(handle, &operation.context);
+	if (!result)
+		result = ed_copy_from(parameters, &operation.copy);
+	if (!result)
+		replace(step, &operation);
+	return result;
+}
+
+API cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *parameters,
+				   CUcontext context)
+{
+	ENTER();
+	return set_copy(exec, node, parameters, context);
+}
+
+/* Replace what a memory set node sets. */
+static CUresult set_fill(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
+{
+	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+	struct ed_step *step;
+	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, &step);
+
+	if (!result)
+		result = ed_context_of(handle, &operation.context);
+	if (!result)
+		result = ed_fill_from(parameters, &operation.fill);
+	if (!result)
+		replace(step, &operation);
+	return result;
+}
+
+API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters,
+				   CUcontext context)
+{
+	ENTER();
+	return set_fill(exec, node, parameters, context);
+}
+
+/* Replace the function of a host node. */
+static CUresult set_host(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *parameters)
+{
+	struct ed_step *step;
+	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_HOST, &step);
+
+	if (!result && (!parameters || !parameters->fn))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result) {
+		step->operation.host.function = parameters->fn;
+		step->operation.host.data = parameters->userData;
+	}
+	return result;
+}
+
+API cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *parameters)
+{
+	ENTER();
+	return set_host(exec, node, parameters);
+}
+
+/* Replace the operations of a child graph's nodes by those of another graph of the same shape. */
+static CUresult set_child(CUgraphExec exec, CUgraphNode node, CUgraph child)
+{
+	struct ed_step *step;
+	CUgraphNode error;
+
+	if (!ed_object_check(child, ED_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_GRAPH, &step);
+	if (result)
+		return result;
+	struct ed_plan *before = step->operation.plan, *now = ed_plan_make(child, step->operation.context);
+	if (!now)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (ed_plan_compare(before, now, &error) != ED_UPDATE_SUCCESS) {
+		ed_plan_release(now);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	ed_plan_rename(now, before);
+	step->operation.plan = now;
+	ed_plan_release(before);
+	return CUDA_SUCCESS;
+}
+
+API cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child)
+{
+	ENTER();
+	return set_child(exec, node, child);
+}
+
+API cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, const void *parameters)
+{
+	struct ed_node_parameters any;
+
+	ENTER();
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	ed_node_parameters_read(parameters, &any);
+	switch (any.type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return set_kernel(exec, node, &any.kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return set_copy(exec, node, &any.copy, any.context);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return set_fill(exec, node, &any.fill, any.context);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return set_host(exec, node, &any.host);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return set_child(exec, node, any.child);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+/* Whether nodes of a type can be disabled. */
+static bool can_be_disabled(int type)
+{
+	return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+	       type == CU_GRAPH_NODE_TYPE_MEMSET;
+}
+
+API cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int is_enabled)
+{
+	struct ed_step *step;
+
+	ENTER();
+	CUresult result = find_step(exec, node, -1, &step);
+	if (!result && !can_be_disabled(step->operation.type))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result)
+		step->is_disabled = !is_enabled;
+	return result;
+}
+
+API cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *is_enabled)
+{
+	struct ed_step *step;
+
+	ENTER();
+	CUresult result = is_enabled ? find_step(exec, node, -1, &step) : CUDA_ERROR_INVALID_VALUE;
+	if (!result && !can_be_disabled(step->operation.type))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (!result)
+		*is_enabled = !step->is_disabled;
+	return result;
+}
+
+/* Replace the plan by one of another graph of the same shape. verdict: a CUgraphExecUpdateResult. */
+static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
+{
+	IN_CONTEXT(context);
+	*error_node = NULL;
+	*verdict = 1;
+	if (!ed_object_check(exec, ED_EXEC) || !ed_object_check(graph, ED_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct ed_plan *plan = ed_plan_make(graph, context);
+	if (!plan)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*verdict = ed_plan_compare(exec->plan, plan, error_node);
+	if (*verdict != ED_UPDATE_SUCCESS) {
+		ed_plan_release(plan);
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	}
+	ed_plan_rename(plan, exec->plan);
+	ed_plan_release(exec->plan);
+	exec->plan = plan;
+	return CUDA_SUCCESS;
+}
+
+API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
+{
+	CUgraphNode node;
+	int found;
+
+	ENTER();
+	CUresult result = update(exec, graph, &node, &found);
+	if (error_node)
+		*error_node = node;
+	if (verdict)
+		*verdict = found;
+	return result;
+}
+
+API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+	CUgraphNode node;
+	int found;
+
+	ENTER();
+	CUresult result = update(exec, graph, &node, &found);
+	if (info)
+		*info = (CUgraphExecUpdateResultInfo){found, node, NULL};
+	return result;
+}

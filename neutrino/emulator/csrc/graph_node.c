@@ -1,0 +1,167 @@
+/* Nodes of any type, with CUgraphNodeParams. */
+#include "graph_node.h"
+
+#include <string.h>
+
+#include "graph.h"
+
+/* Read a CUgraphNodeParams: the type, three reserved words, then the parameters of that type. */
+void ed_node_parameters_read(const void *from, struct ed_node_parameters *ret)
+{
+	const char *of_type = (const char *)from + 16;
+
+	*ret = (struct ed_node_parameters){0};
+	memcpy(&ret->type, from, sizeof(ret->type));
+	switch (ret->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		memcpy(&ret->kernel, of_type, sizeof(ret->kernel));
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		/* CUDA_MEMCPY_NODE_PARAMS: flags, a reserved word, the context, the copy. */
+		memcpy(&ret->context, of_type + 8, sizeof(ret->context));
+		memcpy(&ret->copy, of_type + 16, sizeof(ret->copy));
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		/* CUDA_MEMSET_NODE_PARAMS_v2 ends in the context. */
+		memcpy(&ret->fill, of_type, sizeof(ret->fill));
+		memcpy(&ret->context, of_type + sizeof(ret->fill), sizeof(ret->context));
+		break;
+	case CU_GRAPH_NODE_TYPE_HOST:
+		memcpy(&ret->host, of_type, sizeof(ret->host));
+		break;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		memcpy(&ret->child, of_type, sizeof(ret->child));
+		break;
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		memcpy(&ret->event, of_type, sizeof(ret->event));
+		break;
+	default:
+		break;
+	}
+}
+
+/* cuGraphAddNode: add a node of any type. parameters: a CUgraphNodeParams. */
+static CUresult add_any(const struct ed_place *place, void *parameters)
+{
+	struct ed_node_parameters any;
+
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	ed_node_parameters_read(parameters, &any);
+	switch (any.type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return ed_graph_add_kernel(place, &any.kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return ed_graph_add_copy(place, &any.copy, any.context);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return ed_graph_add_fill(place, &any.fill, any.context);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return ed_graph_add_host(place, &any.host);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return ed_graph_add_child(place, any.child);
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+		return ed_graph_add_empty(place);
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return ed_graph_add_event(place, any.type, any.event);
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+API cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, void *parameters)
+{
+	ENTER();
+	return add_any(&(struct ed_place){node, graph, dependencies, count}, parameters);
+}
+
+API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+		      size_t count, void *parameters)
+{
+	ENTER();
+	(void)edges;
+	return add_any(&(struct ed_place){node, graph, dependencies, count}, parameters);
+}
+
+API cuGraphNodeSetParams(CUgraphNode node, const void *parameters)
+{
+	struct ed_node_parameters any;
+
+	ENTER();
+	if (!parameters)
+		return CUDA_ERROR_INVALID_VALUE;
+	ed_node_parameters_read(parameters, &any);
+	return any.type == CU_GRAPH_NODE_TYPE_KERNEL ? ed_node_set_kernel(node, &any.kernel) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* --- attributes of kernel nodes --- */
+
+static bool is_kernel_node(CUgraphNode node)
+{
+	return ed_object_check(node, ED_NODE) && !node->child && node->operation.type == CU_GRAPH_NODE_TYPE_KERNEL;
+}
+
+API cuGraphKernelNodeGetAttribute(CUgraphNode node, int attribute, CUlaunchAttributeValue *value)
+{
+	ENTER();
+	if (!value || !is_kernel_node(node))
+		return CUDA_ERROR_INVALID_VALUE;
+	const struct ed_kernel_work *work = &node->operation.kernel;
+	CUlaunchAttributeValue found = {.pad = {0}};
+	switch (attribute) {
+	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+		found.cooperative = work->is_cooperative;
+		break;
+	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+		memcpy(&found.clusterDim, work->cluster, sizeof(found.clusterDim));
+		break;
+	case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+		found.priority = work->priority;
+		break;
+	case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+	case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+		break;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	*value = found;
+	return CUDA_SUCCESS;
+}
+
+API cuGraphKernelNodeSetAttribute(CUgraphNode node, int attribute, const CUlaunchAttributeValue *value)
+{
+	ENTER();
+	if (!value || !is_kernel_node(node))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct ed_kernel_work *work = &node->operation.kernel;
+	switch (attribute) {
+	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+		work->is_cooperative = value->cooperative != 0;
+		return CUDA_SUCCESS;
+	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+		memcpy(work->cluster, &value->clusterDim, sizeof(work->cluster));
+		return CUDA_SUCCESS;
+	case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+		work->priority = value->priority;
+		return CUDA_SUCCESS;
+	case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+		return CUDA_SUCCESS;
+	case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+		/* Nothing on the device updates nodes. */
+		return value->cooperative ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+API cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from)
+{
+	ENTER();
+	if (!is_kernel_node(to) || !is_kernel_node(from))
+		return CUDA_ERROR_INVALID_VALUE;
+	to->operation.kernel.is_cooperative = from->operation.kernel.is_cooperative;
+	memcpy(to->operation.kernel.cluster, from->operation.kernel.cluster, sizeof(to->operation.kernel.cluster));
+	to->operation.kernel.priority = from->operation.kernel.priority;
+	return CUDA_SUCCESS;
+}
