@@ -182,15 +182,15 @@
 	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
 	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
 	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), IN_TRACE(nt_graph_exec_ends(exec)), NOTHING)                 \
-	X(cuGraphDestroy, (CUgraph graph), (graph), IN_TRACE(nt_graph_ends(graph)), NOTHING)                           \
+	X(cuGraphDestroy, (CUgraph graph), (graph), nt_graph_ends(graph), NOTHING)                                      \
 	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
 	   CUgraphNodeParams *parameters),                                                                             \
 	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
-	  ON_SUCCESS(IN_TRACE(nt_graph_node_added(*node, graph, parameters))))                                         \
+	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
 	X(cuGraphAddNode_v2, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,                       \
 	   const void *edges, size_t count, CUgraphNodeParams *parameters),                                            \
 	  (node, graph, dependencies, edges, count, parameters), NOTHING,                                              \
-	  ON_SUCCESS(IN_TRACE(nt_graph_node_added(*node, graph, parameters))))                                         \
+	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
 	/* Streams and contexts that are destroyed, and contexts that become current. */                               \
 	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                     \
 	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                  \

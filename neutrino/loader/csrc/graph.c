@@ -337,7 +337,10 @@ void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enable
 
 void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
 {
-	if (parameters && parameters->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+	/* Before the trace begins, too: it begins with the first image, which may be loaded for the graph's first kernel. */
+	enum nt_mode mode = nt_process_mode();
+
+	if ((mode == NT_READY || mode == NT_TRACING) && parameters && parameters->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
 		nt_bodies_add(node, graph, parameters);
 }
 
