@@ -1,4 +1,4 @@
-"""A transformer's training steps, compiled by Inductor: as launches, or as a CUDA graph. `torch_graph.py FORM STEPS`."""
+"""A transformer's training steps, compiled by Inductor: launches, or a CUDA graph. `torch_graph.py FORM STEPS`."""
 
 from __future__ import annotations
 

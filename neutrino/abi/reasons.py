@@ -50,7 +50,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.VENDOR: "a vendor-licensed library, never rewritten",
     Reason.HELPER: "the helper that makes twins was not running or took too long",
     Reason.LOAD: "the driver did not load the twin, or a variable has no address",
-    Reason.GRAPH: "launched in a stream capture or as a graph node",
+    Reason.GRAPH: "a node of a graph that is launched or changed from the device, or runs repeatedly and keeps records",
     Reason.LAUNCH_FORM: "launched by a call that is not supported yet",
     Reason.OCCUPANCY: "the twin would fit fewer blocks on a multiprocessor than the original",
     Reason.MAP_SIZE: "the launch needs more map memory than the pool has",

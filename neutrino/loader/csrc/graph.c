@@ -517,6 +517,8 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 	struct exec *exec = nt_process_mode() >= NT_TRACING ? find_exec(handle) : NULL;
 
 	/* Into a capture: the driver refuses it, but would take the write to the cell. */
+	if (!exec && nt_process_mode() >= NT_TRACING)
+		nt_launch_unknown(1); /* instantiated before the hook was loaded */
 	if (!exec || nt_launch_is_captured(stream, per_thread))
 		return real(handle, stream);
 	if (exec->layout->probed)

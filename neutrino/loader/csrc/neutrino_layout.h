@@ -112,7 +112,7 @@ enum neutrino_level {
     [9] = "a vendor-licensed library, never rewritten", \
     [10] = "the helper that makes twins was not running or took too long", \
     [11] = "the driver did not load the twin, or a variable has no address", \
-    [12] = "launched in a stream capture or as a graph node", \
+    [12] = "a node of a graph that is launched or changed from the device, or runs repeatedly and keeps records", \
     [13] = "launched by a call that is not supported yet", \
     [14] = "the twin would fit fewer blocks on a multiprocessor than the original", \
     [15] = "the launch needs more map memory than the pool has", \
