@@ -30,6 +30,7 @@ class Reason(enum.IntEnum):
     TABLE_FULL = 19
     ENDING = 20
     NOT_PATCHED = 21
+    LOCAL_MEMORY = 22
 
     @property
     def word(self) -> str:
@@ -60,4 +61,5 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.TABLE_FULL: "the launch table was full at the launch",
     Reason.ENDING: "the trace had ended",
     Reason.NOT_PATCHED: "no probe was given, and the kernel's file has no usable twin of it",
+    Reason.LOCAL_MEMORY: "the twin needs more local memory than the context has set aside and the original needs",
 }

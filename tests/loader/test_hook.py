@@ -29,6 +29,7 @@ from .conftest import (
     write_capped,
     write_immense,
     write_reasons,
+    write_with_local_memory,
 )
 from .trace_files import Files
 
@@ -73,6 +74,15 @@ def test_attributes_hold_for_the_twin(any_bench: Bench, tmp_path: Path, referenc
     counted = Files(tmp_path / "trace").counted("shared_p3")
     assert counted.pop("probed") == 2
     assert sum(counted.values()) == 1
+
+
+def test_no_twin_makes_the_driver_enlarge_local_memory(bench: Bench, tmp_path: Path) -> None:
+    for size, counted in ((512, {"probed": 20}), (5000, {"local-memory": 20})):
+        home = tmp_path / str(size)
+        write_with_local_memory(home, size)
+        result = bench.run("plain", home, twins=False)
+        assert (result.stdout, result.returncode) == ("120\n", 0)
+        assert Files(home / "trace").counted("count_p2") == counted
 
 
 def test_launches_by_every_call(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:

@@ -53,6 +53,8 @@
 	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                      \
 	X(cuKernelGetName, (const char **, CUkernel))                                                                  \
 	X(cuFuncGetName, (const char **, CUfunction))                                                                  \
+	X(cuFuncGetAttribute, (int *, int, CUfunction))                                                                 \
+	X(cuCtxGetLimit, (size_t *, int))                                                                              \
 	X(cuFuncLoad, (CUfunction))                                                                                    \
 	X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                     \
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))                               \

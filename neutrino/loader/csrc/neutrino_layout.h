@@ -59,6 +59,7 @@ enum neutrino_reason {
     NEUTRINO_REASON_TABLE_FULL = 19,
     NEUTRINO_REASON_ENDING = 20,
     NEUTRINO_REASON_NOT_PATCHED = 21,
+    NEUTRINO_REASON_LOCAL_MEMORY = 22,
 };
 
 /* By their numbers in files. */
@@ -98,6 +99,7 @@ enum neutrino_level {
     [19] = "table-full", \
     [20] = "ending", \
     [21] = "not-patched", \
+    [22] = "local-memory", \
 
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
@@ -122,6 +124,7 @@ enum neutrino_level {
     [19] = "the launch table was full at the launch", \
     [20] = "the trace had ended", \
     [21] = "no probe was given, and the kernel's file has no usable twin of it", \
+    [22] = "the twin needs more local memory than the context has set aside and the original needs", \
 
 #define NEUTRINO_VENDOR_LIBRARIES \
     "libcublas", \

@@ -145,6 +145,36 @@ static CUfunction load_code(const struct nt_owner *owner, void *twin)
 	return function;
 }
 
+/* Bytes of local memory that each thread of a CUfunction needs; 0 if that is not known. */
+static int local_size(CUfunction function)
+{
+	int size = 0;
+
+	if (!function || !nt_driver.cuFuncGetAttribute ||
+	    nt_driver.cuFuncGetAttribute(&size, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) != CUDA_SUCCESS)
+		return 0;
+	return size;
+}
+
+/*
+ * Whether the driver would have to set aside more local memory to launch a twin than for its original. It waits for the
+ * whole device then, and so for a kernel that waits for the launch. In the current context.
+ */
+static bool needs_more_local(const struct nt_function *function, CUfunction twin)
+{
+	CUfunction original = function->handle.handle;
+	size_t set_aside = 0;
+	int needed = local_size(twin);
+
+	if (function->is_kernel && nt_driver.cuKernelGetFunction(&original, original) != CUDA_SUCCESS)
+		original = NULL;
+	if (needed <= local_size(original))
+		return false;
+	if (nt_driver.cuCtxGetLimit)
+		nt_driver.cuCtxGetLimit(&set_aside, CU_LIMIT_STACK_SIZE);
+	return (size_t)needed > set_aside;
+}
+
 unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 {
 	struct nt_owner *owner = nt_owner_library(function->owner);
@@ -160,6 +190,10 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 	}
 	if (context) {
 		CUfunction twin_in_context = load_code(owner, twin), capped_in_context = load_code(owner, capped);
+		if (twin_in_context && needs_more_local(function, twin_in_context))
+			return NEUTRINO_REASON_LOCAL_MEMORY;
+		if (capped_in_context && needs_more_local(function, capped_in_context))
+			capped = capped_in_context = NULL;
 		/* A CUfunction is launched by a CUfunction, a CUkernel by a CUkernel, which is valid in all contexts. */
 		if (!function->is_kernel) {
 			twin = twin_in_context;
