@@ -9,6 +9,8 @@ from neutrino.abi.structures import Member, Struct
 MAX_KERNELS = 4096
 """Rows of the counter table of ``launches.bin``; kernels beyond share the last row."""
 REASON_SLOTS = 24
+NO_KERNEL = 0xFFFFFFFF
+"""The kernel in the record of a graph's replay, whose kernels have records of their own."""
 LAUNCHES_HEADER_SIZE = 4096
 LAUNCHES_MAGIC = b"NTLAUNCH"
 
@@ -44,7 +46,7 @@ LAUNCH = Struct(
     "launch",
     (
         Member("state", "u32"),
-        Member("kernel", "u32", note="kernel id: the folder kernel/<id>/"),
+        Member("kernel", "u32", note="kernel id: the folder kernel/<id>/; NO_KERNEL for the replay of a graph"),
         Member("context", "u64"),
         Member("stream", "u64"),
         Member("submit_ns", "u64", note="CLOCK_MONOTONIC at submission"),
@@ -58,7 +60,9 @@ LAUNCH = Struct(
         Member("variant", "u32", note="1: the twin under a register cap"),
         Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
-        Member("reserved", "u32", 8),
+        Member("graph", "u32", note="id of the executable graph; 0: an ordinary launch"),
+        Member("node", "u32", note="of the graph's kernel nodes, from 1; 0 with a graph: the replay itself"),
+        Member("reserved", "u32", 6),
     ),
     "One record of launches.bin.",
 )

@@ -7,16 +7,20 @@ passed by value, 8-byte aligned.
     4             u32 warp_capacity       warps that this launch's regions have room for
     8             u32 dynamic_cap         records a slot of this launch's maps with a dynamic cap
     12            u32 copy_mask           copies of a sum's record in this launch, less one
-    16 + 16·m     u64 records             device address of map m's records
-    24 + 16·m     u64 counts              device address of map m's counts, 0 without counts
-    16 + 16·maps  u64 address[variables]  device addresses of the original's module variables
+    16            u64 cell                device address of a u64 that is added to all addresses of maps; 0: none
+    24 + 16·m     u64 records             device address of map m's records
+    32 + 16·m     u64 counts              device address of map m's counts, 0 without counts
+    24 + 16·maps  u64 address[variables]  device addresses of the original's module variables
+
+A launch in a graph has the same parameters in each replay. There the maps' addresses are offsets, and the cell holds
+where this replay's memory begins.
 """
 
 from __future__ import annotations
 
-BLOCK_HEADER = 16
+BLOCK_HEADER = 24
 """Bytes of the probe block before the first map."""
-BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_DYNAMIC_CAP, BLOCK_COPY_MASK = 0, 4, 8, 12
+BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_DYNAMIC_CAP, BLOCK_COPY_MASK, BLOCK_CELL = 0, 4, 8, 12, 16
 """Offsets of the members of that header."""
 BLOCK_PER_MAP = 16
 BLOCK_PER_VARIABLE = 8

@@ -30,6 +30,7 @@ class Reason(enum.IntEnum):
     TABLE_FULL = 19
     ENDING = 20
     NOT_PATCHED = 21
+    LOCAL_MEMORY = 22
 
     @property
     def word(self) -> str:
@@ -50,7 +51,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.VENDOR: "a vendor-licensed library, never rewritten",
     Reason.HELPER: "the helper that makes twins was not running or took too long",
     Reason.LOAD: "the driver did not load the twin, or a variable has no address",
-    Reason.GRAPH: "launched in a stream capture or as a graph node",
+    Reason.GRAPH: "a node of a graph that is launched or changed from the device, or runs repeatedly and keeps records",
     Reason.LAUNCH_FORM: "launched by a call that is not supported yet",
     Reason.OCCUPANCY: "the twin would fit fewer blocks on a multiprocessor than the original",
     Reason.MAP_SIZE: "the launch needs more map memory than the pool has",
@@ -60,4 +61,5 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.TABLE_FULL: "the launch table was full at the launch",
     Reason.ENDING: "the trace had ended",
     Reason.NOT_PATCHED: "no probe was given, and the kernel's file has no usable twin of it",
+    Reason.LOCAL_MEMORY: "the twin needs more local memory than the context has set aside and the original needs",
 }

@@ -5,5 +5,5 @@ from __future__ import annotations
 LAUNCHES_VERSION = 3
 RESULT_VERSION = 3
 SECTION_VERSION = 3
-TWINS_VERSION = 4
+TWINS_VERSION = 5
 """Of cache entries, in the cache and in sections."""

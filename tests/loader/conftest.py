@@ -41,7 +41,7 @@ POOL_LEAST = 4 << 20
 
 PROGRAMS = {
     "host": (
-        "host.c", "program.c", "captures.c", "contexts.c", "launches.c", "modules.c", "processes.c", "streams.c",
+        "host.c", "program.c", "captures.c", "contexts.c", "graphs.c", "launches.c", "modules.c", "processes.c", "streams.c",
     ),
     "random": ("random.c", "program.c"),
 }  # fmt: skip
@@ -233,6 +233,19 @@ def write_capped(home: Path) -> None:
         count = len(entry.images)
         kernels = [replace(kernel, capped=count + kernel.image) for kernel in entry.kernels]
         cache.write(entry.key, write_entry(entry.key, maps, kernels, 2 * entry.images))
+
+
+def write_with_local_memory(home: Path, size: int) -> None:
+    """Cache entries in which the twin of count_p2 needs that many bytes of local memory per thread."""
+    cache = Cache(home / "cache")
+    home.mkdir(exist_ok=True)
+    maps = load_probe_file(TICKETS).maps
+    for variant in (IMAGE, second(IMAGE)):
+        entry = read_entry(entry_of(variant), "entry")
+        head, _, rest = entry.images[0].partition(b"count_p2__neutrino(")
+        rest = rest.replace(b"{", b"{\n.local .align 8 .b8 large[%d];" % size, 1)
+        image = head + b"count_p2__neutrino(" + rest
+        cache.write(entry.key, write_entry(entry.key, maps, entry.kernels, [image, *entry.images[1:]]))
 
 
 def write_immense(home: Path) -> None:

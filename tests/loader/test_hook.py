@@ -29,6 +29,7 @@ from .conftest import (
     write_capped,
     write_immense,
     write_reasons,
+    write_with_local_memory,
 )
 from .trace_files import Files
 
@@ -75,13 +76,22 @@ def test_attributes_hold_for_the_twin(any_bench: Bench, tmp_path: Path, referenc
     assert sum(counted.values()) == 1
 
 
+def test_no_twin_makes_the_driver_enlarge_local_memory(bench: Bench, tmp_path: Path) -> None:
+    for size, counted in ((512, {"probed": 20}), (5000, {"local-memory": 20})):
+        home = tmp_path / str(size)
+        write_with_local_memory(home, size)
+        result = bench.run("plain", home, twins=False)
+        assert (result.stdout, result.returncode) == ("120\n", 0)
+        assert Files(home / "trace").counted("count_p2") == counted
+
+
 def test_launches_by_every_call(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
     result = any_bench.run("forms", tmp_path)
     assert (result.stdout, result.returncode) == reference("forms")
     assert result.stdout.endswith("\n14\n")
     files = Files(tmp_path / "trace")
-    assert files.counted("count_p2") == {"probed": 6, "launch-form": 1}
-    assert len(files.check_tickets(any_bench.maps)) == 12
+    assert files.counted("count_p2") == {"probed": 7}
+    assert len(files.check_tickets(any_bench.maps)) == 14
 
 
 def test_a_launch_larger_than_a_segment_takes_chunks_and_one_larger_than_the_pool_is_named(

@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER, LAUNCHES_HEADER_SIZE, MAX_KERNELS, REASON_SLOTS, LaunchState
+from neutrino.abi.launches import (
+    LAUNCH,
+    LAUNCHES_HEADER,
+    LAUNCHES_HEADER_SIZE,
+    MAX_KERNELS,
+    NO_KERNEL,
+    REASON_SLOTS,
+    LaunchState,
+)
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME
@@ -60,7 +68,13 @@ class Files:
         return {reason.word: int(rows[reason]) for reason in Reason if rows[reason]}
 
     def written(self) -> np.ndarray[Any, np.dtype[np.void]]:
-        return self.launches[self.launches["state"] == LaunchState.WRITTEN]
+        """Records of launches whose data was written; a replay of a graph has one for each of its kernels."""
+        of_kernel = self.launches["kernel"] != NO_KERNEL
+        return self.launches[(self.launches["state"] == LaunchState.WRITTEN) & of_kernel]
+
+    def replays(self) -> np.ndarray[Any, np.dtype[np.void]]:
+        """Records of the replays of graphs."""
+        return self.launches[self.launches["kernel"] == NO_KERNEL]
 
     def frame(self, launch: np.void) -> bytes:
         """The data of a written launch behind its frame, which must be this launch's."""

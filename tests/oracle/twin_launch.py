@@ -43,8 +43,12 @@ class Launch:
         return Geometry(prod(self.grid), prod(self.block), self.dynamic_cap)
 
 
+_SHIFT = 1 << 40
+
+
 class Regions:
-    """The maps of one launch on a device, zeroed."""
+    """The maps of one launch on a device, zeroed. Their addresses reach the twin in two parts, as in a graph: what the
+    probe block says, and what a cell adds to it."""
 
     def __init__(self, device: Device, maps: Sequence[Map], geometry: Geometry) -> None:
         self._device = device
@@ -57,6 +61,8 @@ class Regions:
             self._add(region.records, region.records_size)
             if region.counts is not None:
                 self._add(region.counts, region.counts_size)
+        self._cell = device.allocate(8)
+        device.write(self._cell, _SHIFT.to_bytes(8, "little"))
 
     def _add(self, offset: int, size: int) -> None:
         address = self._device.allocate(size)
@@ -67,11 +73,14 @@ class Regions:
         """The probe block. variables: device addresses, in the twin's order."""
         words = []
         for region in self._layout:
-            words.append(self._sections[region.records][0])
-            words.append(0 if region.counts is None else self._sections[region.counts][0])
+            words.append(self._before_shift(region.records))
+            words.append(0 if region.counts is None else self._before_shift(region.counts))
         words += variables
         header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, copies_in(self._warps) - 1)
-        return struct.pack(f"<4I{len(words)}Q", *header, *words)
+        return struct.pack(f"<4IQ{len(words)}Q", *header, self._cell, *words)
+
+    def _before_shift(self, offset: int) -> int:
+        return (self._sections[offset][0] - _SHIFT) % (1 << 64)
 
     def read(self) -> dict[str, MapView]:
         """What the launch left in the maps."""
@@ -86,6 +95,7 @@ class Regions:
         """Give the memory back."""
         for address, _ in self._sections.values():
             self._device.free(address)
+        self._device.free(self._cell)
 
 
 @dataclass(frozen=True)

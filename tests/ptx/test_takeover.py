@@ -27,7 +27,7 @@ def test_shipped_probes_assemble(arch, version, block_sched, gmem_bytes, tools, 
         twin = only(twins)
         assemble(twins.render(), arch, tmp_path)
         assemble(twins.render(max_registers={"k": 32}), arch, tmp_path)
-        assert (twin.block_offset, twin.block_size) == (16, 32)
+        assert (twin.block_offset, twin.block_size) == (16, 40)
         assert ("redux.sync" in twin.probed_text) == (probes is gmem_bytes and arch != "sm_75")
 
 
@@ -76,12 +76,12 @@ def test_variables_become_addresses(gmem_bytes, tools, tmp_path):
     twins = probe_module(parse(kernel(body, before=VARIABLES)), gmem_bytes)
     twin = only(twins)
     assert twin.variables == ("c", "v")
-    assert twin.block_size == 32 + 16
+    assert twin.block_size == 40 + 16
     text = twins.render()
     assert ".const" not in text
     assert ".u64 v;" not in text
-    assert "ld.param.u64 %neutrino_v0, [__neutrino_block+32];" in text
-    assert "ld.param.u64 %neutrino_v1, [__neutrino_block+40];" in text
+    assert "ld.param.u64 %neutrino_v0, [__neutrino_block+40];" in text
+    assert "ld.param.u64 %neutrino_v1, [__neutrino_block+48];" in text
     assert "add.s64 %rd5, %neutrino_v1, 16;" in text
     assert ".shared .align 4 .b8 s[64];" in text
     assemble(text, "sm_90", tmp_path)
@@ -187,11 +187,11 @@ def test_parameter_room(block_sched):
     def module(size):
         return parse(f"{HEAD.format(version='8.0', arch='sm_90')}.entry k(.param .b8 p[{size}]) {{ ret; }}")
 
-    fits = only(probe_module(module(4352 - 32), block_sched))
-    assert (fits.block_offset, fits.version) == (4320, (8, 0))
-    reason, detail = skipped(probe_module(module(4352 - 31), block_sched))
+    fits = only(probe_module(module(4352 - 40), block_sched))
+    assert (fits.block_offset, fits.version) == (4312, (8, 0))
+    reason, detail = skipped(probe_module(module(4352 - 39), block_sched))
     assert (reason, detail) == (Reason.PARAMETERS, "4360 bytes of parameters with the probe block, 4352 fit")
-    raised = probe_module(module(4352 - 31), block_sched, version=(9, 0))
+    raised = probe_module(module(4352 - 39), block_sched, version=(9, 0))
     assert only(raised).version == (8, 1)
     assert raised.render().startswith(".version 8.1\n")
     assert skipped(probe_module(module(32764), block_sched, version=(9, 0)))[0] is Reason.PARAMETERS

@@ -3,21 +3,20 @@
 #include "twin.h"
 
 const struct nt_backend nt_backends[NT_BACKENDS] = {
-	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .room = nt_twin_room, .submit = nt_twin_submit},
+	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .choose = nt_twin_choose, .submit = nt_twin_submit},
 };
 
-/* A launch gets more records per slot than earlier ones needed if it then takes at most this part (1/16) of the pool. */
+/* A launch gets more records per slot than earlier ones needed if it then takes at most this part (1/16) of what may be. */
 #define NT_SPARE_PART 16
 
 /*
  * Choose the records per slot (extent->dynamic_cap) of a kernel's maps with a dynamic cap; returns the bytes of all maps'
- * regions. As many as the fullest slot of earlier launches needed, or more if that takes a small part of the pool; fewer
- * if the pool can never hold so many.
+ * regions. As many as the fullest slot of earlier launches needed, or more if that takes a small part of most; fewer if
+ * most bytes cannot hold so many.
  */
-static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool *pool, struct nt_extent *extent)
+static uint64_t choose_cap(const struct nt_kernel *kernel, uint64_t most, struct nt_extent *extent)
 {
 	uint32_t wanted = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED); /* 0: not known yet */
-	uint64_t most = nt_pool_most(pool);
 
 	if (wanted > NEUTRINO_DYNAMIC_MOST)
 		wanted = NEUTRINO_DYNAMIC_MOST;
@@ -44,16 +43,24 @@ static uint64_t choose_cap(const struct nt_kernel *kernel, const struct nt_pool 
 	return nt_regions_size(kernel->maps, kernel->map_count, extent);
 }
 
-unsigned nt_backend_take_room(struct nt_attempt *attempt)
+void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+
+	attempt->size = kernel->has_dynamic_cap ? choose_cap(kernel, most, &attempt->extent)
+						: nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+}
+
+unsigned nt_attempt_take_room(struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	struct nt_extent *extent = &attempt->extent;
 
-	attempt->size = kernel->has_dynamic_cap ? choose_cap(kernel, attempt->pool, extent)
-						: nt_regions_size(kernel->maps, kernel->map_count, extent);
+	nt_attempt_measure(attempt, nt_pool_most(attempt->pool));
 	for (;;) {
 		switch (nt_pool_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
 		case NT_ROOM:
+			attempt->base = attempt->room.address;
 			return NEUTRINO_REASON_PROBED;
 		case NT_ROOM_TOO_LARGE:
 			return NEUTRINO_REASON_MAP_SIZE;

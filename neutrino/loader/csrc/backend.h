@@ -17,11 +17,14 @@ struct nt_attempt {
 	CUcontext context;
 	CUstream stream; /* default streams by their explicit handles */
 	struct nt_pool *pool;
-	struct nt_extent extent; /* room sets dynamic_cap */
-	/* Set by room. */
+	struct nt_extent extent; /* dynamic_cap is set with size */
+	/* Set by choose. */
 	const struct nt_addresses *addresses;
 	uint32_t variant; /* as launches.bin has it */
-	uint64_t size;	  /* bytes of the regions */
+	/* Where the maps are, as for nt_regions_describe. */
+	uint64_t size; /* bytes of the regions */
+	uint64_t base;
+	uint64_t cell;
 	struct nt_room room;
 };
 
@@ -32,9 +35,9 @@ struct nt_backend {
 	 * context is NULL if none is. PROBED, or the reason why the original has to run.
 	 */
 	unsigned (*prepare)(struct nt_function *function, CUcontext context);
-	/* On the launch path: take room for the launch's maps. PROBED, or the reason why the original has to run. */
-	unsigned (*room)(struct nt_attempt *attempt);
-	/* On the launch path: launch, with the maps at attempt->room. Returns the driver's result. */
+	/* On the launch path: choose the code for this launch. PROBED, or the reason why the original has to run. */
+	unsigned (*choose)(struct nt_attempt *attempt);
+	/* On the launch path: launch. Returns the driver's result. */
 	CUresult (*submit)(const struct nt_attempt *attempt);
 };
 
@@ -46,9 +49,15 @@ enum {
 extern const struct nt_backend nt_backends[NT_BACKENDS];
 
 /*
- * For a backend's room: take memory for all maps of the kernel by attempt->extent, with fewer records per slot of maps with
- * a dynamic cap if the pool has no more at the moment. PROBED, or the reason why there is none. Lock-free.
+ * Set size, and for maps with a dynamic cap the records per slot: as many as earlier launches of the kernel needed, fewer
+ * if the regions would else take more than most bytes.
  */
-unsigned nt_backend_take_room(struct nt_attempt *attempt);
+void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most);
+
+/*
+ * Take memory for all maps of the kernel, with fewer records per slot of maps with a dynamic cap if the pool has no more
+ * at the moment. PROBED, or the reason why there is none. Lock-free.
+ */
+unsigned nt_attempt_take_room(struct nt_attempt *attempt);
 
 #endif

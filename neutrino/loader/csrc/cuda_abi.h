@@ -18,6 +18,9 @@ typedef void *CUkernel;
 typedef void *CUfunction;
 typedef void *CUstream;
 typedef void *CUevent;
+typedef void *CUgraph;
+typedef void *CUgraphNode;
+typedef void *CUgraphExec;
 
 enum {
 	CUDA_SUCCESS = 0,
@@ -33,6 +36,11 @@ enum {
 enum {
 	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
 	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+};
+
+enum {
+	CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
+	CU_LIMIT_STACK_SIZE = 0,
 };
 
 enum {
@@ -60,5 +68,47 @@ typedef struct CUlaunchConfig_st {
 	void *attrs;
 	unsigned int numAttrs;
 } CUlaunchConfig;
+
+/* The second version, which cuGraphKernelNodeGetParams_v2 and its like take; the first ends before kern. */
+typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
+	CUfunction func;
+	unsigned int gridDimX, gridDimY, gridDimZ;
+	unsigned int blockDimX, blockDimY, blockDimZ;
+	unsigned int sharedMemBytes;
+	void **kernelParams;
+	void **extra;
+	CUkernel kern; /* where func is NULL; both are set in what the driver returns */
+	CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+
+enum {
+	CU_GRAPH_NODE_TYPE_KERNEL = 0,
+	CU_GRAPH_NODE_TYPE_GRAPH = 4,
+	CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+};
+
+enum {
+	CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH = 4,
+	CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE = 13,
+};
+
+/* CUgraphNodeParams: the type, then a union, of which this is the conditional node's part. */
+typedef struct CUgraphNodeParams_st {
+	int type;
+	int reserved[3];
+	struct {
+		unsigned long long handle;
+		int type;
+		unsigned int size; /* graphs in phGraph_out */
+		CUgraph *phGraph_out; /* set by the driver: the bodies */
+		CUcontext ctx;
+	} conditional;
+} CUgraphNodeParams;
+
+/* CUlaunchAttributeValue, of which the hook reads the first byte or word. */
+typedef union CUlaunchAttributeValue_union {
+	char pad[64];
+	int number;
+} CUlaunchAttributeValue;
 
 #endif

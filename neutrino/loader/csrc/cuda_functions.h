@@ -53,9 +53,22 @@
 	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                      \
 	X(cuKernelGetName, (const char **, CUkernel))                                                                  \
 	X(cuFuncGetName, (const char **, CUfunction))                                                                  \
+	X(cuFuncGetAttribute, (int *, int, CUfunction))                                                                 \
+	X(cuCtxGetLimit, (size_t *, int))                                                                              \
 	X(cuFuncLoad, (CUfunction))                                                                                    \
 	X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                     \
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))                               \
+	X(cuStreamWaitEvent, (CUstream, CUevent, unsigned int))                                                        \
+	X(cuStreamWriteValue64, (CUstream, CUdeviceptr, uint64_t, unsigned int))                                       \
+	X(cuStreamWriteValue64_v2, (CUstream, CUdeviceptr, uint64_t, unsigned int))                                    \
+	X(cuGraphClone, (CUgraph *, CUgraph))                                                                          \
+	X(cuGraphNodeFindInClone, (CUgraphNode *, CUgraphNode, CUgraph))                                               \
+	X(cuGraphKernelNodeSetParams_v2, (CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))                               \
+	X(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                         \
+	X(cuGraphNodeGetType, (CUgraphNode, int *))                                                                    \
+	X(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *))                                                     \
+	X(cuGraphKernelNodeGetParams_v2, (CUgraphNode, CUDA_KERNEL_NODE_PARAMS *))                                     \
+	X(cuGraphKernelNodeGetAttribute, (CUgraphNode, int, CUlaunchAttributeValue *))                                 \
 	/* Of the embedded device alone: why this thread's last image was refused. */                                  \
 	X(neutrinoEmbeddedRefusal, (char *, size_t))
 
@@ -119,40 +132,67 @@
 	X(cuKernelSetCacheConfig, (CUkernel kernel, int config, CUdevice device),                                      \
 	  (kernel, config, device), NOTHING,                                                                           \
 	  FOR_TWINS(kernel, nt_driver.cuKernelSetCacheConfig(twin, config, device)))                                   \
-	/* Launches that run their originals, and nodes of graphs: counted. */                                         \
-	X(cuLaunchCooperativeKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
-	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \
-	   void **parameters),                                                                                         \
-	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters),                   \
-	   nt_launch_of_other_form(function),                                                                          \
-	  NOTHING)                                                                                                     \
-	X(cuLaunchCooperativeKernel_ptsz, (CUfunction function, unsigned grid_x, unsigned grid_y,                      \
-	   unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,                     \
-	   CUstream stream, void **parameters),                                                                        \
-	  (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters),                   \
-	   nt_launch_of_other_form(function),                                                                          \
-	  NOTHING)                                                                                                     \
+	/* Launches that run their originals: counted. */                                                              \
+	X(cuLaunchCooperativeKernelMultiDevice, (void *launches, unsigned count, unsigned flags),                      \
+	  (launches, count, flags), nt_launch_unknown_form(), NOTHING)                                                 \
 	X(cuLaunch, (CUfunction function), (function), nt_launch_of_other_form(function), NOTHING)                     \
 	X(cuLaunchGrid, (CUfunction function, int width, int height),                                                  \
 	  (function, width, height), nt_launch_of_other_form(function), NOTHING)                                       \
 	X(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream),                            \
 	  (function, width, height, stream), nt_launch_of_other_form(function), NOTHING)                               \
-	X(cuGraphAddKernelNode, (void **node, void *graph, const void *const *dependencies, size_t count,              \
-	   const void *parameters),                                                                                    \
+	/* Captures of streams: counted, so that launches need not ask while there is none. */                         \
+	X(cuStreamBeginCapture, (CUstream stream), (stream), NOTHING, ON_SUCCESS(nt_capture_begins()))                 \
+	X(cuStreamBeginCapture_ptsz, (CUstream stream), (stream), NOTHING, ON_SUCCESS(nt_capture_begins()))            \
+	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode), NOTHING,                               \
+	  ON_SUCCESS(nt_capture_begins()))                                                                             \
+	X(cuStreamBeginCapture_v2_ptsz, (CUstream stream, int mode), (stream, mode), NOTHING,                          \
+	  ON_SUCCESS(nt_capture_begins()))                                                                             \
+	X(cuStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,               \
+	   const void *edges, size_t count, int mode),                                                                 \
+	  (stream, graph, dependencies, edges, count, mode), NOTHING, ON_SUCCESS(nt_capture_begins()))                 \
+	X(cuStreamBeginCaptureToGraph_ptsz, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,          \
+	   const void *edges, size_t count, int mode),                                                                 \
+	  (stream, graph, dependencies, edges, count, mode), NOTHING, ON_SUCCESS(nt_capture_begins()))                 \
+	X(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_capture_ends())          \
+	X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_capture_ends())     \
+	/* Executable graphs: made, changed, destroyed. */                                                             \
+	X(cuGraphInstantiate, (CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size),           \
+	  (exec, graph, node, log, size), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_instantiated(*exec, graph, 0))))       \
+	X(cuGraphInstantiate_v2, (CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size),        \
+	  (exec, graph, node, log, size), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_instantiated(*exec, graph, 0))))       \
+	X(cuGraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph graph, unsigned long long flags),                   \
+	  (exec, graph, flags), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_instantiated(*exec, graph, flags))))             \
+	X(cuGraphInstantiateWithParams, (CUgraphExec *exec, CUgraph graph, uint64_t *parameters),                      \
+	  (exec, graph, parameters), NOTHING,                                                                          \
+	  ON_SUCCESS(IN_TRACE(nt_graph_instantiated(*exec, graph, *parameters))))                                      \
+	X(cuGraphInstantiateWithParams_ptsz, (CUgraphExec *exec, CUgraph graph, uint64_t *parameters),                 \
+	  (exec, graph, parameters), NOTHING,                                                                          \
+	  ON_SUCCESS(IN_TRACE(nt_graph_instantiated(*exec, graph, *parameters))))                                      \
+	X(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode *node, int *verdict),                       \
+	  (exec, graph, node, verdict), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_updated(exec, graph))))                  \
+	X(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, void *info),                                         \
+	  (exec, graph, info), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_updated(exec, graph))))                           \
+	X(cuGraphExecKernelNodeSetParams, (CUgraphExec exec, CUgraphNode node, const void *parameters),                \
+	  (exec, node, parameters), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_set(exec, node, parameters, false))))   \
+	X(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const void *parameters),             \
+	  (exec, node, parameters), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_set(exec, node, parameters, true))))    \
+	X(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, void *parameters),                            \
+	  (exec, node, parameters), NOTHING,                                                                           \
+	  ON_SUCCESS(IN_TRACE(nt_graph_any_node_set(exec, node, parameters))))                                         \
+	X(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child),                     \
+	  (exec, node, child), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_child_set(exec, node, child))))                   \
+	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
+	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
+	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), IN_TRACE(nt_graph_exec_ends(exec)), NOTHING)                 \
+	X(cuGraphDestroy, (CUgraph graph), (graph), nt_graph_ends(graph), NOTHING)                                      \
+	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
+	   CUgraphNodeParams *parameters),                                                                             \
 	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
-	  ON_SUCCESS(nt_launch_in_graph(parameters, false)))                                                           \
-	X(cuGraphAddKernelNode_v2, (void **node, void *graph, const void *const *dependencies, size_t count,           \
-	   const void *parameters),                                                                                    \
-	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
-	  ON_SUCCESS(nt_launch_in_graph(parameters, true)))                                                            \
-	X(cuGraphAddNode, (void **node, void *graph, const void *const *dependencies, size_t count,                    \
-	   const void *parameters),                                                                                    \
-	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
-	  ON_SUCCESS(nt_launch_in_any_node(parameters)))                                                               \
-	X(cuGraphAddNode_v2, (void **node, void *graph, const void *const *dependencies,                               \
-	   const void *const *edges, size_t count, const void *parameters),                                            \
+	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
+	X(cuGraphAddNode_v2, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,                       \
+	   const void *edges, size_t count, CUgraphNodeParams *parameters),                                            \
 	  (node, graph, dependencies, edges, count, parameters), NOTHING,                                              \
-	  ON_SUCCESS(nt_launch_in_any_node(parameters)))                                                               \
+	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
 	/* Streams and contexts that are destroyed, and contexts that become current. */                               \
 	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                     \
 	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                  \
@@ -179,6 +219,14 @@
 	   void **extra))                                                                                              \
 	X(cuLaunchKernelEx_ptsz, (const CUlaunchConfig *config, CUfunction function, void **parameters,                \
 	   void **extra))                                                                                              \
+	X(cuLaunchCooperativeKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
+	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \
+	   void **parameters))                                                                                         \
+	X(cuLaunchCooperativeKernel_ptsz, (CUfunction function, unsigned grid_x, unsigned grid_y,                      \
+	   unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,                     \
+	   CUstream stream, void **parameters))                                                                        \
+	X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                                          \
+	X(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream))                                                     \
 	X(cuStreamSynchronize, (CUstream stream))                                                                      \
 	X(cuStreamSynchronize_ptsz, (CUstream stream))                                                                 \
 	X(cuCtxSynchronize, (void))

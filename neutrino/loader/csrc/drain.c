@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "frames.h"
+#include "graph.h"
+#include "replay.h"
 #include "segment.h"
 #include "trace.h"
 
 bool nt_slot_is_refused(const struct nt_slot *slot)
 {
-	return slot->kernel == NULL;
+	return !slot->kernel && !slot->layout;
 }
 
 /* Copy size bytes from the device to pool->staging, and wait for that; false if it fails. */
@@ -44,7 +46,7 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 	bool copied = end == begin || copy_back(pool, segment->address + begin, end - begin);
 	for (uint32_t i = from; i < to; i++) {
 		struct nt_kernel *kernel = segment->slots[i].kernel;
-		if (handled[i] || nt_slot_is_refused(&segment->slots[i]))
+		if (handled[i] || !kernel)
 			continue;
 		/* The frames of all launches of this kernel; used: bytes of them; first: offset of the first in the file. */
 		uint64_t used = 0, first = 0;
@@ -56,8 +58,8 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 			memcpy(nt_frames + used, &frame, sizeof(frame));
 			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
 			memcpy(nt_frames + used + sizeof(frame), data, slot->size);
-			if (copied && kernel->has_dynamic_cap)
-				nt_frame_learn(slot, data, 0, slot->size);
+			if (copied)
+				nt_frame_learn(kernel, nt_trace_launch_at(slot->launch), data, 0, slot->size);
 			used += sizeof(frame) + slot->size;
 		}
 		bool written = copied && nt_frames_append(kernel, used, &first);
@@ -72,6 +74,20 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 			used += sizeof(struct neutrino_frame) + slot->size;
 		}
 	}
+	nt_replays_write(segment, from, to, copied ? pool->staging : NULL, begin);
+}
+
+/* For nt_replay_write_large. */
+struct large {
+	struct nt_pool *pool;
+	const struct nt_segment *segment;
+};
+
+static bool copy_large(void *argument, uint64_t offset, uint64_t size)
+{
+	const struct large *large = argument;
+
+	return copy_back(large->pool, large->segment->address + offset, size);
 }
 
 /* Copy the one launch of a large segment from the device in pieces, and append its frame to its kernel's file. */
@@ -84,6 +100,11 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 
 	if (nt_slot_is_refused(slot))
 		return;
+	if (slot->layout) {
+		struct large large = {pool, segment};
+		nt_replay_write_large(segment, copy_large, &large, pool->staging, STAGING_SIZE);
+		return;
+	}
 	struct neutrino_frame frame = nt_frame_of(slot);
 	memcpy(nt_frames, &frame, sizeof(frame));
 	snprintf(name, sizeof(name), "result/%u.bin", slot->kernel->id);
@@ -92,8 +113,8 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 		uint64_t offset;
 		struct iovec part = {pool->staging, piece};
 		written = copy_back(pool, segment->address + done, piece);
-		if (written && slot->kernel->has_dynamic_cap)
-			nt_frame_learn(slot, pool->staging, done, piece);
+		if (written)
+			nt_frame_learn(slot->kernel, nt_trace_launch_at(slot->launch), pool->staging, done, piece);
 		if (written && done == 0)
 			written = framed = nt_frames_append(slot->kernel, sizeof(frame), &first);
 		if (written)
@@ -301,6 +322,7 @@ static void *drain(void *unused)
 			if (state == POOL_CLOSING)
 				__atomic_store_n(&pool->state, POOL_CLOSED, __ATOMIC_RELEASE);
 		}
+		nt_graphs_count();
 		nt_trace_grow();
 		if (worked)
 			pause = SHORTEST_PAUSE;

@@ -41,13 +41,14 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 	return frame;
 }
 
-void nt_frame_learn(const struct nt_slot *slot, const uint8_t *data, uint64_t begin, uint64_t size)
+void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_launch *launch, const uint8_t *data, uint64_t begin,
+		    uint64_t size)
 {
-	const struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
-	struct nt_kernel *kernel = slot->kernel;
 	struct nt_extent extent;
 	uint32_t before = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
 
+	if (!kernel->has_dynamic_cap)
+		return;
 	nt_extent_of(launch->grid, launch->block, kernel->lanes, &extent);
 	extent.dynamic_cap = launch->dynamic_cap;
 	uint32_t wanted = nt_regions_wanted(kernel->maps, kernel->map_count, &extent, data, begin, size);

@@ -7,9 +7,9 @@
 
 #include "segment.h"
 
-/* The buffer of frames to write; large enough for those of a small segment. */
+/* The buffer of frames to write; large enough for those of a small segment, in which no maps take less than a unit. */
 extern uint8_t *nt_frames;
-#define FRAMES_SIZE (SEGMENT_SIZE + SLOTS * sizeof(struct neutrino_frame) + 8192)
+#define FRAMES_SIZE (SEGMENT_SIZE + SEGMENT_SIZE / UNIT * sizeof(struct neutrino_frame) + 8192)
 
 /* The header of the frame of a slot's launch. */
 struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
@@ -18,7 +18,8 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
  * Raise the kernel's wanted records to what slots of maps with a dynamic cap counted in this launch, from which the caps of
  * later launches are chosen. data: bytes [begin, begin + size) of the launch's regions, begin a multiple of 4.
  */
-void nt_frame_learn(const struct nt_slot *slot, const uint8_t *data, uint64_t begin, uint64_t size);
+void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_launch *launch, const uint8_t *data, uint64_t begin,
+		    uint64_t size);
 
 /* Complete the record of a slot's launch: its frame was written at that offset of the file, or its data is lost. */
 void nt_frame_settle(const struct nt_slot *slot, bool written, uint64_t offset);

@@ -3,6 +3,7 @@
  * cuda_functions.h states. If anything goes wrong in the hook, the program's own kernel runs.
  */
 #include "driver.h"
+#include "graph.h"
 #include "launch_forms.h"
 #include "lifetimes.h"
 #include "loaded.h"
@@ -111,6 +112,38 @@ EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f
 {
 	NEED_DRIVER(cuLaunchKernelEx_ptsz);
 	return nt_launch_config(config, function, parameters, extra, true);
+}
+
+EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+					  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+					  CUstream stream, void **parameters)
+{
+	NEED_DRIVER(cuLaunchCooperativeKernel);
+	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
+				   parameters,		     NULL,			  NULL,	  NULL};
+	return nt_launch_cooperative(function, &launch);
+}
+
+EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+					       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+					       CUstream stream, void **parameters)
+{
+	NEED_DRIVER(cuLaunchCooperativeKernel_ptsz);
+	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
+				   parameters,		     NULL,			  NULL,	  NULL};
+	return nt_launch_cooperative(function, &launch);
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+	NEED_DRIVER(cuGraphLaunch);
+	return nt_graph_launch(exec, stream, false);
+}
+
+EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	NEED_DRIVER(cuGraphLaunch_ptsz);
+	return nt_graph_launch(exec, stream, true);
 }
 
 /* --- waits --- */

@@ -16,12 +16,17 @@ void nt_launch_end(void)
 	__atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
 }
 
-void nt_launch_unknown(void)
+bool nt_launch_is_ended(void)
+{
+	return __atomic_load_n(&ended, __ATOMIC_ACQUIRE);
+}
+
+void nt_launch_unknown(uint64_t launches)
 {
 	static int logged;
 
 	/* Kernel 0 stands for all of them. Its event is written once, after the trace has begun. */
-	nt_trace_count(0, NEUTRINO_REASON_LAUNCH_FORM);
+	nt_trace_count_many(0, NEUTRINO_REASON_LAUNCH_FORM, launches);
 	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_trace_path()[0] ||
 	    __atomic_exchange_n(&logged, 1, __ATOMIC_ACQ_REL))
 		return;
@@ -42,18 +47,40 @@ static CUresult run_original(const struct nt_function *function, const struct nt
 	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
 }
 
-/* PROBED if the stream is not being captured and the context has no error; else the reason to run the original. */
-static unsigned reason_of_stream(const struct nt_launch *launch)
+/* How many captures are under way, as far as the hook has seen them begin and end. */
+static int captures;
+
+void nt_capture_begins(void)
+{
+	__atomic_add_fetch(&captures, 1, __ATOMIC_RELAXED);
+}
+
+void nt_capture_ends(void)
+{
+	/* One may have begun before the hook was loaded. */
+	if (__atomic_sub_fetch(&captures, 1, __ATOMIC_RELAXED) < 0)
+		__atomic_store_n(&captures, 0, __ATOMIC_RELAXED);
+}
+
+/* The driver's answer, and in *captured whether the stream is being captured. */
+static CUresult ask_captured(CUstream stream, bool per_thread, bool *captured)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
-	CUresult result = launch->per_thread && nt_driver.cuStreamIsCapturing_ptsz
-				  ? nt_driver.cuStreamIsCapturing_ptsz(launch->stream, &status)
-				  : nt_driver.cuStreamIsCapturing(launch->stream, &status);
+	CUresult result = per_thread && nt_driver.cuStreamIsCapturing_ptsz
+				  ? nt_driver.cuStreamIsCapturing_ptsz(stream, &status)
+				  : nt_driver.cuStreamIsCapturing(stream, &status);
 
 	/* For the legacy stream, this error means that another stream is being captured. */
-	if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!result && status != CU_STREAM_CAPTURE_STATUS_NONE))
-		return NEUTRINO_REASON_GRAPH;
-	return result ? NEUTRINO_REASON_REFUSED : NEUTRINO_REASON_PROBED;
+	*captured = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!result && status != CU_STREAM_CAPTURE_STATUS_NONE);
+	return result;
+}
+
+bool nt_launch_is_captured(CUstream stream, bool per_thread)
+{
+	bool captured;
+
+	ask_captured(stream, per_thread, &captured);
+	return captured;
 }
 
 /* The context that a launch runs in: a CUfunction's own, or for a CUkernel that of the stream, or the current one. */
@@ -147,8 +174,8 @@ void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 	}
 }
 
-/* The system's id of the calling thread, cached. */
-static uint32_t thread_id(void)
+/* Cached. */
+uint32_t nt_thread_id(void)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
 
@@ -157,12 +184,11 @@ static uint32_t thread_id(void)
 	return id;
 }
 
-/* The launch's stream, or for 0 the explicit handle of the default stream that the call means. */
-static CUstream explicit_stream(const struct nt_launch *launch)
+CUstream nt_explicit_stream(CUstream stream, bool per_thread)
 {
-	if (launch->stream)
-		return launch->stream;
-	return launch->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	if (stream)
+		return stream;
+	return per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
 /*
@@ -175,8 +201,7 @@ static bool may_be_caused_by_probe(CUresult result)
 	       result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
-/* Compute a launch's extent: PROBED, or the reason to run the original. */
-static unsigned extent_of(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
+unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
 {
 	switch (nt_extent_of(launch->grid, launch->block, kernel->lanes, ret)) {
 	case NT_EXTENT:
@@ -205,7 +230,7 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 	memcpy(record->block, launch->block, sizeof(record->block));
 	record->shared = launch->shared;
 	record->device = (uint32_t)nt_pool_device(attempt->pool);
-	record->thread = thread_id();
+	record->thread = nt_thread_id();
 	record->variant = attempt->variant;
 	record->dynamic_cap = attempt->extent.dynamic_cap;
 	record->lanes = attempt->extent.lanes;
@@ -220,20 +245,31 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	const struct nt_backend *backend = kernel->backend;
 	uint64_t index;
 
-	if (__atomic_load_n(&ended, __ATOMIC_ACQUIRE))
+	if (nt_launch_is_ended())
 		return run_original(function, launch, NEUTRINO_REASON_ENDING);
-	if (function->reason != NEUTRINO_REASON_PROBED)
+	bool is_probed = function->reason == NEUTRINO_REASON_PROBED, captured = false;
+	CUresult asked = CUDA_SUCCESS;
+	if (is_probed || __atomic_load_n(&captures, __ATOMIC_RELAXED))
+		asked = ask_captured(launch->stream, launch->per_thread, &captured);
+	/* Not a launch, but a node of a graph: graph.c counts it whenever the graph is launched. */
+	if (captured)
+		return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
+	if (!is_probed)
 		return run_original(function, launch, function->reason);
-	struct nt_attempt attempt = {.function = function, .launch = launch, .stream = explicit_stream(launch)};
-	unsigned reason = reason_of_stream(launch);
-	if (reason == NEUTRINO_REASON_PROBED)
-		reason = extent_of(launch, kernel, &attempt.extent);
+	struct nt_attempt attempt = {
+		.function = function,
+		.launch = launch,
+		.stream = nt_explicit_stream(launch->stream, launch->per_thread),
+	};
+	unsigned reason = asked ? NEUTRINO_REASON_REFUSED : nt_launch_extent(launch, kernel, &attempt.extent);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
 
 	attempt.context = context_of(function, launch);
 	attempt.pool = nt_pool_find(attempt.context);
-	reason = attempt.pool ? backend->room(&attempt) : NEUTRINO_REASON_CONTEXT;
+	reason = attempt.pool ? backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
+	if (reason == NEUTRINO_REASON_PROBED)
+		reason = nt_attempt_take_room(&attempt);
 	if (reason == NEUTRINO_REASON_CONTEXT)
 		start_preparation(attempt.context);
 	if (reason != NEUTRINO_REASON_PROBED)
@@ -241,7 +277,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	struct neutrino_launch *record = add_record(&attempt, &index);
 	if (!record) {
 		/* The room must be given back, as that of a launch that was not submitted. */
-		nt_pool_submitted(&attempt.room, kernel, 0, attempt.size, false);
+		nt_pool_submitted(&attempt.room, kernel, NULL, 0, attempt.size, false);
 		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
 	}
 
@@ -249,7 +285,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
 	if (result != CUDA_SUCCESS)
 		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
-	nt_pool_submitted(&attempt.room, kernel, index, attempt.size, result == CUDA_SUCCESS);
+	nt_pool_submitted(&attempt.room, kernel, NULL, index, attempt.size, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS) {
 		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
 		return result;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "driver.h"
+#include "regions.h"
 #include "registry.h"
 
 /* A launch of the program, whatever call it came by. */
@@ -27,6 +28,22 @@ struct nt_launch {
  */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch);
 
+/* A capture of a stream has begun, or ended: what is launched in one is counted when its graph is. */
+void nt_capture_begins(void);
+void nt_capture_ends(void);
+
+/* Whether a launch's stream is being captured. */
+bool nt_launch_is_captured(CUstream stream, bool per_thread);
+
+/* The stream that a call means: for 0 the explicit handle of the default stream. */
+CUstream nt_explicit_stream(CUstream stream, bool per_thread);
+
+/* The system's id of the calling thread. */
+uint32_t nt_thread_id(void);
+
+/* Compute a launch's extent. PROBED, or the reason to run the original. */
+unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret);
+
 /* End the trace: from now on every launch runs the original. */
 void nt_launch_end(void);
 
@@ -36,7 +53,9 @@ void nt_launch_end(void);
  */
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds);
 
-/* Count a launch of a function that was not obtained through the hook. */
-void nt_launch_unknown(void);
+bool nt_launch_is_ended(void);
+
+/* Count launches of functions that were not obtained through the hook. */
+void nt_launch_unknown(uint64_t launches);
 
 #endif

@@ -1,7 +1,5 @@
 #include "launch_forms.h"
 
-#include <string.h>
-
 #include "process.h"
 #include "registry.h"
 #include "trace.h"
@@ -13,7 +11,7 @@ static struct nt_function *recorded(CUfunction handle)
 		return NULL;
 	struct nt_function *function = nt_registry_find(handle);
 	if (!function)
-		nt_launch_unknown();
+		nt_launch_unknown(1);
 	return function;
 }
 
@@ -63,45 +61,34 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 	return nt_launch(function, &launch);
 }
 
-/* Count a launch that runs its original: by the kernel's own reason if it has one, else by the reason given. */
-static void count_original(CUfunction handle, unsigned reason)
+/* nt_launch.submit for cuLaunchCooperativeKernel, which takes the parameters as pointers alone. */
+static CUresult submit_cooperative(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
 {
-	const struct nt_function *function = recorded(handle);
+	(void)extra;
+	return (l->per_thread ? nt_driver.cuLaunchCooperativeKernel_ptsz : nt_driver.cuLaunchCooperativeKernel)(
+		function, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, l->stream,
+		parameters);
+}
 
-	if (function)
-		nt_trace_count(function->kernel->id, function->reason ? function->reason : reason);
+CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch)
+{
+	struct nt_function *function = recorded(handle);
+
+	launch->submit = submit_cooperative;
+	return function ? nt_launch(function, launch) : submit_cooperative(launch, handle, launch->parameters, NULL);
 }
 
 void nt_launch_of_other_form(CUfunction handle)
 {
-	count_original(handle, NEUTRINO_REASON_LAUNCH_FORM);
+	const struct nt_function *function = recorded(handle);
+
+	/* By the kernel's own reason if it has one. */
+	if (function)
+		nt_trace_count(function->kernel->id, function->reason ? function->reason : NEUTRINO_REASON_LAUNCH_FORM);
 }
 
-/* Nodes of graphs are counted once when they are added: the hook does not see when the driver runs them. */
-
-#define NODE_KERNEL_OFFSET 56
-/* CUDA_KERNEL_NODE_PARAMS begins with the CUfunction. If that is NULL, version 2 has a CUkernel at NODE_KERNEL_OFFSET. */
-void nt_launch_in_graph(const void *kernel_parameters, bool is_v2)
+void nt_launch_unknown_form(void)
 {
-	CUfunction function;
-
-	if (!kernel_parameters)
-		return;
-	memcpy(&function, kernel_parameters, sizeof(function));
-	if (!function && is_v2)
-		memcpy(&function, (const char *)kernel_parameters + NODE_KERNEL_OFFSET, sizeof(function));
-	count_original(function, NEUTRINO_REASON_GRAPH);
-}
-
-enum { NODE_TYPE_KERNEL = 0 };
-/* CUgraphNodeParams begins with the type and three reserved ints; the type's parameters follow. */
-void nt_launch_in_any_node(const void *parameters)
-{
-	int type;
-
-	if (!parameters)
-		return;
-	memcpy(&type, parameters, sizeof(type));
-	if (type == NODE_TYPE_KERNEL)
-		nt_launch_in_graph((const char *)parameters + 4 * sizeof(int), true);
+	if (nt_process_mode() >= NT_TRACING)
+		nt_launch_unknown(1);
 }

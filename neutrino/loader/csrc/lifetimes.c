@@ -1,5 +1,6 @@
 #include "lifetimes.h"
 
+#include "graph.h"
 #include "launch.h"
 #include "pool.h"
 #include "process.h"
@@ -11,6 +12,7 @@ void nt_stream_ends(CUstream stream)
 
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
 		return; /* a default stream, which cannot be destroyed */
+	nt_graphs_stream_ends(stream);
 	if ((nt_driver.cuStreamGetCtx && nt_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS) ||
 	    nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
 		nt_pool_forget_stream(context, stream);
@@ -28,6 +30,7 @@ void nt_context_ends(CUcontext context)
 		return;
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
+	nt_graphs_context_ends(context);
 	nt_registry_forget_context(context);
 }
 

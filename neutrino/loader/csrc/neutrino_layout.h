@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define NEUTRINO_LANES 32
-#define NEUTRINO_BLOCK_HEADER 16
+#define NEUTRINO_BLOCK_HEADER 24
 #define NEUTRINO_BLOCK_PER_MAP 16
 #define NEUTRINO_BLOCK_PER_VARIABLE 8
 #define NEUTRINO_REGION_ALIGN 128
@@ -21,12 +21,13 @@
 #define NEUTRINO_MAX_MAPS 64
 #define NEUTRINO_MAX_RECORD 65536
 #define NEUTRINO_MAX_KERNELS 4096
+#define NEUTRINO_NO_KERNEL 0xffffffffu
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
 #define NEUTRINO_LAUNCHES_VERSION 3
 #define NEUTRINO_RESULT_VERSION 3
 #define NEUTRINO_SECTION_VERSION 3
-#define NEUTRINO_TWINS_VERSION 4
+#define NEUTRINO_TWINS_VERSION 5
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -58,6 +59,7 @@ enum neutrino_reason {
     NEUTRINO_REASON_TABLE_FULL = 19,
     NEUTRINO_REASON_ENDING = 20,
     NEUTRINO_REASON_NOT_PATCHED = 21,
+    NEUTRINO_REASON_LOCAL_MEMORY = 22,
 };
 
 /* By their numbers in files. */
@@ -97,6 +99,7 @@ enum neutrino_level {
     [19] = "table-full", \
     [20] = "ending", \
     [21] = "not-patched", \
+    [22] = "local-memory", \
 
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
@@ -111,7 +114,7 @@ enum neutrino_level {
     [9] = "a vendor-licensed library, never rewritten", \
     [10] = "the helper that makes twins was not running or took too long", \
     [11] = "the driver did not load the twin, or a variable has no address", \
-    [12] = "launched in a stream capture or as a graph node", \
+    [12] = "a node of a graph that is launched or changed from the device, or runs repeatedly and keeps records", \
     [13] = "launched by a call that is not supported yet", \
     [14] = "the twin would fit fewer blocks on a multiprocessor than the original", \
     [15] = "the launch needs more map memory than the pool has", \
@@ -121,6 +124,7 @@ enum neutrino_level {
     [19] = "the launch table was full at the launch", \
     [20] = "the trace had ended", \
     [21] = "no probe was given, and the kernel's file has no usable twin of it", \
+    [22] = "the twin needs more local memory than the context has set aside and the original needs", \
 
 #define NEUTRINO_VENDOR_LIBRARIES \
     "libcublas", \
@@ -174,7 +178,7 @@ static_assert(offsetof(struct neutrino_launches_header, ended) == 60, "ended");
 /* One record of launches.bin. */
 struct neutrino_launch {
     uint32_t state;
-    uint32_t kernel; /* kernel id: the folder kernel/<id>/ */
+    uint32_t kernel; /* kernel id: the folder kernel/<id>/; NO_KERNEL for the replay of a graph */
     uint64_t context;
     uint64_t stream;
     uint64_t submit_ns; /* CLOCK_MONOTONIC at submission */
@@ -188,7 +192,9 @@ struct neutrino_launch {
     uint32_t variant; /* 1: the twin under a register cap */
     uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
-    uint32_t reserved[8];
+    uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
+    uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
+    uint32_t reserved[6];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
 static_assert(offsetof(struct neutrino_launch, state) == 0, "state");
@@ -206,7 +212,9 @@ static_assert(offsetof(struct neutrino_launch, thread) == 80, "thread");
 static_assert(offsetof(struct neutrino_launch, variant) == 84, "variant");
 static_assert(offsetof(struct neutrino_launch, dynamic_cap) == 88, "dynamic_cap");
 static_assert(offsetof(struct neutrino_launch, lanes) == 92, "lanes");
-static_assert(offsetof(struct neutrino_launch, reserved) == 96, "reserved");
+static_assert(offsetof(struct neutrino_launch, graph) == 96, "graph");
+static_assert(offsetof(struct neutrino_launch, node) == 100, "node");
+static_assert(offsetof(struct neutrino_launch, reserved) == 104, "reserved");
 
 /* Start of result/<kernel>.bin; the map descriptors follow, then frames. */
 struct neutrino_result_header {

@@ -16,6 +16,7 @@
 #include "neutrino_layout.h"
 
 struct nt_kernel;
+struct nt_layout;
 struct nt_pool;
 struct nt_segment;
 
@@ -58,11 +59,11 @@ CUdevice nt_pool_device(const struct nt_pool *pool);
 enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream stream, uint64_t size, struct nt_room *ret);
 
 /*
- * Record that a launch was submitted, or with launched = false that it was not; then its maps may be drained. launch: its
- * number in launches.bin. size: bytes of its maps. Lock-free.
+ * Record that a launch was submitted, or with launched = false that it was not; then its maps may be drained. It is of a
+ * kernel, or a replay of a graph with that layout; the other is NULL. launch: its number in launches.bin. size: bytes of its maps. Lock-free.
  */
-void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, uint64_t launch, uint64_t size,
-		       bool launched);
+void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
+		       uint64_t size, bool launched);
 
 /*
  * Called before and after a call of the program that waits for a stream (all streams of the context if stream is NULL):

@@ -10,6 +10,7 @@
 
 #include "driver.h"
 #include "entry_fetch.h"
+#include "graph.h"
 #include "image.h"
 #include "late.h"
 #include "launch.h"
@@ -67,6 +68,7 @@ static void at_exit(void)
 	uint64_t begin = nt_now_ns();
 	nt_launch_end();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
+	nt_graphs_count();
 	if (is_ahead)
 		nt_section_unused(note_unused);
 	if (!drained)

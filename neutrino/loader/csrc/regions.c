@@ -53,6 +53,14 @@ static bool is_dynamic(const struct neutrino_map *map)
 	return map_types[map->kind].in_slots && map->cap == NEUTRINO_DYNAMIC_CAP;
 }
 
+bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (map_types[maps[i].kind].in_slots)
+			return false;
+	return true;
+}
+
 bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -133,16 +141,20 @@ uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const 
 }
 
 uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
-			     uint64_t base, uint8_t *block)
+			     uint64_t base, uint64_t cell, uint8_t *block)
 {
 	uint64_t offset = 0;
-	/* Last a mask, by which a warp's number gives the copy that it adds to: copies_in is a power of 2. */
-	uint32_t header[NEUTRINO_BLOCK_HEADER / 4] = {
-		extent->warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap,
-		copies_in(extent->warps) - 1,
+	/* copy_mask: a warp's number under it is the copy that it adds to, as copies_in is a power of 2. */
+	const struct {
+		uint32_t warps_per_block, warp_capacity, dynamic_cap, copy_mask;
+		uint64_t cell;
+	} header = {
+		extent->warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap, copies_in(extent->warps) - 1, cell,
 	};
 
-	memcpy(block, header, sizeof(header));
+	_Static_assert(sizeof(header) == NEUTRINO_BLOCK_HEADER, "the probe block's header");
+
+	memcpy(block, &header, sizeof(header));
 	block += sizeof(header);
 	for (unsigned i = 0; i < count; i++) {
 		struct nt_region region;

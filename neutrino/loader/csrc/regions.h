@@ -50,11 +50,15 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent);
 
 /*
- * Write the probe block's header and a row for each map, whose regions begin at the device address base. Returns the
- * address in block after them.
+ * Write the probe block's header and a row for each map, whose regions begin at base: a device address, or with a cell
+ * (its device address, else 0) what must be added to the cell's value to have one. Returns the address in block after
+ * them.
  */
 uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
-			     uint64_t base, uint8_t *block);
+			     uint64_t base, uint64_t cell, uint8_t *block);
+
+/* Whether a launch adds to what an earlier one left in the same regions, so that their order and number do not matter. */
+bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count);
 
 /* Whether any of the maps has a dynamic cap. */
 bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count);

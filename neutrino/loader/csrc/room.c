@@ -243,12 +243,13 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 	}
 }
 
-void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, uint64_t launch, uint64_t size,
-		       bool launched)
+void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
+		       uint64_t size, bool launched)
 {
 	struct nt_slot *slot = &room->segment->slots[room->slot];
 
 	slot->kernel = launched ? kernel : NULL;
+	slot->layout = launched ? layout : NULL;
 	slot->launch = launch;
 	slot->size = size;
 	/* Last: a slot with a sequence is read by the drain thread. */

@@ -39,6 +39,7 @@
 /* A launch in a segment. */
 struct nt_slot {
 	struct nt_kernel *kernel; /* NULL: refused by the driver, nothing to copy */
+	struct nt_layout *layout; /* of a replay of a graph, which has many kernels; else NULL */
 	uint64_t launch;	  /* its number in launches.bin */
 	uint64_t size;		  /* bytes of its maps */
 	uint64_t sequence; /* of the submission; 0 until then */

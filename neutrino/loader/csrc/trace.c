@@ -561,10 +561,15 @@ static uint64_t *counter_of(uint32_t kernel, unsigned reason)
 	return &trace.counters[(uint64_t)kernel * NEUTRINO_REASON_SLOTS + reason];
 }
 
-void nt_trace_count(uint32_t kernel, unsigned reason)
+void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t launches)
 {
 	if (__atomic_load_n(&trace.header, __ATOMIC_ACQUIRE))
-		__atomic_fetch_add(counter_of(kernel, reason), 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(counter_of(kernel, reason), launches, __ATOMIC_RELAXED);
+}
+
+void nt_trace_count(uint32_t kernel, unsigned reason)
+{
+	nt_trace_count_many(kernel, reason, 1);
 }
 
 void nt_trace_grow(void)

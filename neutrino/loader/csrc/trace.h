@@ -73,6 +73,7 @@ struct neutrino_launch *nt_trace_launch(uint64_t *index);
 struct neutrino_launch *nt_trace_launch_at(uint64_t index);
 /* Count a launch of a kernel, by its id, under a reason (NEUTRINO_REASON_...). Lock-free. */
 void nt_trace_count(uint32_t kernel, unsigned reason);
+void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t launches);
 /* Enlarge launches.bin when it is half full. Called by the drain thread only, from time to time. */
 void nt_trace_grow(void);
 /* Mark launches.bin as complete: all records were drained at the end of the process. */

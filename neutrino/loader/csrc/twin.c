@@ -145,6 +145,36 @@ static CUfunction load_code(const struct nt_owner *owner, void *twin)
 	return function;
 }
 
+/* Bytes of local memory that each thread of a CUfunction needs; 0 if that is not known. */
+static int local_size(CUfunction function)
+{
+	int size = 0;
+
+	if (!function || !nt_driver.cuFuncGetAttribute ||
+	    nt_driver.cuFuncGetAttribute(&size, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) != CUDA_SUCCESS)
+		return 0;
+	return size;
+}
+
+/*
+ * Whether the driver would have to set aside more local memory to launch a twin than for its original. It waits for the
+ * whole device then, and so for a kernel that waits for the launch. In the current context.
+ */
+static bool needs_more_local(const struct nt_function *function, CUfunction twin)
+{
+	CUfunction original = function->handle.handle;
+	size_t set_aside = 0;
+	int needed = local_size(twin);
+
+	if (function->is_kernel && nt_driver.cuKernelGetFunction(&original, original) != CUDA_SUCCESS)
+		original = NULL;
+	if (needed <= local_size(original))
+		return false;
+	if (nt_driver.cuCtxGetLimit)
+		nt_driver.cuCtxGetLimit(&set_aside, CU_LIMIT_STACK_SIZE);
+	return (size_t)needed > set_aside;
+}
+
 unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 {
 	struct nt_owner *owner = nt_owner_library(function->owner);
@@ -160,6 +190,10 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
 	}
 	if (context) {
 		CUfunction twin_in_context = load_code(owner, twin), capped_in_context = load_code(owner, capped);
+		if (twin_in_context && needs_more_local(function, twin_in_context))
+			return NEUTRINO_REASON_LOCAL_MEMORY;
+		if (capped_in_context && needs_more_local(function, capped_in_context))
+			capped = capped_in_context = NULL;
 		/* A CUfunction is launched by a CUfunction, a CUkernel by a CUkernel, which is valid in all contexts. */
 		if (!function->is_kernel) {
 			twin = twin_in_context;
@@ -210,7 +244,7 @@ void nt_twins_unload(struct nt_owner *owner)
 	}
 }
 
-/* --- room --- */
+/* --- choice --- */
 
 /* The addresses of module variables in a context; NULL if they are not stored. Lock-free, on the launch path. */
 static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
@@ -287,7 +321,7 @@ void nt_twin_forget_shapes(struct nt_function *function)
 		__atomic_store_n(&function->shapes[i], 0, __ATOMIC_RELEASE);
 }
 
-unsigned nt_twin_room(struct nt_attempt *attempt)
+unsigned nt_twin_choose(struct nt_attempt *attempt)
 {
 	struct nt_function *function = attempt->function;
 
@@ -298,16 +332,18 @@ unsigned nt_twin_room(struct nt_attempt *attempt)
 	if (choice == SHAPE_ORIGINAL)
 		return NEUTRINO_REASON_OCCUPANCY;
 	attempt->variant = choice == SHAPE_CAPPED;
-	return nt_backend_take_room(attempt);
+	return NEUTRINO_REASON_PROBED;
 }
 
 /* --- submission --- */
 
 /* Fill in the probe block, the twin's last parameter: where the maps are, and the addresses of module variables. */
-static void fill_block(uint8_t *block, const struct nt_kernel *kernel, const struct nt_extent *extent,
-		       CUdeviceptr base, const struct nt_addresses *addresses)
+static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 {
-	uint8_t *variables = nt_regions_describe(kernel->maps, kernel->map_count, extent, base, block);
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	const struct nt_addresses *addresses = attempt->addresses;
+	uint8_t *variables = nt_regions_describe(kernel->maps, kernel->map_count, &attempt->extent, attempt->base,
+						 attempt->cell, block);
 
 	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
@@ -365,7 +401,7 @@ CUresult nt_twin_submit(const struct nt_attempt *attempt)
 	const struct nt_function *function = attempt->function;
 	uint8_t *block = alloca(function->kernel->block_size);
 
-	fill_block(block, function->kernel, &attempt->extent, attempt->room.address, attempt->addresses);
+	fill_block(block, attempt);
 	return submit_with_block(attempt->launch, function->kernel,
 				 attempt->variant ? function->capped : function->twin, block);
 }

@@ -9,7 +9,7 @@
 
 /* The backend's functions; backend.h says what each does. */
 unsigned nt_twin_prepare(struct nt_function *function, CUcontext context);
-unsigned nt_twin_room(struct nt_attempt *attempt);
+unsigned nt_twin_choose(struct nt_attempt *attempt);
 CUresult nt_twin_submit(const struct nt_attempt *attempt);
 
 /* Unload the twins of a module or library, just before the program unloads that. */

@@ -94,7 +94,9 @@ class Emission:
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
         """Of the maps, by name."""
         self.scratch = Scratch(f"{prefix}t")
-        self.block = ProbeBlock(block, "param" if kernel is None else "local", len(probes.maps))
+        self.block = ProbeBlock(
+            block, "param" if kernel is None else "local", len(probes.maps), prefix, self.scratch.take
+        )
         self.registers: ProbeRegisters = ProbeRegisters(probes, prefix, kernel.registers if kernel else None)
         take, changed = self.scratch.take, self.registers.changed
         records = Records(probes.maps, prefix, self.block, take, changed, kernel._maps.records if kernel else None)
@@ -188,8 +190,8 @@ class Emission:
     def entry(self) -> tuple[list[str], list[str]]:
         """For a kernel's entry: declarations of all registers that inserted code names, and instructions that give the
         kept ones their first values. Call it last, when all code is written."""
-        declarations = self._declarations()
-        first = []
+        of_block, first = self.block.entry()
+        declarations = self._declarations() + of_block
         for kept in (*self.kept, *self._for_functions):
             declarations.append(kept.declaration)
             first.append(f"mov.{kept.move} {kept.name}, {kept.initial};")

@@ -134,7 +134,7 @@ class KernelRewriter(BodyRewriter):
             setup += state.store(place, [entry], self.emission.scratch)
         # The words of the probe block that functions read: they have no access to the kernel's parameters.
         reads = {offset: kind for function in functions for offset, kind in function.emission.block.reads.items()}
-        setup += self.emission.block.copy(reads, place, self.emission.scratch.take)
+        setup += self.emission.block.copy(reads, place)
         setup.append(f"mov.u64 {address}, {place};")
         declarations = [f".reg .b64 {address};", f".local .align 16 .b8 {place}[{align_up(state.size, 16)}];"]
         return declarations, setup, {key for key in names if key in called[key]}

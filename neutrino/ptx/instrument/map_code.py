@@ -167,7 +167,9 @@ class SaveCode(_Operations):
     def append_record(self) -> None:
         """As of ``SaveWriter``."""
         values = [self._operand_value(operand) for operand in self._save.operands]
-        self._maps.records.store(self._index, values, self._code, self._slots, self._guard, waits=self._waits)
+        self._maps.records.store(
+            self._index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
+        )
 
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""
@@ -226,7 +228,7 @@ class SaveCode(_Operations):
         else:
             lines.append(f"setp.ne.s32 {adds}, {key}, -1;")
         # Each cell is a word of 8 bytes.
-        base = copy_address(self._save.map, self._index, self._maps.block, take, lines)
+        base = copy_address(self._save.map, self._index, self._maps.block, take, lines, ending=self._ending)
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
@@ -394,7 +396,7 @@ class EndCode(_Operations):
         """The register with the address of the copy of the map's record that this thread adds to."""
         if not self._base:
             entry = self._maps.maps[self._index]
-            self._base = copy_address(entry, self._index, self._maps.block, self._take, self._lines)
+            self._base = copy_address(entry, self._index, self._maps.block, self._take, self._lines, ending=True)
         return self._base
 
     def _writing(self, when: str) -> str:

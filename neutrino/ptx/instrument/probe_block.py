@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import (
+    BLOCK_CELL,
     BLOCK_COPY_MASK,
     BLOCK_HEADER,
     BLOCK_PER_MAP,
@@ -26,14 +27,19 @@ class ProbeBlock:
     kernel calls reads the words that it needs from the kernel's state in local memory, which begins as the block does.
 
     address: the parameter's name, or a register with the state's address. space: ``param`` or ``local``. maps: the
-    number of maps. reads: the words that were read, byte offset → type.
+    number of maps. prefix: starts every private register. take: gives a new register of a type. reads: the words that
+    were read, byte offset → type.
     """
 
-    def __init__(self, address: str, space: str, maps: int) -> None:
+    def __init__(self, address: str, space: str, maps: int, prefix: str, take: Take) -> None:
         self._address = address
         self._space = space
         self._maps = maps
+        self._take = take
         self.reads: dict[int, str] = {}
+        # What is added to the addresses of maps, in a register from the kernel's entry on; whether code names it.
+        self._shift = f"{prefix}b"
+        self._has_shift = False
 
     def load(self, kind: str, register: str, offset: int) -> str:
         """The instruction that loads a word at an offset in bytes."""
@@ -44,15 +50,52 @@ class ProbeBlock:
         """The instruction that loads the address of the index-th module variable."""
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
-    def copy(self, words: Mapping[int, str], state: str, take: Take) -> list[str]:
+    def load_map(self, index: int, register: str, lines: list[str], *, counts: bool = False, ending: bool) -> None:
+        """Append code that brings the address of the index-th map's records, or of its counts, into a register.
+
+        ending: the code stands where the thread ends.
+        """
+        lines.append(self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0)))
+        if self._space == "local":
+            # In the state, what is added stands in the cell's place.
+            shift = self._take("b64")
+            lines.append(self.load("u64", shift, BLOCK_CELL))
+        elif ending and not self._has_shift:
+            shift = self._take("b64")
+            lines += self._load_shift(shift)
+        else:
+            # Where a product and its sum may stand around the code, no load may be predicated. So it is loaded at the
+            # entry; not also for the end, since the register would live through the whole kernel.
+            self._has_shift = True
+            shift = self._shift
+        lines.append(f"add.u64 {register}, {register}, {shift};")
+
+    def entry(self) -> tuple[list[str], list[str]]:
+        """Declarations and instructions for the kernel's entry. Call it once all other code is written."""
+        if not self._has_shift:
+            return [], []
+        return [f".reg .u64 {self._shift};"], self._load_shift(self._shift)
+
+    def _load_shift(self, register: str) -> list[str]:
+        """Code that loads what is added to the addresses of maps: 0 outside of graphs."""
+        cell, is_there = self._take("b64"), self._take("pred")
+        return [
+            self.load("u64", cell, BLOCK_CELL),
+            f"mov.u64 {register}, 0;",
+            f"setp.ne.u64 {is_there}, {cell}, 0;",
+            f"@{is_there} ld.global.u64 {register}, [{cell}];",
+        ]
+
+    def copy(self, words: Mapping[int, str], state: str) -> list[str]:
         """Code, in the kernel, that copies words of the block to the same offsets of its state, for functions to read.
 
-        words: byte offset → type. state: the name of the state's variable. take: gives a new register of a type.
+        words: byte offset → type. state: the name of the state's variable.
         """
         lines = []
         for offset, kind in sorted(words.items()):
-            word = take(f"b{bits(kind)}")
-            lines += [self.load(kind, word, offset), f"st.local.{kind} [{state}+{offset}], {word};"]
+            word = self._take(f"b{bits(kind)}")
+            lines += self._load_shift(word) if offset == BLOCK_CELL else [self.load(kind, word, offset)]
+            lines.append(f"st.local.{kind} [{state}+{offset}], {word};")
         return lines
 
 
@@ -152,13 +195,14 @@ def _block_index(index: str, a: str, b: str) -> list[str]:
 
 
 def copy_address(
-    entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], lower: str | None = None
+    entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], lower: str | None = None, *, ending: bool
 ) -> str:
     """A register with the address of the copy of a map's record that this thread adds to. Appends the code to lines.
 
     A launch has several copies of a record that all threads add to, so that fewer of them add to one address; readers
     add the copies up. Each multiprocessor uses one. entry: the map; index: its index. lower: a register that is zero in
     the threads that add, but that ptxas cannot know to be the same in all lanes (see below); None if there is none.
+    ending: as of ``ProbeBlock.load_map``.
     """
     copy, mask, base = take("b32"), take("b32"), take("b64")
     lines += [
@@ -172,8 +216,6 @@ def copy_address(
     if lower is not None:
         # "or" with zero: what is the same in all lanes ptxas would compute apart from the rest, in more instructions.
         lines.append(f"or.b32 {copy}, {copy}, {lower};")
-    lines += [
-        block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index),
-        f"mad.wide.u32 {base}, {copy}, {copy_stride(entry.size)}, {base};",
-    ]
+    block.load_map(index, base, lines, ending=ending)
+    lines.append(f"mad.wide.u32 {base}, {copy}, {copy_stride(entry.size)}, {base};")
     return base

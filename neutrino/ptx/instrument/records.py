@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
-from neutrino.abi.probe_block import BLOCK_DYNAMIC_CAP, BLOCK_HEADER, BLOCK_PER_MAP
+from neutrino.abi.probe_block import BLOCK_DYNAMIC_CAP
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import DYNAMIC_CAP, Map
@@ -120,12 +120,14 @@ class Records:
         return bool(self._all_counters)
 
     def store(
-        self, index: int, values: list[Value], code: Code, slots: Slots, guard: Guard | None, *, waits: bool
-    ) -> None:
+        self, index: int, values: list[Value], code: Code, slots: Slots, guard: Guard | None, *, waits: bool,
+        ending: bool,
+    ) -> None:  # fmt: skip
         """Append to code what saves a record of the index-th map, in the threads that have a slot.
 
         values: of the fields, in order. guard: the predicate of the threads that save, None for all. waits: the stores
-        will be inserted further down, so that values are copied: the program may change their registers before.
+        will be inserted further down, so that values are copied: the program may change their registers before. ending: the
+        code stands where the thread ends.
         """
         target = self._maps[index]
         lines = code.lines
@@ -135,7 +137,7 @@ class Records:
         # The address of the record: an array [slot][cap][lane] of records, see ``maps/regions.py``. At the levels warp
         # and block there is no index of a lane.
         base = self._take("b64")
-        lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index))
+        self._block.load_map(index, base, lines, ending=ending)
         cap = str(target.cap)
         if target.cap == DYNAMIC_CAP:
             # Known at a launch only: it is in the probe block.
@@ -173,8 +175,7 @@ class Records:
             target = self._maps[index]
             slot = slots.at(target.level, lines)
             base = self._take("b64")
-            # A map's entry in the block is two addresses of 8 bytes: of its records and of its counts.
-            lines.append(self._block.load("u64", base, BLOCK_HEADER + BLOCK_PER_MAP * index + 8))
+            self._block.load_map(index, base, lines, counts=True, ending=True)
             lanes = WARP_LANES if target.level is Level.THREAD else 1
             # Each count is 4 bytes.
             self._scaled(base, slot.index, 4 * lanes, lines)

@@ -172,7 +172,9 @@ class EndSums:
         for (index, number), form in forms.items():
             cell = self._cells[index][number]
             if index not in bases:
-                bases[index] = copy_address(self._maps[index], index, self._block, self._take, self._lines, lower)
+                bases[index] = copy_address(
+                    self._maps[index], index, self._block, self._take, self._lines, lower, ending=True
+                )
             width = cell.type.size * 8
             value = value_of(form, width, words, thread_count, self._take, self._lines)
             address = f"[{bases[index]}+{cell.offset}]" if cell.offset else f"[{bases[index]}]"

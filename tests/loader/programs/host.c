@@ -135,6 +135,12 @@ static const struct scenario {
 	{"capture-first", capture_first, false},
 	{"nodes", nodes, false},
 	{"capture-amid", capture_amid, false},
+	{"graph-replays", graph_replays, false},
+	{"graph-crowd", graph_crowd, false},
+	{"graph-streams", graph_streams, false},
+	{"graph-changes", graph_changes, false},
+	{"graph-threads", graph_threads, false},
+	{"graph-contexts", graph_contexts, false},
 };
 
 /* What the scenario needs before the program has asked for anything. */

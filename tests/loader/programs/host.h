@@ -66,5 +66,11 @@ void fork_and_join(void);
 void capture_first(void);
 void nodes(void);
 void capture_amid(void);
+void graph_replays(void);
+void graph_crowd(void);
+void graph_streams(void);
+void graph_changes(void);
+void graph_threads(void);
+void graph_contexts(void);
 
 #endif

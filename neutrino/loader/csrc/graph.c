@@ -1,0 +1,570 @@
+#include "graph.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph_layout.h"
+#include "handles.h"
+#include "launch.h"
+#include "pool.h"
+#include "process.h"
+#include "trace.h"
+
+/* A replay's memory is at most this part (1/4) of the pool, so that several can be queued. */
+#define REPLAY_PART 4
+
+/* An executable graph of the program. */
+struct exec {
+	struct nt_handle handle;
+	CUgraph source; /* the graph that it was made of; NULL once that is destroyed */
+	struct memory *memory;
+	struct nt_graph_target target; /* pool: as it was when the layout was made */
+	struct nt_layout *layout;
+	/* The stream of the last replay, by its explicit handle, and in a per-thread default stream its thread. */
+	CUstream last_stream;
+	uint32_t last_thread;
+	bool is_recorded; /* event follows the last replay */
+	CUevent event;
+	struct exec *next;
+};
+
+/* Device memory of a context for its executable graphs. */
+struct memory {
+	CUcontext context;
+	CUdeviceptr cells; /* the current page of them */
+	uint32_t used;	   /* of the page */
+	CUdeviceptr spare; /* where replays without room write, all of them to the same place */
+	uint64_t spare_size;
+	struct memory *next;
+};
+
+enum { CELLS = 8192 }; /* of a page */
+
+/* Guards the lists, and changes of the table. Never held across a call of the driver but where memory is allocated. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct nt_handles exec_table;
+static struct exec *execs;
+static struct memory *memories;
+static struct nt_layout *layouts; /* all that are not freed */
+static uint32_t last_id;
+
+static struct exec *find_exec(CUgraphExec handle)
+{
+	return handle ? nt_handles_find(&exec_table, handle) : NULL;
+}
+
+/* --- device memory --- */
+
+/* The memory of a context, which is current; NULL without memory. */
+static struct memory *memory_of(CUcontext context)
+{
+	struct memory *memory;
+
+	pthread_mutex_lock(&mutex);
+	for (memory = memories; memory && memory->context != context; memory = memory->next)
+		;
+	if (!memory && (memory = calloc(1, sizeof(*memory)))) {
+		memory->context = context;
+		memory->next = memories;
+		memories = memory;
+	}
+	pthread_mutex_unlock(&mutex);
+	return memory;
+}
+
+/* A new cell, which no replay uses yet; 0 without memory. */
+static CUdeviceptr take_cell(struct memory *memory)
+{
+	CUdeviceptr ret = 0;
+
+	pthread_mutex_lock(&mutex);
+	if (!memory->cells || memory->used == CELLS) {
+		memory->used = 0;
+		if (nt_driver.cuMemAlloc_v2(&memory->cells, CELLS * sizeof(uint64_t)) != CUDA_SUCCESS)
+			memory->cells = 0;
+	}
+	if (memory->cells)
+		ret = memory->cells + memory->used++ * sizeof(uint64_t);
+	pthread_mutex_unlock(&mutex);
+	return ret;
+}
+
+/* Have at least size bytes of spare memory; false if there are not so many. */
+static bool have_spare(struct memory *memory, uint64_t size)
+{
+	CUdeviceptr larger;
+
+	pthread_mutex_lock(&mutex);
+	if (memory->spare_size < size) {
+		/* What was there before stays: replays under way may write to it. Doubled, so that it stays small in sum. */
+		uint64_t wanted = size < 2 * memory->spare_size ? 2 * memory->spare_size : size;
+		if (nt_driver.cuMemAlloc_v2(&larger, wanted) == CUDA_SUCCESS) {
+			__atomic_store_n(&memory->spare, larger, __ATOMIC_RELEASE);
+			memory->spare_size = wanted;
+		}
+	}
+	bool ret = memory->spare_size >= size;
+	pthread_mutex_unlock(&mutex);
+	return ret;
+}
+
+/* --- layouts --- */
+
+/* Write the event that says what an executable graph runs. */
+static void log_layout(const struct nt_layout *layout)
+{
+	struct nt_event *event = malloc(sizeof(*event));
+	uint64_t by_reason[NEUTRINO_REASON_SLOTS] = {0};
+	static const char *const words[] = {NEUTRINO_REASON_WORDS};
+
+	if (!event)
+		return;
+	for (size_t i = 0; i < layout->count; i++)
+		by_reason[layout->nodes[i].reason]++;
+	nt_event_begin(event, "graph");
+	nt_event_number(event, "id", layout->graph);
+	nt_event_number(event, "kernels", layout->count);
+	nt_event_number(event, "bytes", layout->size);
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (by_reason[i])
+			nt_event_number(event, words[i], by_reason[i]);
+	nt_event_end(event);
+	free(event);
+}
+
+/* Make a layout that of an executable graph, in place of the one so far. */
+static void use_layout(struct exec *exec, struct nt_layout *layout)
+{
+	pthread_mutex_lock(&mutex);
+	if (exec->layout)
+		__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
+	layout->next = layouts;
+	layouts = layout;
+	exec->layout = layout;
+	pthread_mutex_unlock(&mutex);
+}
+
+/* Put the originals back for good, because replays cannot be recorded. */
+static void give_up(struct exec *exec)
+{
+	struct nt_layout *layout = nt_layout_copy(exec->layout);
+
+	if (layout) {
+		nt_layout_restore(&exec->target, layout);
+		use_layout(exec, layout);
+	}
+}
+
+/* Have spare memory for all replays of the layout; without, the originals run. */
+static void complete_layout(struct exec *exec)
+{
+	if (exec->layout->probed && !have_spare(exec->memory, exec->layout->size)) {
+		nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
+		give_up(exec);
+	}
+	log_layout(exec->layout);
+}
+
+/* The layout of an executable graph, to be changed: a copy of it once a replay has used it. NULL without memory. */
+static struct nt_layout *changeable(struct exec *exec)
+{
+	struct nt_layout *layout = exec->layout;
+
+	if (!layout->replays && !layout->replays_full)
+		return layout;
+	layout = nt_layout_copy(layout);
+	if (layout)
+		use_layout(exec, layout);
+	return layout;
+}
+
+/* --- what the program does with graphs --- */
+
+/* Begin and end calls of our own: they must neither fail because of a capture nor become part of one. */
+static int relaxed(void)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return mode;
+}
+
+static void restore_mode(int mode)
+{
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* Whether the driver has all that twins in graphs need. */
+static bool is_supported(void)
+{
+	return nt_driver.cuGraphKernelNodeGetParams_v2 && nt_driver.cuGraphExecKernelNodeSetParams_v2 &&
+	       (nt_driver.cuStreamWriteValue64_v2 || nt_driver.cuStreamWriteValue64);
+}
+
+void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
+{
+	struct exec *exec = is_supported() ? calloc(1, sizeof(*exec)) : NULL;
+	struct nt_graph_target *target;
+
+	if (!exec)
+		return;
+	int mode = relaxed();
+	exec->handle.handle = handle;
+	exec->source = graph;
+	target = &exec->target;
+	target->exec = handle;
+	target->graph = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+	nt_driver.cuCtxGetCurrent(&target->context);
+	exec->memory = memory_of(target->context);
+	if (flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+		target->refusal = NEUTRINO_REASON_GRAPH;
+	else if (!exec->memory || !(target->pool = nt_pool_prepare(target->context)) || !(target->cell = take_cell(exec->memory)) ||
+		 nt_driver.cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		target->refusal = NEUTRINO_REASON_CONTEXT;
+	target->most = target->pool ? nt_pool_most(target->pool) / REPLAY_PART : 0;
+	struct nt_layout *layout = nt_layout_make(target, graph, NULL);
+	if (layout) {
+		use_layout(exec, layout);
+		complete_layout(exec);
+		pthread_mutex_lock(&mutex);
+		if (nt_handles_put(&exec_table, &exec->handle)) {
+			exec->next = execs;
+			execs = exec;
+			exec = NULL;
+		}
+		pthread_mutex_unlock(&mutex);
+	}
+	/* Nobody would write its cell. */
+	if (exec && exec->layout)
+		nt_layout_restore(target, exec->layout);
+	restore_mode(mode);
+}
+
+void nt_graph_updated(CUgraphExec handle, CUgraph graph)
+{
+	struct exec *exec = find_exec(handle);
+	CUgraph clone = NULL;
+	struct nt_layout *layout = NULL;
+
+	if (!exec)
+		return;
+	/*
+	 * The originals of this graph are in the executable graph now. Only nodes of the graph that it was made of name its
+	 * nodes, and which of them belongs to which is the driver's to say. So it is updated once more, by a clone of the
+	 * program's graph in which the twins are.
+	 */
+	int mode = relaxed();
+	struct nt_graph_target target = exec->target;
+	if (nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
+		layout = nt_layout_make(&target, graph, clone);
+		uint64_t info[4];
+		CUgraphNode node;
+		if (layout && layout->probed &&
+		    (nt_driver.cuGraphExecUpdate_v2 ? nt_driver.cuGraphExecUpdate_v2(handle, clone, info)
+						    : nt_driver.cuGraphExecUpdate(handle, clone, &node, (int *)info)) != CUDA_SUCCESS) {
+			/* As the program's own call has left it. */
+			if (nt_driver.cuGraphExecUpdate_v2)
+				nt_driver.cuGraphExecUpdate_v2(handle, graph, info);
+			nt_layout_free(layout);
+			layout = NULL;
+		}
+		nt_driver.cuGraphDestroy(clone);
+	}
+	if (!layout) {
+		target.refusal = NEUTRINO_REASON_GRAPH;
+		layout = nt_layout_make(&target, graph, NULL);
+	}
+	if (layout) {
+		/* The program goes on naming nodes by the graph that it was made of: in the order of both graphs. */
+		for (size_t i = 0; i < layout->count && layout->count == exec->layout->count; i++)
+			layout->nodes[i].node = exec->layout->nodes[i].node;
+		use_layout(exec, layout);
+		complete_layout(exec);
+	}
+	restore_mode(mode);
+}
+
+void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *parameters, bool is_v2)
+{
+	struct exec *exec = find_exec(handle);
+	CUDA_KERNEL_NODE_PARAMS set = {0};
+	struct nt_layout *layout;
+
+	if (!exec || !(layout = changeable(exec)))
+		return;
+	memcpy(&set, parameters, is_v2 ? sizeof(set) : offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
+	/* If both are given, the driver takes the function. */
+	if (set.func)
+		set.kern = NULL;
+	int mode = relaxed();
+	nt_layout_set(&exec->target, layout, node, &set);
+	if (layout->probed && !have_spare(exec->memory, layout->size))
+		give_up(exec);
+	restore_mode(mode);
+}
+
+void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *parameters)
+{
+	if (parameters->type == CU_GRAPH_NODE_TYPE_KERNEL)
+		nt_graph_node_set(handle, node, &parameters->conditional, true);
+}
+
+void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
+{
+	struct exec *exec = find_exec(handle);
+	struct nt_layout *layout;
+	CUgraph own;
+
+	if (!exec || !(layout = changeable(exec)))
+		return;
+	int mode = relaxed();
+	if (nt_driver.cuGraphChildGraphNodeGetGraph(node, &own) == CUDA_SUCCESS)
+		nt_layout_set_child(&exec->target, layout, own, child);
+	if (layout->probed && !have_spare(exec->memory, layout->size))
+		give_up(exec);
+	restore_mode(mode);
+}
+
+void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enabled)
+{
+	struct exec *exec = find_exec(handle);
+	struct nt_layout *layout = exec ? changeable(exec) : NULL;
+
+	if (layout)
+		nt_layout_enable(layout, node, enabled);
+}
+
+void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
+{
+	/* Before the trace begins, too: it begins with the first image, which may be loaded for the graph's first kernel. */
+	enum nt_mode mode = nt_process_mode();
+
+	if ((mode == NT_READY || mode == NT_TRACING) && parameters && parameters->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		nt_bodies_add(node, graph, parameters);
+}
+
+/* Take an executable graph out of the list. Under the lock. */
+static void remove_exec(struct exec *exec)
+{
+	for (struct exec **link = &execs; *link; link = &(*link)->next)
+		if (*link == exec) {
+			*link = exec->next;
+			break;
+		}
+	nt_handles_remove(&exec_table, &exec->handle);
+	__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
+}
+
+void nt_graph_exec_ends(CUgraphExec handle)
+{
+	struct exec *exec = find_exec(handle);
+
+	if (!exec)
+		return;
+	pthread_mutex_lock(&mutex);
+	remove_exec(exec);
+	pthread_mutex_unlock(&mutex);
+	/* The record itself stays: another thread may be looking at it. */
+	if (exec->event)
+		nt_driver.cuEventDestroy_v2(exec->event);
+}
+
+void nt_graph_ends(CUgraph graph)
+{
+	pthread_mutex_lock(&mutex);
+	for (struct exec *exec = execs; exec; exec = exec->next)
+		if (exec->source == graph)
+			exec->source = NULL;
+	pthread_mutex_unlock(&mutex);
+	nt_bodies_forget(graph);
+}
+
+void nt_graphs_context_ends(CUcontext context)
+{
+	pthread_mutex_lock(&mutex);
+	for (struct exec *exec = execs, *next; exec; exec = next) {
+		next = exec->next;
+		if (exec->target.context == context)
+			remove_exec(exec);
+	}
+	/* The driver frees the device memory with the context. */
+	for (struct memory **link = &memories; *link;) {
+		struct memory *memory = *link;
+		if (memory->context == context) {
+			*link = memory->next;
+			free(memory);
+		} else {
+			link = &memory->next;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+}
+
+/* --- replays --- */
+
+/* Record the event after the last replay of an executable graph, in the stream of that; whether it could be done. */
+static bool record_last(struct exec *exec)
+{
+	/* In a capture the event would become a part of the program's graph. */
+	exec->is_recorded = !nt_launch_is_captured(exec->last_stream, false) &&
+			    nt_driver.cuEventRecord(exec->event, exec->last_stream) == CUDA_SUCCESS;
+	return exec->is_recorded;
+}
+
+void nt_graphs_stream_ends(CUstream stream)
+{
+	pthread_mutex_lock(&mutex);
+	struct exec *exec = execs;
+	pthread_mutex_unlock(&mutex);
+	for (; exec; exec = exec->next) {
+		if (exec->last_stream != stream || exec->is_recorded)
+			continue;
+		record_last(exec);
+		exec->last_stream = NULL;
+	}
+}
+
+/*
+ * The driver lets a replay wait for the one before, also in another stream, but not the write to our cell, which comes
+ * before the replay: so that waits here. False if it cannot.
+ */
+static bool follow_last(struct exec *exec, CUstream stream)
+{
+	uint32_t thread = stream == CU_STREAM_PER_THREAD ? nt_thread_id() : 0;
+
+	if (stream == exec->last_stream && thread == exec->last_thread)
+		return true;
+	bool is_first = !exec->last_stream && !exec->is_recorded;
+	if (!is_first && !exec->is_recorded && (!exec->last_stream || !record_last(exec)))
+		return false;
+	if (!is_first && nt_driver.cuStreamWaitEvent(stream, exec->event, 0) != CUDA_SUCCESS)
+		return false;
+	exec->last_stream = stream;
+	exec->last_thread = thread;
+	return true;
+}
+
+/* Fill in the record of a replay; *index gets its number. NULL if there is none. */
+static struct neutrino_launch *add_record(const struct exec *exec, CUstream stream, uint64_t *index)
+{
+	struct neutrino_launch *record = nt_trace_launch(index);
+
+	if (!record)
+		return NULL;
+	record->kernel = NEUTRINO_NO_KERNEL;
+	record->graph = exec->layout->graph;
+	record->context = (uint64_t)(uintptr_t)exec->target.context;
+	record->stream = (uint64_t)(uintptr_t)stream;
+	record->submit_ns = nt_now_ns();
+	record->device = (uint32_t)nt_pool_device(exec->target.pool);
+	record->thread = nt_thread_id();
+	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
+	return record;
+}
+
+/* A replay with twins in it. */
+static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream))
+{
+	CUresult (*write)(CUstream, CUdeviceptr, uint64_t, unsigned) =
+		nt_driver.cuStreamWriteValue64_v2 ? nt_driver.cuStreamWriteValue64_v2 : nt_driver.cuStreamWriteValue64;
+	struct nt_layout *layout = exec->layout;
+	CUstream given = stream;
+	struct nt_room room;
+	struct neutrino_launch *record = NULL;
+	uint64_t index = 0;
+
+	stream = nt_explicit_stream(stream, per_thread);
+	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pool_find(exec->target.context);
+	bool has_room = pool && nt_pool_take(pool, stream, layout->size, &room) == NT_ROOM;
+	if (has_room) {
+		record = add_record(exec, stream, &index);
+		if (!record) {
+			nt_pool_submitted(&room, NULL, NULL, 0, layout->size, false);
+			has_room = false;
+		}
+	}
+	uint64_t base = has_room ? room.address : __atomic_load_n(&exec->memory->spare, __ATOMIC_ACQUIRE);
+	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
+	bool is_set = follow_last(exec, stream) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS;
+	if (!is_set)
+		give_up(exec);
+	if (is_set && has_room)
+		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
+	CUresult result = real(exec->handle.handle, given);
+	/* Other threads have default streams of their own, in which no event can be recorded from here. */
+	exec->is_recorded = is_set && stream == CU_STREAM_PER_THREAD &&
+			    nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
+	bool is_launched = is_set && result == CUDA_SUCCESS;
+	if (is_launched)
+		__atomic_add_fetch(has_room ? &layout->replays : &layout->replays_full, 1, __ATOMIC_RELEASE);
+	/* give_up has made another layout, in which the originals run. */
+	if (!is_set && result == CUDA_SUCCESS)
+		__atomic_add_fetch(&exec->layout->replays, 1, __ATOMIC_RELEASE);
+	if (has_room) {
+		if (!is_launched)
+			__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
+		if (is_set && !is_launched)
+			__atomic_sub_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
+		nt_pool_submitted(&room, NULL, layout, index, layout->size, is_launched);
+	}
+	return result;
+}
+
+CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
+{
+	CUresult (*real)(CUgraphExec, CUstream) = per_thread ? nt_driver.cuGraphLaunch_ptsz : nt_driver.cuGraphLaunch;
+	struct exec *exec = nt_process_mode() >= NT_TRACING ? find_exec(handle) : NULL;
+
+	/* Into a capture: the driver refuses it, but would take the write to the cell. */
+	if (!exec && nt_process_mode() >= NT_TRACING)
+		nt_launch_unknown(1); /* instantiated before the hook was loaded */
+	if (!exec || nt_launch_is_captured(stream, per_thread))
+		return real(handle, stream);
+	if (exec->layout->probed)
+		return replay(exec, stream, per_thread, real);
+	CUresult result = real(handle, stream);
+	if (result == CUDA_SUCCESS)
+		__atomic_add_fetch(&exec->layout->replays, 1, __ATOMIC_RELEASE);
+	return result;
+}
+
+/* Count the launches of a layout's kernels in so many replays. full: these found no room in the pool. */
+static void count_replays(const struct nt_layout *layout, uint64_t replays, bool full)
+{
+	for (size_t i = 0; i < layout->count; i++) {
+		const struct nt_graph_node *node = &layout->nodes[i];
+		unsigned reason = node->reason == NEUTRINO_REASON_PROBED && full ? NEUTRINO_REASON_POOL_FULL : node->reason;
+		if (node->is_disabled)
+			continue;
+		if (node->kernel)
+			nt_trace_count_many(node->kernel->id, reason, replays);
+		else
+			nt_launch_unknown(replays);
+	}
+}
+
+void nt_graphs_count(void)
+{
+	pthread_mutex_lock(&mutex);
+	for (struct nt_layout **link = &layouts; *link;) {
+		struct nt_layout *layout = *link;
+		bool is_retired = __atomic_load_n(&layout->is_retired, __ATOMIC_ACQUIRE) &&
+				  !__atomic_load_n(&layout->in_flight, __ATOMIC_ACQUIRE);
+		uint64_t replays = __atomic_load_n(&layout->replays, __ATOMIC_ACQUIRE);
+		uint64_t full = __atomic_load_n(&layout->replays_full, __ATOMIC_ACQUIRE);
+		if (replays > layout->counted)
+			count_replays(layout, replays - layout->counted, false);
+		if (full > layout->counted_full)
+			count_replays(layout, full - layout->counted_full, true);
+		layout->counted = replays;
+		layout->counted_full = full;
+		if (!is_retired) {
+			link = &layout->next;
+			continue;
+		}
+		*link = layout->next;
+		nt_layout_free(layout);
+	}
+	pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,95 @@
+/*
+ * What a replay of an executable graph runs, and where the maps of its kernels lie: made when the program instantiates or
+ * changes the graph. Kernel nodes with a twin run it from then on, with a probe block that names the graph's cell.
+ */
+#ifndef NEUTRINO_GRAPH_LAYOUT_H
+#define NEUTRINO_GRAPH_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver.h"
+#include "kernel.h"
+
+struct nt_pool;
+
+/* A kernel node. */
+struct nt_graph_node {
+	CUgraphNode node;	  /* of the program's graph */
+	struct nt_kernel *kernel; /* NULL: of a function that the hook never saw obtained */
+	unsigned reason;	  /* PROBED: its twin runs; else why the original does */
+	bool may_repeat;	  /* in the body of a conditional node */
+	bool is_disabled;	  /* by the program: neither runs */
+	uint32_t grid[3];
+	uint32_t block[3];
+	uint32_t shared; /* bytes of dynamic shared memory */
+	uint32_t variant;
+	uint32_t dynamic_cap;
+	uint64_t offset; /* of its maps' regions, in bytes from where the replay's memory begins */
+	uint64_t size;
+	/* The program's own launch, to put it back: the function, and the parameters in one buffer. */
+	CUfunction function;
+	uint8_t *packed;
+	size_t packed_size;
+};
+
+/* Not changed after the first replay, but for the counters. */
+struct nt_layout {
+	uint32_t graph;	 /* id of the executable graph in the trace */
+	uint32_t probed; /* nodes whose twins run */
+	uint64_t size;	 /* bytes of a replay's memory */
+	size_t count;
+	size_t capacity;
+	struct nt_graph_node *nodes;
+	uint64_t replays;	   /* that had memory */
+	uint64_t replays_full;	   /* that had none */
+	uint64_t counted;	   /* of replays, those that are in the trace's counters */
+	uint64_t counted_full;
+	uint32_t in_flight; /* replays that the drain thread has not seen yet */
+	int is_retired;	    /* no replay comes any more */
+	struct nt_layout *next;
+};
+
+/* An executable graph of the program, as far as making its layout needs it. */
+struct nt_graph_target {
+	CUgraphExec exec;
+	CUcontext context; /* current now */
+	struct nt_pool *pool;
+	CUdeviceptr cell;
+	unsigned refusal; /* why no kernel can be probed; PROBED: nothing is against it */
+	uint32_t graph; /* id */
+	uint64_t most;	/* bytes of a replay's memory */
+};
+
+/*
+ * Have the kernel nodes of a graph run their twins in the executable graph that was made of it, or with a clone in that
+ * clone instead; return the layout. NULL without memory. Calls the driver.
+ */
+struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone);
+
+/* A copy, without counters. NULL without memory. */
+struct nt_layout *nt_layout_copy(const struct nt_layout *from);
+
+/*
+ * The program has given a node of the executable graph these parameters, or with NULL some that are not known; a node of
+ * a layout that no replay has used. Its twin is put there again.
+ */
+void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
+		   const CUDA_KERNEL_NODE_PARAMS *parameters);
+/* The same of all kernel nodes in a child graph, which got those of another graph. */
+void nt_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other);
+/* The program has enabled or disabled a node. */
+void nt_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled);
+
+/* Put the program's own launches back in the executable graph. */
+void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout);
+
+void nt_layout_free(struct nt_layout *layout);
+
+/* The program has added a conditional node to a graph; later its bodies are found by it. */
+void nt_bodies_add(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters);
+/* Before a graph is destroyed: forget the bodies of its conditional nodes. */
+void nt_bodies_forget(CUgraph graph);
+
+#endif

@@ -1,0 +1,173 @@
+/* Scenarios of executable graphs that are launched many times, changed in between, and destroyed. */
+#include "host.h"
+
+/* A graph of that many launches of count_p2, by its CUfunction and its CUkernel in turns, each of i + 1 blocks. */
+static void *chain(int nodes, CUkernel kernel)
+{
+	void *graph = NULL;
+
+	CHECK(cu.StreamBeginCapture_v2(stream, 2));
+	for (int i = 0; i < nodes; i++)
+		CHECK(count(i % 2 && kernel ? (CUfunction)kernel : function, (unsigned)i + 1, 64, stream));
+	CHECK(cu.StreamEndCapture(stream, &graph));
+	return graph;
+}
+
+static void *made_of(void *graph)
+{
+	void *exec = NULL;
+
+	CHECK(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+/* Replays queued without a wait; the graph is destroyed before the first. */
+void graph_replays(void)
+{
+	void *graph = chain(5, obtain_kernel(load_library(), "count_p2"));
+	void *exec = made_of(graph);
+
+	CHECK(cu.GraphDestroy(graph));
+	for (int i = 0; i < 100; i++) {
+		CHECK(cu.GraphLaunch(exec, stream));
+		if (i % 10 == 0)
+			CHECK(count(function, 3, 32, stream));
+	}
+	CHECK(cu.StreamSynchronize(stream));
+	say_counter();
+	CHECK(cu.GraphExecDestroy(exec));
+}
+
+/* More replays than the pool has room for, behind a kernel that waits. */
+void graph_crowd(void)
+{
+	CUfunction waiting = obtain(module, "spin_p1");
+	CUstream other = make_stream(1);
+	uint32_t one = 1;
+	void *exec = made_of(chain(3, NULL));
+
+	CHECK(launch_at(waiting, flag, 1, 32, stream));
+	for (int i = 0; i < 2000; i++)
+		CHECK(cu.GraphLaunch(exec, stream));
+	/* Time enough for the hook to drain what it must not. */
+	rest();
+	CHECK(cu.MemsetD32Async(flag, one, 1, other));
+	CHECK(cu.StreamSynchronize(stream));
+	say_counter();
+	CHECK(cu.GraphLaunch(exec, stream));
+}
+
+/* One executable graph in two streams by turns, one of which is destroyed and made anew. */
+void graph_streams(void)
+{
+	CUstream other = make_stream(1);
+	void *exec = made_of(chain(4, NULL));
+
+	for (int i = 0; i < 60; i++) {
+		CHECK(cu.GraphLaunch(exec, i % 2 ? other : stream));
+		if (i % 20 == 19) {
+			CHECK(cu.StreamDestroy_v2(other));
+			other = make_stream(1);
+		}
+		if (i % 7 == 0)
+			CHECK(cu.GraphLaunch(exec, i % 2 ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD));
+	}
+	CHECK(cu.CtxSynchronize());
+	say_counter();
+}
+
+/* Updated by other graphs, of which the first is destroyed; single nodes set; all between replays that are queued. */
+void graph_changes(void)
+{
+	uint32_t unused = 5;
+	void *each[] = {&counter, &unused}, *graph = chain(4, NULL), *nodes[4];
+	size_t known = 4;
+	struct kernel_node node = {function, {9, 1, 1}, {32, 1, 1}, 0, each, NULL, NULL, NULL};
+	uint64_t info[4];
+	void *exec = made_of(graph);
+
+	CHECK(cu.GraphGetNodes(graph, nodes, &known));
+	for (int i = 0; i < 10; i++) {
+		CHECK(cu.GraphLaunch(exec, stream));
+		void *next = chain(4, NULL);
+		TELL(cu.GraphExecUpdate_v2(exec, next, info));
+		CHECK(cu.GraphLaunch(exec, stream));
+		CHECK(cu.GraphDestroy(next));
+		node.grid[0] = 9 + (unsigned)i;
+		for (int j = 0; j < 2; j++)
+			TELL(cu.GraphExecKernelNodeSetParams_v2(exec, nodes[j], &node));
+		CHECK(cu.GraphLaunch(exec, stream));
+	}
+	void *different = chain(3, NULL);
+	TELL(cu.GraphExecUpdate_v2(exec, different, info));
+	CHECK(cu.GraphLaunch(exec, stream));
+	CHECK(cu.GraphDestroy(graph));
+	void *last = chain(4, NULL);
+	TELL(cu.GraphExecUpdate_v2(exec, last, info));
+	CHECK(cu.GraphLaunch(exec, stream));
+	CHECK(cu.StreamSynchronize(stream));
+	say_counter();
+	/* As many again, most of them while others run. */
+	for (int i = 0; i < 50; i++) {
+		void *brief = made_of(last);
+		CHECK(cu.GraphLaunch(brief, stream));
+		CHECK(cu.GraphExecDestroy(brief));
+	}
+	CHECK(cu.StreamSynchronize(stream));
+	say_counter();
+}
+
+/* Several threads, each with a stream and a graph of its own, while the first loads and unloads. */
+static void *replay_often(void *number)
+{
+	CHECK(cu.CtxSetCurrent(context));
+	CUstream own = make_stream(1);
+	void *graph = NULL;
+
+	CHECK(cu.StreamBeginCapture_v2(own, 2));
+	for (int i = 0; i < 6; i++)
+		CHECK(count(function, 2, 64, own));
+	CHECK(cu.StreamEndCapture(own, &graph));
+	void *exec = made_of(graph);
+	for (int i = 0; i < 40; i++) {
+		CHECK(cu.GraphLaunch(exec, own));
+		if (i % 4 == (intptr_t)number)
+			CHECK(cu.StreamSynchronize(own));
+	}
+	CHECK(cu.StreamSynchronize(own));
+	CHECK(cu.GraphExecDestroy(exec));
+	CHECK(cu.GraphDestroy(graph));
+	return NULL;
+}
+
+void graph_threads(void)
+{
+	run_threads(4, replay_often);
+}
+
+/* Graphs in a context that ends, and in one that comes to its address. */
+void graph_contexts(void)
+{
+	CUcontext before;
+
+	CHECK(cu.CtxGetCurrent(&before));
+	for (int i = 0; i < 3; i++) {
+		CUcontext own;
+		CHECK(cu.CtxCreate_v2(&own, 0, 0));
+		CUmodule mine = load();
+		CUdeviceptr memory = make_counter();
+		CUfunction counting = obtain(mine, "count_p2");
+		CUstream there = make_stream(1);
+		void *graph = NULL;
+		CHECK(cu.StreamBeginCapture_v2(there, 2));
+		CHECK(launch_at(counting, memory, 4, 32, there));
+		CHECK(cu.StreamEndCapture(there, &graph));
+		void *exec = made_of(graph);
+		for (int j = 0; j < 5; j++)
+			CHECK(cu.GraphLaunch(exec, there));
+		CHECK(cu.StreamSynchronize(there));
+		printf("%llu\n", (unsigned long long)value_at(memory));
+		CHECK(cu.CtxDestroy_v2(own));
+		CHECK(cu.CtxSetCurrent(before));
+	}
+}
