@@ -126,8 +126,8 @@ class Records:
         """Append to code what saves a record of the index-th map, in the threads that have a slot.
 
         values: of the fields, in order. guard: the predicate of the threads that save, None for all. waits: the stores
-        will be inserted further down, so that values are copied: the program may change their registers before. ending: the
-        code stands where the thread ends.
+        will be inserted further down, so that values are copied: the program may change their registers before. ending:
+        the code stands where the thread ends.
         """
         target = self._maps[index]
         lines = code.lines
