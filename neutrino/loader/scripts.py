@@ -186,7 +186,7 @@ def _environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name != "LD_PRELOAD" and not name.startswith("NEUTRINO_")
+        if name != "LD_AUDIT" and not name.startswith("NEUTRINO_")
     }
 
 
