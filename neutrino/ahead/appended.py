@@ -265,7 +265,7 @@ class Appended:
         return [[DT_FLAGS_1, DF_1_NODELETE]]
 
     def _entries(self) -> list[list[int]]:
-        """Return the entries of the dynamic section, without the DT_NULL that ends it. Raises FormatError if none does."""
+        """Return the dynamic entries before the DT_NULL that ends them. Raises FormatError if none does."""
         entries = self._tables.dynamic
         end = next((index for index, (tag, _) in enumerate(entries) if tag == DT_NULL), None)
         if end is None:

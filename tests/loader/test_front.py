@@ -93,3 +93,24 @@ def test_a_program_finds_the_hook_and_gets_the_same(
     assert "\n120\n" in expected[0]
     assert answers({**hooked, "LD_LIBRARY_PATH": path}, built / program, *words) == expected
     assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
+
+
+@pytest.mark.parametrize("state", ["twins", "no twins", "no trace"])
+def test_errno_and_dlerror_are_as_without_the_hook(bench: Bench, tmp_path: Path, state: str) -> None:
+    program = tmp_path / "errors"
+    compile_c(program, str(PROGRAMS / "errors.c"), SOURCES[1])
+    plain, hooked = environments(bench, tmp_path)
+    if state == "no twins":
+        # There is neither a cache nor a helper.
+        hooked = {**hooked, "NEUTRINO_CACHE": "/nowhere", "NEUTRINO_SOCKET": "/nowhere/socket"}
+    if state == "no trace":
+        hooked = {**hooked, "NEUTRINO_TRACEDIR": "/proc/nowhere", "NEUTRINO_QUIET": "1"}
+    expected, found = (
+        subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=120, check=False)
+        for environment in (plain, hooked)
+    )
+    assert "errno 1234" in expected.stdout
+    assert found.stdout.splitlines() == expected.stdout.splitlines()
+    assert found.returncode == expected.returncode == 0
+    if state == "twins":
+        assert Files(tmp_path / "trace").counted("count_p2")["probed"] >= 9
