@@ -63,7 +63,7 @@ class Ahead:
 
     def environment(self, hidden: bool = False, **more: str) -> dict[str, str]:
         """What a run gets. hidden: neither Neutrino nor its cache can be found."""
-        left_out = {"LD_PRELOAD", "NEUTRINO_TRACEDIR", "NEUTRINO_CACHE"}
+        left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR", "NEUTRINO_CACHE"}
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         path = [] if hidden else [str(self.package), str(ROOT)]
         path += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)) if not hidden else []

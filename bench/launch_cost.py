@@ -56,10 +56,10 @@ class Bench:
         cache = self._folder / way / "cache"
         trace = Path(tempfile.mkdtemp(dir=self._folder))
         with mock.patch.object(install, "_BUILT", library):
-            installed = install.install_hook(self._driver, cache)
+            module = install.install_hook(self._driver, cache)
         return {
             "LD_LIBRARY_PATH": str(self._driver.parent),
-            "LD_PRELOAD": install.preload(installed, ""),
+            **install.variables(module, {}),
             "NEUTRINO_DRIVER": str(self._driver),
             "NEUTRINO_KEY": RUN_KEY.hex(),
             "NEUTRINO_CACHE": str(cache),

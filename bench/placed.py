@@ -75,7 +75,7 @@ class Bench:
 
     def environment(self, *, plain: bool) -> dict[str, str]:
         """Of every program; of one without Neutrino on the embedded device with its driver in front."""
-        left_out = {"LD_PRELOAD", "NEUTRINO_TRACEDIR"}
+        left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR"}
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         path = [str(ROOT), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
         kept |= {"PYTHONPATH": os.pathsep.join(path), "XDG_CACHE_HOME": str(self.folder / "cache")}

@@ -78,7 +78,7 @@ class Road:
     def environment(self, log: Path, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
         """What every run gets, with and without Neutrino: caches of our own, and the watches."""
         path = [str(WATCH), str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        left_out = {"LD_PRELOAD", "NEUTRINO_TRACEDIR"}
+        left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR"}
         return {
             **{name: value for name, value in os.environ.items() if name not in left_out},
             "PYTHONPATH": os.pathsep.join(path),

@@ -26,8 +26,10 @@ def cache_root() -> Path:
         raise NeutrinoError("this user has no home folder to keep the cache in; set XDG_CACHE_HOME") from None
 
 
-def private_folder(path: Path) -> Path:
-    """Create a folder with mode 0700, and its missing parents, unless it exists; return its path.
+def private_folder(path: Path, mode: int = _FOLDER_MODE) -> Path:
+    """Create a folder, and its missing parents, unless it exists; return its path.
+
+    mode: of the folder if it is created, whatever the umask. Its parents get 0700.
 
     Raises PermissionError when the path is not a folder, belongs to another user, is another user's link, or can be
     written by others.
@@ -35,6 +37,7 @@ def private_folder(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=_FOLDER_MODE)
+        path.chmod(mode)
     status = path.lstat()
     # A link of the user's own is followed.
     if stat.S_ISLNK(status.st_mode) and status.st_uid == os.getuid():
@@ -49,14 +52,17 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file with mode 0600, so that it is never incomplete: on an error it keeps its former content.
+def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file, so that it is never incomplete: on an error it keeps its former content.
+
+    mode: its permissions, whatever the umask.
 
     Raises OSError.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             file.write(data)
             file.flush()
             # On disk before the rename, so that a crash of the machine cannot leave an empty file.

@@ -21,7 +21,9 @@ from neutrino.ahead.place import find_section
 from neutrino.ahead.room import make_room, move_block
 from neutrino.ahead.section import NAME, complete_header
 from neutrino.elf.constants import (
+    DF_1_NODELETE,
     DT_AUXILIARY,
+    DT_FLAGS_1,
     DT_NULL,
     DT_STRSZ,
     DT_STRTAB,
@@ -141,7 +143,10 @@ class Appended:
         if any(row.type == PT_INTERP for row in tables.programs):
             self._remarks.append(_PROGRAM)
         else:
-            self._add_auxiliary(auxiliary)
+            # Both need an entry, unless the file has one that changes.
+            added = [*self._name_auxiliary(auxiliary), *self._mark_nodelete()]
+            if added:
+                self._add_dynamic(added)
 
         # The ranges that change determine the size of the restore record, and that all offsets in the segment. changes:
         # (file offset, the original's bytes).
@@ -221,47 +226,74 @@ class Appended:
         rows = self._tables.sections
         return next((row for row in rows if row.flags & SHF_ALLOC and row.size and row.address == address), None)
 
-    def _add_auxiliary(self, auxiliary: str) -> None:
-        """Name the library auxiliary in the DT_AUXILIARY of the dynamic section, so that the dynamic loader loads it.
+    def _name_auxiliary(self, auxiliary: str) -> list[list[int]]:
+        """Name the library auxiliary in a DT_AUXILIARY; return the entry for it, if one must be added.
 
-        Sets ``_strings``, the copy of the dynamic string table with that name at its end. Sets ``_dynamic``, a longer
-        copy of the dynamic section, if the entry must be added and the section has no spare DT_NULL at its end.
-        Nothing changes if the file names this library already. Raises FormatError for a damaged dynamic section.
+        Sets ``_strings``, the longer copy of the dynamic string table. Nothing changes if the file names this library
+        already. Raises FormatError for a damaged string table.
         """
         name = auxiliary.encode("utf-8", "surrogateescape") + b"\0"
         strings_range = self._elf.file_range(self._strings_address())
         if strings_range is None:
             raise self._error("DT_STRTAB", "outside the file", "in a PT_LOAD")
         old_strings = self._elf.bytes_at(strings_range[0], self._tables.dynamic_value(DT_STRSZ) or 0, "DT_STRSZ")
-        # Not self in the lambdas below: a reference cycle would keep the new file open until a garbage collection.
-        tables = self._tables
-        entries = tables.dynamic
-        end = next((index for index, (tag, _) in enumerate(entries) if tag == DT_NULL), None)
-        if end is None:
-            raise self._error("PT_DYNAMIC", "without DT_NULL", "one at its end")
-        self._dynamic_changes = True
-        # The new name is put at the end of the string table. The value of a DT_AUXILIARY is its name's offset there.
+        # The new name is put at the end of the string table.
         name_offset = len(old_strings)
-        for entry in entries[:end]:
+        added = [[DT_AUXILIARY, name_offset]]
+        for entry in self._entries():
             tag, value = entry
             if tag == DT_AUXILIARY:
                 current = bytes(old_strings[value : value + _LONGEST_PATH]).partition(b"\0")[0]
                 if current == name[:-1]:
-                    return
+                    return []
                 if PurePath(os.fsdecode(current)).name == PurePath(auxiliary).name:
                     # The stub of an earlier patch, at another path: its entry is changed instead of adding a second.
                     entry[1] = name_offset
+                    added = []
                     break
-        else:
-            # The loop found no entry to change: add one. The first DT_NULL ends the entries, so another must follow.
-            added = [DT_AUXILIARY, name_offset]
-            if end + 1 < len(entries) and entries[end + 1][0] == DT_NULL:
-                entries[end] = added
-            else:
-                # One DT_NULL is the end, the other a spare, as most linkers leave one.
-                entries[end:] = [added, [DT_NULL, 0], [DT_NULL, 0]]
-                self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [tables.pack_dynamic()])
+        self._dynamic_changes = True
         self._strings = _Piece(len(old_strings) + len(name), lambda: [old_strings, name])
+        return added
+
+    def _mark_nodelete(self) -> list[list[int]]:
+        """Mark the library as one that is never unloaded; return the entry for it, if one must be added.
+
+        If dlmopen loads the library, glibc loses the stub from its list of loaded objects, and unloading the library
+        would end the program. The stub repairs the list where it can (``stub.c``).
+        """
+        for entry in self._entries():
+            if entry[0] == DT_FLAGS_1:
+                self._dynamic_changes = self._dynamic_changes or not entry[1] & DF_1_NODELETE
+                entry[1] |= DF_1_NODELETE
+                return []
+        return [[DT_FLAGS_1, DF_1_NODELETE]]
+
+    def _entries(self) -> list[list[int]]:
+        """Return the dynamic entries before the DT_NULL that ends them. Raises FormatError if none does."""
+        entries = self._tables.dynamic
+        end = next((index for index, (tag, _) in enumerate(entries) if tag == DT_NULL), None)
+        if end is None:
+            raise self._error("PT_DYNAMIC", "without DT_NULL", "one at its end")
+        return entries[:end]
+
+    def _add_dynamic(self, added: list[list[int]]) -> None:
+        """Add entries to the dynamic section.
+
+        Sets ``_dynamic``, a longer copy of it, if it has not enough DT_NULL that could become the new entries.
+        """
+        self._dynamic_changes = True
+        # Not self in the lambda below: a reference cycle would keep the new file open until a garbage collection.
+        tables = self._tables
+        entries = tables.dynamic
+        end = len(self._entries())
+        # The first DT_NULL ends the entries, so another must follow.
+        spare = entries[end + 1 : end + 1 + len(added)]
+        if len(spare) == len(added) and all(tag == DT_NULL for tag, _ in spare):
+            entries[end : end + len(added)] = added
+        else:
+            # One DT_NULL is the end, the other a spare, as most linkers leave one.
+            entries[end:] = [*added, [DT_NULL, 0], [DT_NULL, 0]]
+            self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [tables.pack_dynamic()])
 
     def _error(self, field: str, found: str, expected: str) -> FormatError:
         # These faults have no single offset; the program header table is where to start looking.

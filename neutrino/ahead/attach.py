@@ -30,7 +30,7 @@ from neutrino.errors import PatchError
 
 
 def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:
-    """Write target: a copy of source with a ``.neutrino`` section and, if it is a library, a DT_AUXILIARY entry.
+    """Write target: a copy of source with a ``.neutrino`` section; a library is tied to the stub and never unloaded.
 
     section: its parts in order, beginning with SECTION_HEADER, whose size, restore_offset and restore_size are filled
     in. auxiliary: path or name of the stub (the library that loads the hook) for DT_AUXILIARY, so that the dynamic

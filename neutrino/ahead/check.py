@@ -21,7 +21,16 @@ from neutrino.ahead.validation import complaints, has_lief, lief_version, new_co
 from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.device.source import picked_image
-from neutrino.elf.constants import DT_AUXILIARY, DT_STRTAB, MAGIC, PF_X, PT_INTERP, PT_LOAD
+from neutrino.elf.constants import (
+    DF_1_NODELETE,
+    DT_AUXILIARY,
+    DT_FLAGS_1,
+    DT_STRTAB,
+    MAGIC,
+    PF_X,
+    PT_INTERP,
+    PT_LOAD,
+)
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, PatchError, PtxError
 from neutrino.fatbin import Container, ImageKind, read_container, read_file
@@ -165,7 +174,9 @@ def _check_report(section: Section, check: Check) -> None:
 
 
 def _check_stub(elf: Elf, path: Path, check: Check) -> None:
-    """Check that a library names a stub in DT_AUXILIARY, and that the stub can be loaded. path: of the library.
+    """Check that a library names a stub in DT_AUXILIARY, that the stub can be loaded, and the library not unloaded.
+
+    path: of the library.
 
     The stub is the library that loads the hook, so that kernels are recorded without the neutrino command.
     """
@@ -185,6 +196,8 @@ def _check_stub(elf: Elf, path: Path, check: Check) -> None:
     if not name:
         check.faults.append("DT_AUXILIARY names no stub: nothing is recorded without the neutrino command")
         return
+    if not elf.dynamic.get(DT_FLAGS_1, 0) & DF_1_NODELETE:
+        check.faults.append("DT_FLAGS_1 lacks NODELETE: a program that opens it by dlmopen ends when it closes it")
     # Only a note: the file is valid, and the stub may well be there on the machine that will load it.
     note = stub_note(os.fsdecode(name), path.resolve().parent)
     if note:

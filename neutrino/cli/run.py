@@ -64,7 +64,8 @@ def _parser() -> _Parser:
         usage="neutrino [-p PROBE] [options] COMMAND [ARGUMENT ...]",
         description="Run COMMAND with probes in its GPU kernels. Its results, output and exit status do not change. "
         "Each process that uses the GPU writes a trace directory; read it with neutrino-report. Without -p, the probes "
-        "are those that neutrino-patch put into COMMAND's libraries.",
+        "are those that neutrino-patch put into COMMAND's libraries. Static programs, and those linked to musl, run "
+        "without probes.",
         epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}.",
     )
     parser.add_argument(

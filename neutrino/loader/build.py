@@ -1,11 +1,11 @@
-"""Compile the hook: five shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
+"""Compile the hook: four shared libraries under ``neutrino/loader/lib``. Needs a C compiler and nothing else.
 
-``libcuda.so.1``           the hook, under the driver's SONAME, so that later look-ups by that name find it
-``libcuda.so``             the same for programs that ask for the name without a version
-``libneutrino_driver.so``  empty; its DT_AUXILIARY names the real driver. The path in it is a placeholder that
-                           ``install`` replaces, so that one build serves every machine
+``libneutrino_audit.so``   the auditing module: it answers with the hook when a program asks the loader for the driver
+``libcuda.so.1``           the hook, under the driver's SONAME; its DT_NEEDED names the real driver
 ``libneutrino_stub.so``    the library that patched libraries load; it has no dependencies, and loads the next if asked
 ``libneutrino_late.so``    the hook for a process that is running already: it redirects slots in memory
+
+The paths in the first two are placeholders that ``install`` replaces, so that one build serves every machine.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ SOURCES = (
 LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slot_write.c", "slots.c")
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
-PLACEHOLDER = "/neutrino-driver-placeholder" + "/" * 996
-"""Room for a path of 1023 bytes. As it stands it names a file that does not exist, which the loader ignores."""
+HOOK_PLACEHOLDER = "/neutrino-hook-placeholder".ljust(1023, "/")
+DRIVER_PLACEHOLDER = "/neutrino-driver-placeholder".ljust(1023, "/")
+"""Room for paths of 1023 bytes."""
 
 _HERE = Path(__file__).resolve().parent
 
@@ -73,9 +74,9 @@ def compiler() -> list[str]:
 
 
 def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> None:
-    """Compile the five libraries of the hook, which intercepts a program's calls of the CUDA driver, into a folder.
+    """Compile the four libraries of the hook, which intercepts a program's calls of the CUDA driver, into a folder.
 
-    They are the hook itself (``libcuda.so.1``), two libraries that connect it to the program and to the real driver,
+    They are the hook itself (``libcuda.so.1``), the auditing module that gives it to programs that ask for the driver,
     the hook for a process that is running already (late), and the stub that patched libraries load. target: the folder;
     it is created. flags: for optimization, or sanitizers. Raises CalledProcessError if the compiler fails.
     """
@@ -88,6 +89,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         "-g",
         "-fPIC",
         "-fvisibility=hidden",
+        f'-DNT_FRONT_HOOK="{HOOK_PLACEHOLDER}"',
+        f'-DNT_FRONT_DRIVER="{DRIVER_PLACEHOLDER}"',
         *flags,
         *warnings,
         f"-ffile-prefix-map={source}=csrc",
@@ -105,14 +108,21 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         """Link a shared library, whose SONAME is its name."""
         subprocess.run([*linking, *arguments, "-o", str(target / name), f"-Wl,-soname,{name}"], check=True)
 
+    def link_alone(name: str, source_name: str, *arguments: str) -> None:
+        """Compile and link a library that needs nothing: no startup files, no libc, no sanitizer's runtime."""
+        subprocess.run(
+            [
+                *compiling[:-1], "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
+                "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--hash-style=gnu", *arguments, f"-Wl,-soname,{name}",
+                str(source / source_name), "-o", str(target / name),
+            ],
+            check=True,
+        )  # fmt: skip  # compiling[-1] is -c
+
     with tempfile.TemporaryDirectory() as temporary:
-        hook = objects(Path(temporary) / "hook", (*SOURCES, "empty.c"))
+        hook = objects(Path(temporary) / "hook", SOURCES)
         # The late hook's own objects replace those of the same names.
         late = hook | objects(Path(temporary) / "late", LATE_SOURCES, "-DNEUTRINO_LATE")
-        empty = hook.pop("empty.c")
-        del late["empty.c"]
-        # -f sets DT_AUXILIARY.
-        link("libneutrino_driver.so", empty, f"-Wl,-f,{PLACEHOLDER}")
         link(
             "libneutrino_late.so",
             *late.values(),
@@ -121,35 +131,26 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
             "-ldl",
             "-lpthread",
         )
-        # The stub must not need anything: no startup files, no libc, no sanitizer's runtime. compiling[-1] is -c.
-        subprocess.run(
-            [
-                *compiling[:-1], "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
-                "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--hash-style=gnu", "-Wl,-init,nt_stub_init",
-                "-Wl,-soname,libneutrino_stub.so", str(source / "stub.c"), "-o", str(target / "libneutrino_stub.so"),
-            ],
-            check=True,
-        )  # fmt: skip
-        # The hook, which depends on libneutrino_driver.so beside it.
+        # A compiler must not turn the module's loops into calls of strlen.
+        # In two segments, which are mapped faster than four.
+        alone = ("-ffreestanding", "-fno-tree-loop-distribute-patterns", "-Wl,-z,noseparate-code")
+        link_alone("libneutrino_audit.so", "audit.c", *alone)
+        link_alone("libneutrino_stub.so", "stub.c", "-Wl,-init,nt_stub_init")
+        # The hook depends on a library of which the linker needs only the name.
+        driver = str(Path(temporary) / "driver.so")
+        naming = ("-nostdlib", f"-Wl,-soname,{DRIVER_PLACEHOLDER}", "-x", "c", os.devnull)
+        subprocess.run([*linking, *naming, "-o", driver], check=True)
         link(
             "libcuda.so.1",
             *hook.values(),
-            f"-L{target}",
             "-Wl,--no-as-needed",
-            "-lneutrino_driver",
-            "-Wl,-rpath,$ORIGIN",
+            driver,
+            # It has threads, and functions that run at the end.
+            "-Wl,-z,nodelete",
+            # Its own functions are meant, not what a program has under their names.
+            "-Wl,-Bsymbolic",
             "-ldl",
             "-lpthread",
-        )
-        # An empty library that depends on the hook, for programs that ask for the name without a version.
-        link(
-            "libcuda.so",
-            empty,
-            "-Wl,--no-as-needed",
-            f"-L{target}",
-            "-l:libcuda.so.1",
-            "-Wl,-rpath,$ORIGIN",
-            f"-Wl,-rpath-link,{target}",
         )
 
 

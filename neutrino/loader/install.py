@@ -1,59 +1,86 @@
-"""Install the hook, linked to this machine's driver, where COMMAND's dynamic loader finds it."""
+"""Install the hook and its auditing module, bound to a driver, where COMMAND's dynamic loader finds them."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from neutrino.errors import NeutrinoError
-from neutrino.loader.build import PLACEHOLDER
+from neutrino.loader.build import DRIVER_PLACEHOLDER, HOOK_PLACEHOLDER
+from neutrino.loader.driver import NAME, bypassing
 from neutrino.private_files import private_folder, read_private, write_private
 
 _BUILT = Path(__file__).resolve().parent / "lib"
-LIBRARIES = ("libneutrino_driver.so", "libcuda.so.1", "libcuda.so")
+MODULE = "libneutrino_audit.so"
+
+_ROOM = "glibc.rtld.optional_static_tls"
+_LEAST_ROOM = 512 + 4096
+"""Bytes. With a module, glibc lays out the program's thread-local storage before it knows the program's libraries. What
+these have of the fixed kind must then fit into this room, 512 bytes by default, else the program does not start. An
+allocator such as jemalloc has 2.6 KiB. Each thread's stack is shorter by the room, so it must not be large."""
 
 
-def install_hook(driver: Path, cache: Path) -> Path:
-    """Install the hook, which intercepts a program's calls of the CUDA driver; return its folder, which is under cache.
+def install_hook(driver: Path, cache: Path, shared: Path | None = None) -> Path:
+    """Install the hook, bound to a driver, under the folder cache; return the path of its auditing module.
 
-    driver: the library to which the hook passes calls on; its path is written into one of the hook's libraries. Files
-    that are there already are not written again. Raises NeutrinoError if the hook was not built, or if LD_PRELOAD
-    cannot name the folder; OSError if cache is not writable.
+    driver: its absolute path. shared: the folder for the module, if it must be readable by other users than cache is;
+    it exists, and only the user can write to it. Files that are there already are not written again. Raises
+    NeutrinoError if the hook was not built, or if a path cannot be used; OSError if a folder is not writable.
     """
-    libraries = {name: _read_built(name) for name in LIBRARIES}
-    libraries["libneutrino_driver.so"] = _set_driver(libraries["libneutrino_driver.so"], driver)
+    own_driver = bypassing(driver)
+    hook = _set_path(_read_built(NAME), NAME, DRIVER_PLACEHOLDER, own_driver, count=2)
+    hook_path = _place(cache, NAME, hook)
+    module = _read_built(MODULE)
+    module = _set_path(module, MODULE, HOOK_PLACEHOLDER, str(hook_path), count=1)
+    module = _set_path(module, MODULE, DRIVER_PLACEHOLDER, own_driver, count=1)
+    if shared is None:
+        return _place(cache, MODULE, module)
+    return _place(shared, MODULE, module, folder_mode=0o755, file_mode=0o644)
+
+
+def variables(module: Path, before: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that make the dynamic loader use the module.
+
+    before: the environment so far. Other modules in it stay, but for those of other installed hooks: each would answer
+    for the driver.
+    """
+    # After the user's own modules, each of which may change the name that the next one gets.
+    modules = [path for path in before.get("LD_AUDIT", "").split(":") if path and Path(path).name != MODULE]
+    tunables = [text for text in before.get("GLIBC_TUNABLES", "").split(":") if text]
+    # The last one of a name counts.
+    rooms = [text.partition("=")[2] for text in tunables if text.partition("=")[0] == _ROOM]
+    # Numbers may be octal or hexadecimal, as in C; one that glibc refuses is as none.
+    match = re.fullmatch(r"0[xX]([0-9a-fA-F]+)|0([0-7]+)|([1-9][0-9]*)", rooms[-1]) if rooms else None
+    room = 0 if match is None else int(match[match.lastindex or 0], {1: 16, 2: 8, 3: 10}[match.lastindex or 0])
+    if room < _LEAST_ROOM:
+        tunables = [text for text in tunables if text.partition("=")[0] != _ROOM] + [f"{_ROOM}={_LEAST_ROOM}"]
+    return {"LD_AUDIT": ":".join([*modules, str(module)]), "GLIBC_TUNABLES": ":".join(tunables)}
+
+
+def _place(parent: Path, name: str, data: bytes, folder_mode: int = 0o700, file_mode: int = 0o600) -> Path:
+    """Write a library into a folder of its own under parent, unless it is there; return its path."""
     # Named by the contents, so that other versions, or other drivers, have folders of their own; 32 hexadecimal digits
     # are enough to tell them apart.
-    digest = hashlib.sha256(b"".join(libraries[name] for name in LIBRARIES)).hexdigest()
-    folder = cache / "hook" / digest[:32]
-    # LD_PRELOAD separates paths by space or colon, and expands $ORIGIN.
-    if any(character in str(folder) for character in " :$"):
+    folder = parent / "hook" / hashlib.sha256(data).hexdigest()[:32]
+    path = folder / name
+    # LD_AUDIT separates paths by colon, and the dynamic loader expands $ORIGIN.
+    if any(character in str(path) for character in ":$"):
         raise NeutrinoError(
-            f"{folder}: LD_PRELOAD cannot name a path with a space, colon or dollar sign; set XDG_CACHE_HOME"
+            f"{path}: the dynamic loader cannot load from a path with a colon or dollar sign; set XDG_CACHE_HOME"
         )
-    for parent in (cache, cache / "hook", folder):
-        private_folder(parent)
-    for name, data in libraries.items():
-        # Compared byte for byte: code in a changed file would run in the user's programs. A file that cannot be read is
-        # written anew.
-        with contextlib.suppress(OSError):
-            if read_private(folder / name) == data:
-                continue
-        write_private(folder / name, data)
-    return folder
-
-
-def preload(folder: Path, before: str) -> str:
-    """Return the value of LD_PRELOAD with the hook first.
-
-    folder: where the hook is installed. before: the value so far, which stays, but for other installed hooks.
-    """
-    # The folder of all installed hooks. Only one may be loaded: each would wrap the other's functions.
-    hooks = folder.parent
-    others = [path for path in re.split("[ :]+", before) if path and hooks not in Path(path).parents]
-    return ":".join([str(folder / "libcuda.so.1"), str(folder / "libcuda.so"), *others])
+    for one in (parent, parent / "hook", folder):
+        private_folder(one, folder_mode)
+    # Compared byte for byte: code in a changed file would run in the user's programs. A file that cannot be read is
+    # written anew.
+    with contextlib.suppress(OSError):
+        if read_private(path) == data:
+            return path
+    write_private(path, data, file_mode)
+    return path
 
 
 def _read_built(name: str) -> bytes:
@@ -66,16 +93,17 @@ def _read_built(name: str) -> bytes:
         ) from None
 
 
-def _set_driver(library: bytes, driver: Path) -> bytes:
-    """Return ``libneutrino_driver.so`` with the driver's path in place of the placeholder in its DT_AUXILIARY.
+def _set_path(library: bytes, name: str, placeholder: str, path: str, *, count: int) -> bytes:
+    """Return a library with a path in place of a placeholder, which must be in it count times.
 
-    The dynamic loader then takes the functions of that library from the driver. library: the file's bytes.
-    Raises NeutrinoError if there is no placeholder, or the path is too long.
+    name: of the library, for messages. Raises NeutrinoError if it is not, or the path cannot be set.
     """
-    placeholder = PLACEHOLDER.encode() + b"\0"
-    path = str(driver).encode()
-    if library.count(placeholder) != 1:
-        raise NeutrinoError("libneutrino_driver.so was modified after it was built; install Neutrino again")
-    if len(path) >= len(placeholder):
-        raise NeutrinoError(f"{driver}: the path of the driver is longer than {len(placeholder) - 1} bytes")
-    return library.replace(placeholder, path.ljust(len(placeholder), b"\0"))
+    room = placeholder.encode() + b"\0"
+    new = os.fsencode(path)
+    if library.count(room) != count:
+        raise NeutrinoError(f"{name} was modified after it was built; install Neutrino again")
+    if len(new) >= len(room):
+        raise NeutrinoError(f"{path}: the path is longer than {len(room) - 1} bytes")
+    if "$" in path:
+        raise NeutrinoError(f"{path}: the dynamic loader cannot load from a path with a dollar sign")
+    return library.replace(room, new.ljust(len(room), b"\0"))

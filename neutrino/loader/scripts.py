@@ -190,7 +190,7 @@ def _timeout_text(script: str, error: subprocess.TimeoutExpired) -> str:
 def _environment() -> dict[str, str]:
     """Return this process's environment without the variables that would load the hook into a script."""
     return {
-        name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("NEUTRINO_")
+        name: value for name, value in os.environ.items() if name != "LD_AUDIT" and not name.startswith("NEUTRINO_")
     }
 
 

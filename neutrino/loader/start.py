@@ -21,9 +21,11 @@ from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.loader.install import install_hook, preload
+from neutrino.loader.install import install_hook, variables
 from neutrino.loader.listener import Settings, start_listener
+from neutrino.loader.program import why_not_hooked
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
+from neutrino.loader.shared_folder import shared_folder
 from neutrino.private_files import cache_root, private_folder, read_private, write_private
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -96,7 +98,7 @@ def prepare(request: Request) -> dict[str, str]:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
     with _explaining_cache_errors():
         cache = private_folder(cache_root())
-        folder = install_hook(driver.absolute(), cache)
+        module = install_hook(driver.absolute(), cache, shared_folder())
 
     # The environment.
     if request.device:
@@ -109,8 +111,8 @@ def prepare(request: Request) -> dict[str, str]:
         environment["NEUTRINO_AHEAD"] = "1"
     else:
         environment |= _start_probing(request, request.probes, driver, kind, cache)
+    environment |= variables(module, environment)
     environment |= {
-        "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
         "NEUTRINO_DRIVER": str(driver.absolute()),
         "NEUTRINO_TRACEDIR": str(tracedir),
         "NEUTRINO_VERSION": __version__,
@@ -187,6 +189,9 @@ def start(request: Request) -> NoReturn:
     # Looked up before the listener is started, which a command that cannot run does not need.
     program = _find_program(request.command[0])
     environment = prepare(request)
+    reason = why_not_hooked(Path(program))
+    if reason is not None:
+        say(f"{program}: {reason}: its own kernels run without probes; those of programs that it starts are probed")
     # Python ignores these two signals, and COMMAND would inherit that: it would not end when `| head` does.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

@@ -25,7 +25,7 @@ from neutrino.ahead.appended import Attachment
 from neutrino.ahead.attach import attach
 from neutrino.ahead.place import find_section
 from neutrino.ahead.restore import restore
-from neutrino.elf.constants import DT_NULL, PT_DYNAMIC
+from neutrino.elf.constants import DF_1_NODELETE, DT_FLAGS_1, DT_NULL, PT_DYNAMIC
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import DYNAMIC_LAYOUT
 from neutrino.errors import PatchError
@@ -310,6 +310,34 @@ def test_a_stub_that_moved_is_named_once(workshop, tmp_path):
         tags = must(need("readelf"), "-dW", target)
         assert re.findall(r"\(AUXILIARY\).*\[(.*)\]", tags) == [str(stub)]
         assert workshop.run(target, tmp_path / "memory").stderr == "stub loaded\n"
+
+
+@pytest.mark.parametrize("flags", ["as it is", "none", "NODELETE already"])
+@pytest.mark.parametrize("spare", [True, False])
+def test_a_library_is_never_unloaded(spare, flags, workshop, tmp_path):
+    host = tmp_path / "so"
+    shutil.copy(workshop.host("so"), host)
+    data = bytearray((host if spare else without_spare_entries(host, host)).read_bytes())
+    elf = Elf(memoryview(bytes(data)), "host")
+    (dynamic,) = (segment for segment in elf.segments if segment.type == PT_DYNAMIC)
+    offsets = range(dynamic.offset, dynamic.offset + dynamic.file_size, DYNAMIC_LAYOUT.size)
+    for offset in offsets:
+        tag, value = DYNAMIC_LAYOUT.unpack_from(data, offset)
+        if tag == DT_FLAGS_1:
+            changed = {"none": (DT_DEBUG, 0), "NODELETE already": (tag, value | DF_1_NODELETE)}
+            DYNAMIC_LAYOUT.pack_into(data, offset, *changed.get(flags, (tag, value)))
+    before = elf.dynamic.get(DT_FLAGS_1, 0) if flags != "none" else 0
+    host.write_bytes(data)
+    target = tmp_path / "so-target"
+    attach(host, target, section(), NOWHERE)
+    after = Elf(memoryview(target.read_bytes()), "target").dynamic[DT_FLAGS_1]
+    assert after == before | DF_1_NODELETE
+    check_runs(workshop, target, tmp_path)
+    # Patched once more, it has no second entry.
+    attach(target, target, section(), NOWHERE)
+    assert len(re.findall("FLAGS_1", must(need("readelf"), "-dW", target))) == 1
+    restore(target, tmp_path / "original")
+    assert (tmp_path / "original").read_bytes() == data
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -241,6 +241,12 @@ def test_the_stub(library: Path, patched: Path, tmp_path: Path) -> None:
 
     assert "DT_AUXILIARY names no stub" in faults(spoilt(patched, tmp_path / "without.so", forget))
 
+    def unmark(data: bytearray, _: int) -> None:
+        at = data.index(struct.pack("<QQ", 0x6FFFFFFB, 8))
+        data[at : at + 16] = struct.pack("<QQ", 0x6FFFFFFB, 0)
+
+    assert "DT_FLAGS_1 lacks NODELETE" in faults(spoilt(patched, tmp_path / "closed.so", unmark))
+
 
 def test_every_truncation_is_a_fault(patched: Path, tmp_path: Path) -> None:
     data = patched.read_bytes()

@@ -89,7 +89,7 @@ class Programs:
         return target
 
     def environment(self, home: Path, hook: bool = False, device: Mapping[str, object] | None = None) -> dict[str, str]:
-        """With the trace in home/trace: by the hook, preloaded, or by the stub alone."""
+        """With the trace in home/trace: by the hook in front of the driver, or by the stub alone."""
         home.mkdir(exist_ok=True)
         environment = self.bench.environment(home, device)
         if hook:

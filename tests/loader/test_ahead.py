@@ -1,4 +1,4 @@
-"""Twins that a patched library carries, used by the preloaded hook: what the program gets, and what the trace says."""
+"""Twins that a patched library carries, used by the hook in front of the driver: what the program and the trace get."""
 
 from __future__ import annotations
 

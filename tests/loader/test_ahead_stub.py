@@ -59,6 +59,18 @@ def test_a_library_attached_by_the_patcher_records(programs: Programs, tmp_path:
     assert Trace(files.path).complete
 
 
+@pytest.mark.parametrize("way", ["stub", "nothing", "command"])
+def test_a_patched_library_in_a_namespace_of_its_own(programs: Programs, tmp_path: Path, way: str) -> None:
+    plain = programs.library("to-patch", None)
+    patched = tmp_path / "patched.so"
+    attach(plain, patched, [section_of()], str(programs.stub))
+    extra = {"NEUTRINO_TRACEDIR": ""} if way == "nothing" else {}
+    for library in (plain, patched):
+        steps = [f"!{library}", f"!{library}"]
+        result = programs.run(tmp_path, programs.user, *steps, hook=way == "command", extra=extra)
+        assert (result.stdout, result.returncode) == ("120\nclosed: 0\n120\nclosed: 0\n", 0), result.stderr
+
+
 def test_without_a_wish_nothing_happens(programs: Programs, tmp_path: Path, one: Path) -> None:
     extra = {"NEUTRINO_TRACEDIR": "", "LD_DEBUG": "bindings"}
     result = programs.run(tmp_path, programs.user, f"+{one}", extra=extra)
@@ -156,18 +168,20 @@ def test_a_child_passes_through_and_one_that_begins_records(
     check(programs, tmp_path / "trace", 20)
 
 
-@pytest.mark.parametrize("other", ["hook", "copy"])
+@pytest.mark.parametrize("other", ["hook", "hook, not loaded yet", "copy"])
 def test_of_two_hooks_one_records(programs: Programs, tmp_path: Path, one: Path, other: str) -> None:
-    steps = [f"+{one}"]
+    # In front of the driver the hook is loaded when the program asks for that.
+    steps = ["driver", f"+{one}"] if other == "hook" else [f"+{one}"]
     if other == "copy":
         copy = tmp_path / programs.stub.name
         shutil.copy(programs.stub, copy)
         shutil.copy(programs.stub.with_name("libneutrino_late.so"), tmp_path)
         steps.append(f"+{programs.library('tied-to-copy', section_of(second(IMAGE)), image=second(IMAGE), stub=copy)}")
-    result = programs.run(tmp_path, programs.user, *steps, hook=other == "hook")
-    assert (result.stdout, result.returncode) == ("120\n" * len(steps), 0)
+    result = programs.run(tmp_path, programs.user, *steps, hook=other != "copy")
+    count = 2 if other == "copy" else 1
+    assert (result.stdout, result.returncode) == ("120\n" * count, 0)
     assert len(result.stderr.splitlines()) == 1
-    check(programs, tmp_path / "trace", 20 * len(steps))
+    check(programs, tmp_path / "trace", 20 * count)
 
 
 def test_the_trace_may_be_relative_and_need_not_be_possible(programs: Programs, tmp_path: Path, one: Path) -> None:

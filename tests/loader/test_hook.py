@@ -7,6 +7,7 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
 from neutrino.cache.entry import read_entry, write_entry
 from neutrino.cache.store import Cache
+from neutrino.loader import install
 
 from .conftest import (
     IMAGE,
@@ -260,14 +262,20 @@ def test_folders_above_the_trace_are_made(bench: Bench, tmp_path: Path) -> None:
     assert len(Files(tmp_path / "a" / "b" / "c").written()) == 20
 
 
-def test_without_the_drivers_file_programs_still_run(bench: Bench, tmp_path: Path) -> None:
-    result = bench.run("plain", tmp_path, extra={"NEUTRINO_DRIVER": str(tmp_path / "gone")})
-    assert result.returncode == 9
-    assert result.stdout.startswith("line ")
+def test_without_the_hooks_driver_programs_get_their_own(bench: Bench, tmp_path: Path) -> None:
+    # Started with another driver, which a container or an update took away.
+    link = tmp_path / "gone" / "libcuda.so.1"
+    link.parent.mkdir()
+    link.symlink_to(bench.driver)
+    with mock.patch.object(install, "_BUILT", bench.folder / "lib"):
+        module = install.install_hook(link, tmp_path)
+    link.unlink()
+    result = bench.run("plain", tmp_path, extra={"LD_AUDIT": str(module)})
+    assert (result.stdout, result.stderr, result.returncode) == ("120\n", "", 0)
     assert not (tmp_path / "trace").exists()
 
 
-def test_a_child_that_kept_only_ld_preload_still_finds_its_driver(bench: Bench, tmp_path: Path) -> None:
+def test_a_child_that_kept_only_ld_audit_still_finds_its_driver(bench: Bench, tmp_path: Path) -> None:
     result = bench.run("plain", tmp_path, extra={"NEUTRINO_DRIVER": "", "NEUTRINO_KEY": ""})
     assert (result.stdout, result.stderr, result.returncode) == ("120\n", "", 0)
     assert not (tmp_path / "trace").exists()

@@ -28,7 +28,7 @@ from .trace_files import Files
 TELLS = """
 import os, sys
 ours = sorted(name for name in os.environ if "NEUTRINO" in name)
-print("called", sys.argv[1:], os.getcwd(), os.environ.get("LD_PRELOAD"), ours)
+print("called", sys.argv[1:], os.getcwd(), os.environ.get("LD_AUDIT"), ours)
 """
 
 
@@ -75,7 +75,7 @@ def log(trace: Path) -> str:
 def test_scripts_run_in_the_trace_without_the_hook(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("LD_AUDIT", "")
     monkeypatch.setenv("NEUTRINO_TRACEDIR", "/somewhere")
     tells = script(tmp_path, "tells.py", TELLS)
     (trace / "result" / "10.bin").write_bytes(b"10")

@@ -1,9 +1,11 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "front.h"
 
 #define NT_DECLARE(name, parameters, ...) CUresult name parameters;
 NT_DRIVER_INTERCEPTED(NT_DECLARE)
@@ -15,27 +17,20 @@ struct nt_driver nt_driver;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool loaded, failed;
 
-/* The handle to look the driver's functions up with; NULL if the process has no driver loaded yet. */
-static void *driver_handle(void)
-{
 #ifdef NEUTRINO_LATE
-	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver. */
-	return dlopen(NT_DRIVER_SONAME, RTLD_LAZY | RTLD_NOLOAD);
+#define DRIVER NT_DRIVER_SONAME
 #else
-	const char *path = getenv("NEUTRINO_DRIVER");
-	/*
-	 * A program may start its children with LD_PRELOAD but without this variable. Then the driver is the one that the
-	 * preloaded libraries depend on.
-	 */
-	return path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
+/* The driver that this library depends on, as its DT_NEEDED names it. */
+static const volatile char path[] = NT_FRONT_DRIVER;
+#define DRIVER ((const char *)path)
 #endif
-}
 
 /* Look all functions up, and publish them if a driver was found. From any thread; whether the driver is known. */
 static bool load(void)
 {
 	struct nt_driver found = {0};
-	void *handle = driver_handle();
+	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver; the hook is loaded after it. */
+	void *handle = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
 
 	if (handle) {
 #define NT_LOOK_UP(name, parameters, ...) *(void **)&found.name = dlsym(handle, #name);
@@ -70,6 +65,20 @@ bool nt_driver_load(void)
 		return true;
 	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load();
 }
+
+#ifndef NEUTRINO_LATE
+/*
+ * While the program's dlopen loads this library: it leaves no error of dlerror when it succeeds, so those of functions that
+ * the driver lacks are gone with it. A later look-up would leave them to the program.
+ */
+__attribute__((constructor)) static void start(void)
+{
+	int error = errno;
+
+	nt_driver_load();
+	errno = error;
+}
+#endif
 
 void *nt_driver_wrapper_of(void *real)
 {

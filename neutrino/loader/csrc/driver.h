@@ -18,8 +18,8 @@ struct nt_driver {
 extern struct nt_driver nt_driver;
 
 /*
- * Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. The preloaded
- * hook tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded.
+ * Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. The hook
+ * tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded.
  */
 bool nt_driver_load(void);
 

@@ -2,6 +2,8 @@
  * The exported functions, which replace the driver's. Each calls the real one, and the additional work that its row in
  * cuda_functions.h states. If anything goes wrong in the hook, the program's own kernel runs.
  */
+#include <errno.h>
+
 #include "driver.h"
 #include "graph.h"
 #include "launch_forms.h"
@@ -27,6 +29,24 @@ const int neutrino_hook = 1;
 	do {                                                                                                           \
 		if (!nt_driver_load() || !nt_driver.function)                                                          \
 			return CUDA_ERROR_NOT_SUPPORTED;                                                               \
+	} while (0)
+
+/*
+ * The program finds errno as the driver left it. OURS does what is the hook's own, and KEEPING_ERRNO returns the result of
+ * what calls the driver somewhere within, and may change errno afterwards: then it is as it was before the call.
+ */
+#define OURS(...)                                                                                                      \
+	do {                                                                                                           \
+		int kept_errno = errno;                                                                                \
+		__VA_ARGS__;                                                                                           \
+		errno = kept_errno;                                                                                    \
+	} while (0)
+#define KEEPING_ERRNO(...)                                                                                             \
+	do {                                                                                                           \
+		int kept_errno = errno;                                                                                \
+		CUresult kept_result = __VA_ARGS__;                                                                    \
+		errno = kept_errno;                                                                                    \
+		return kept_result;                                                                                    \
 	} while (0)
 
 /* Replace the address of a driver's function, which the program has looked up, by the hook's. */
@@ -71,9 +91,9 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 	EXPORT CUresult name parameters                                                                                \
 	{                                                                                                              \
 		NEED_DRIVER(name);                                                                                     \
-		before;                                                                                                \
+		OURS(before);                                                                                          \
 		CUresult result = nt_driver.name arguments;                                                            \
-		after;                                                                                                 \
+		OURS(after);                                                                                           \
 		return result;                                                                                         \
 	}
 
@@ -88,7 +108,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
 	NEED_DRIVER(cuLaunchKernel);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
 				   parameters,		     extra,			  NULL,	  NULL};
-	return nt_launch_plain(function, &launch);
+	KEEPING_ERRNO(nt_launch_plain(function, &launch));
 }
 
 EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -98,20 +118,20 @@ EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsign
 	NEED_DRIVER(cuLaunchKernel_ptsz);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
 				   parameters,		     extra,			  NULL,	  NULL};
-	return nt_launch_plain(function, &launch);
+	KEEPING_ERRNO(nt_launch_plain(function, &launch));
 }
 
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx);
-	return nt_launch_config(config, function, parameters, extra, false);
+	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, false));
 }
 
 EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
 				      void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx_ptsz);
-	return nt_launch_config(config, function, parameters, extra, true);
+	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, true));
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -156,11 +176,10 @@ static CUresult synchronize_stream(CUresult (*real)(CUstream), CUstream stream, 
 
 	if (nt_process_mode() != NT_TRACING || nt_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
 		return real(stream);
-	nt_watermark_before(&mark, context,
-			    stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);
+	OURS(nt_watermark_before(&mark, context,
+				 stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY));
 	CUresult result = real(stream);
-	if (result == CUDA_SUCCESS)
-		nt_watermark_after(&mark);
+	OURS(ON_SUCCESS(nt_watermark_after(&mark)));
 	return result;
 }
 
@@ -184,9 +203,8 @@ EXPORT CUresult cuCtxSynchronize(void)
 	NEED_DRIVER(cuCtxSynchronize);
 	if (nt_process_mode() != NT_TRACING || nt_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
 		return nt_driver.cuCtxSynchronize();
-	nt_watermark_before(&mark, context, NULL);
+	OURS(nt_watermark_before(&mark, context, NULL));
 	CUresult result = nt_driver.cuCtxSynchronize();
-	if (result == CUDA_SUCCESS)
-		nt_watermark_after(&mark);
+	OURS(ON_SUCCESS(nt_watermark_after(&mark)));
 	return result;
 }

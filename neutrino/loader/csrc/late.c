@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "front.h"
 #include "process.h"
 #include "slots.h"
 #include "trace.h"
@@ -14,8 +15,8 @@
 #define MOST_HOOKS 8
 
 /*
- * Exported as neutrino_hook, so that other copies of this library see that one records. The preloaded hook exports the
- * same name, so it must not be used here: it could be the other's.
+ * Exported as neutrino_hook, so that other copies of this library see that one records. The hook exports the same name, so
+ * it must not be used here: it could be the other's.
  */
 static int is_active;
 extern int neutrino_hook __attribute__((alias("is_active"), visibility("default")));
@@ -57,6 +58,21 @@ static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 	return 0;
 }
 
+/* Whether the program gets the hook when it asks for the driver, because the auditing module is in the process. */
+static bool is_audited(void)
+{
+	char name[sizeof(NT_FRONT_QUESTION) + 4096] = NT_FRONT_QUESTION;
+	Dl_info info;
+
+	if (!dladdr(&is_active, &info) || !info.dli_fname || strlen(info.dli_fname) > sizeof(name) - sizeof(NT_FRONT_QUESTION))
+		return false;
+	strcat(name, info.dli_fname);
+	void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+	if (handle)
+		dlclose(handle);
+	return handle;
+}
+
 /* Whether another hook, or another copy of this library, records in this process. True also without memory to know. */
 static bool has_other_hook(void)
 {
@@ -92,7 +108,8 @@ __attribute__((constructor)) static void start(void)
 
 	if (!folder || !*folder)
 		return;
-	if (has_other_hook())
+	/* Also if the hook is not loaded yet: it will be, when the program asks for the driver. */
+	if (is_audited() || has_other_hook())
 		return;
 	came_after = nt_driver_load();
 	nt_trace_parent(folder);

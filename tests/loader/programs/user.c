@@ -2,7 +2,7 @@
  * A program that uses patched libraries: `user STEP...`. Steps: +PATH opens a library and works with it, -PATH ends
  * and closes it, =PATH works once more, ?PATH only opens it, @PATH opens and closes it in threads while they look up
  * things, *PATH opens a runtime and lets it look the driver up, driver opens the driver itself, fork goes on in a child,
- * folder changes to another.
+ * folder changes to another, !PATH opens a library in a namespace of its own, works with it and closes it.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -75,6 +75,25 @@ static void end(void *library)
 	dlclose(library);
 }
 
+static void work_apart(const char *path)
+{
+	void *library = dlmopen(LM_ID_NEWLM, path, RTLD_NOW);
+
+	if (!library) {
+		printf("%s\n", dlerror());
+		exit(5);
+	}
+	work(library);
+	/* It has a libc and so an output of its own. */
+	int (*flush)(FILE *);
+	*(void **)&flush = dlsym(library, "fflush");
+	flush(NULL);
+	void (*patched_end)(void);
+	*(void **)&patched_end = dlsym(library, "patched_end");
+	patched_end();
+	printf("closed: %d\n", dlclose(library));
+}
+
 int main(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
@@ -85,6 +104,8 @@ int main(int argc, char **argv)
 			work(opened(step + 1, RTLD_NOLOAD));
 		} else if (*step == '-') {
 			end(opened(step + 1, RTLD_NOLOAD));
+		} else if (*step == '!') {
+			work_apart(step + 1);
 		} else if (*step == '?') {
 			opened(step + 1, 0);
 		} else if (*step == '@') {

@@ -1,0 +1,116 @@
+"""The ways in which programs get the driver: each finds the hook in front of it, and gets what it would get without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from .conftest import HERE, IMAGE, Bench, compile_c
+from .trace_files import Files
+
+PROGRAMS = HERE / "programs"
+SOURCES = (str(PROGRAMS / "ways.c"), str(PROGRAMS / "program.c"))
+
+
+@pytest.fixture(scope="module")
+def built(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the program in all its forms."""
+    folder = tmp_path_factory.mktemp("ways")
+    driver = ("-Wl,--no-as-needed", f"-L{bench.driver.parent}", "-l:libcuda.so.1")
+    beside = ("-Wl,-rpath,$ORIGIN", f"-L{folder}", f"-Wl,-rpath-link,{bench.driver.parent}")
+    library = ("-shared", "-fPIC", "-DCALLED")
+    compile_c(folder / "plain", *SOURCES)
+    compile_c(folder / "exporting", *SOURCES, "-DPOINTERS", "-rdynamic")
+    compile_c(folder / "linked", *SOURCES, "-DLINKED", *driver)
+    compile_c(folder / "lazy", *SOURCES, "-DLINKED", "-Wl,-z,lazy", *driver)
+    for name, flags in {"uses": ("-DLINKED", *driver), "pointers": ("-DPOINTERS",)}.items():
+        compile_c(folder / f"lib{name}.so", *SOURCES, *library, *flags)
+        compile_c(folder / name, SOURCES[0], "-DCALLER", "-Wl,--no-as-needed", f"-l{name}", *beside)
+    return folder
+
+
+def environments(bench: Bench, home: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Without and with the hook."""
+    home.mkdir(exist_ok=True)
+    (home / "image").write_bytes(IMAGE)
+    bench.run("plain", home)
+    for trace in (home / "trace").iterdir():
+        subprocess.run(["rm", "-r", str(trace)], check=True)
+    plain = bench.environment(home)
+    return plain, bench.hooked(plain, home)
+
+
+def answers(environment: Mapping[str, str], *command: str | Path) -> tuple[str, int]:
+    result = subprocess.run(
+        [os.fspath(word) for word in command], env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert [line for line in result.stderr.splitlines() if not line.startswith("neutrino: trace in")] == []
+    return result.stdout, result.returncode
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        ("plain", ["libcuda.so.1"]),
+        ("plain", ["libcuda.so"]),
+        ("plain", ["path", "DRIVER"]),
+        ("plain", ["path", "LINK"]),
+        ("plain", ["path", "VERSIONED"]),
+        ("plain", ["again", "DRIVER"]),
+        ("plain", ["global"]),
+        ("plain", ["deepbind"]),
+        ("plain", ["dlmopen"]),
+        ("exporting", ["libcuda.so.1"]),
+        ("exporting", ["global"]),
+        ("linked", ["libcuda.so.1"]),
+        ("linked", ["path", "DRIVER"]),
+        ("lazy", ["libcuda.so.1"]),
+        ("uses", ["libcuda.so.1"]),
+        ("pointers", ["libcuda.so.1"]),
+        ("pointers", ["deepbind"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_program_finds_the_hook_and_gets_the_same(
+    bench: Bench, built: Path, tmp_path: Path, program: str, how: Sequence[str]
+) -> None:
+    folder = tmp_path / "links"
+    folder.mkdir()
+    paths = {"DRIVER": bench.driver, "LINK": folder / "libcuda.so", "VERSIONED": folder / "libcuda.so.580.1"}
+    for name in ("LINK", "VERSIONED"):
+        paths[name].symlink_to(bench.driver)
+    words = [os.fspath(paths.get(word, word)) for word in how]
+    plain, hooked = environments(bench, tmp_path)
+    # The stand-in is installed under one of its names alone.
+    path = f"{bench.driver.parent}:{folder}"
+    expected = answers({**plain, "LD_LIBRARY_PATH": path}, built / program, *words)
+    assert expected[1] == 0, expected
+    assert "\n120\n" in expected[0]
+    assert answers({**hooked, "LD_LIBRARY_PATH": path}, built / program, *words) == expected
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
+
+
+@pytest.mark.parametrize("state", ["twins", "no twins", "no trace"])
+def test_errno_and_dlerror_are_as_without_the_hook(bench: Bench, tmp_path: Path, state: str) -> None:
+    program = tmp_path / "errors"
+    compile_c(program, str(PROGRAMS / "errors.c"), SOURCES[1])
+    plain, hooked = environments(bench, tmp_path)
+    if state == "no twins":
+        # There is neither a cache nor a helper.
+        hooked = {**hooked, "NEUTRINO_CACHE": "/nowhere", "NEUTRINO_SOCKET": "/nowhere/socket"}
+    if state == "no trace":
+        hooked = {**hooked, "NEUTRINO_TRACEDIR": "/proc/nowhere", "NEUTRINO_QUIET": "1"}
+    expected, found = (
+        subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=120, check=False)
+        for environment in (plain, hooked)
+    )
+    assert "errno 1234" in expected.stdout
+    assert found.stdout.splitlines() == expected.stdout.splitlines()
+    assert found.returncode == expected.returncode == 0
+    if state == "twins":
+        assert Files(tmp_path / "trace").counted("count_p2")["probed"] >= 9
