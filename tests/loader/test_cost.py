@@ -48,3 +48,24 @@ def test_launches_cost_no_synchronisation_allocation_or_callback(bench: Bench, t
     aside = after["hook-thread"] - before["hook-thread"]
     waits = {name for name in aside if re.search("Synchronize|Alloc|Free|HostFunc|Callback|Create|Destroy|Load", name)}
     assert waits <= {"cuStreamSynchronize"}
+
+
+def test_a_replay_costs_one_write_of_64_bits(bench: Bench, tmp_path: Path) -> None:
+    calls = []
+    for launches in (64, 1088):
+        home = tmp_path / str(launches)
+        counts = home / "counts.json"
+        result = bench.run(
+            "graph-many", home, device={"count": counts},
+            extra={"HOST_LAUNCHES": str(launches), "NEUTRINO_POOL": str(64 << 20)},
+        )
+        assert result.returncode == 0
+        assert Files(home / "trace").counted("count_p2") == {"probed": 5 * launches}
+        calls.append(Counter(json.loads(counts.read_text())["hook"]))
+    added = calls[1] - calls[0]
+    # Waits of the program's own.
+    del added["cuStreamSynchronize"], added["cuCtxGetCurrent"]
+    events = added.pop("cuEventRecord", 0)
+    assert events <= 1024 / 8
+    assert added.pop("cuThreadExchangeStreamCaptureMode", 0) <= 2 * events + 2
+    assert added == {"cuGraphLaunch": 1024, "cuStreamWriteValue64_v2": 1024, "cuStreamIsCapturing": 1024}

@@ -171,3 +171,17 @@ void graph_contexts(void)
 		CHECK(cu.CtxSetCurrent(before));
 	}
 }
+
+/* As many replays as HOST_LAUNCHES says; a wait now and then, so that they are drained. */
+void graph_many(void)
+{
+	const char *launches = getenv("HOST_LAUNCHES");
+	void *exec = made_of(chain(5, NULL));
+
+	for (int i = 0; i < (launches ? atoi(launches) : 100); i++) {
+		CHECK(cu.GraphLaunch(exec, stream));
+		if (i % 64 == 63)
+			CHECK(cu.StreamSynchronize(stream));
+	}
+	CHECK(cu.StreamSynchronize(stream));
+}

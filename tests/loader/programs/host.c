@@ -141,6 +141,7 @@ static const struct scenario {
 	{"graph-changes", graph_changes, false},
 	{"graph-threads", graph_threads, false},
 	{"graph-contexts", graph_contexts, false},
+	{"graph-many", graph_many, false},
 };
 
 /* What the scenario needs before the program has asked for anything. */

@@ -72,5 +72,6 @@ void graph_streams(void);
 void graph_changes(void);
 void graph_threads(void);
 void graph_contexts(void);
+void graph_many(void);
 
 #endif
