@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,10 +59,12 @@ def sources() -> list[Path]:
     return sorted(QUESTIONS.glob("ask_*.c"))
 
 
-def source_hash() -> str:
-    """SHA-256, in hex, of all that decides what is asked: answers to other questions are not to be compared."""
+def source_hash(programs: Collection[str]) -> str:
+    """SHA-256, in hex, of all that decides what programs ask: answers to other questions are not to be compared."""
     state = hashlib.sha256()
-    for path in (*sources(), QUESTIONS / "asking.h", QUESTIONS / "host.h", IMAGE):
+    asked = [path for path in sources() if path.stem in programs]
+    graphs = [QUESTIONS / "asking_graphs.h"] if any("asking_graphs.h" in path.read_text() for path in asked) else []
+    for path in (*asked, *graphs, QUESTIONS / "asking.h", QUESTIONS / "host.h", IMAGE):
         state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()
 
@@ -109,17 +111,19 @@ def record(out: Path, patience: float = PATIENCE) -> int:
     device, driver = read_device()
     began = time.monotonic()
     answers: dict[str, dict[str, object]] = {}
+    programs = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         compile_programs(folder)
         for group in find_groups(folder):
             found = ask(folder, group, os.environ, patience)
+            programs.add(group.program)
             answers[str(group)] = {"end": found.end, "lines": found.lines}
     result = {
         "tree": tree_hash(ROOT),
         "device": device,
         "driver": driver,
-        "questions": source_hash(),
+        "questions": source_hash(programs),
         "answers": answers,
     }
     out.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,8 @@ DIFFERENCES: dict[str, str] = {
     ),
     "ask_images names: cuMemAlloc of 2000, flags 0": "there are no functions of CUDA before 3.2, of 32-bit addresses",
 }
+# Programs whose questions no real driver has been asked yet: what the stand-in answers there is by the documentation.
+UNRECORDED = ("ask_bodies", "ask_replays")
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 WORKERS = 2
 
@@ -82,8 +84,9 @@ def test_questions_have_names_of_their_own(groups: dict[str, driver.Answers]) ->
 
 
 def test_the_answers_are_to_these_questions(recorded: Recorded, groups: dict[str, driver.Answers]) -> None:
-    assert recorded["questions"] == driver.source_hash(), "the questions have changed since: record them again"
-    assert set(recorded["answers"]) == set(groups)
+    programs = {name.split()[0] for name in recorded["answers"]}
+    assert recorded["questions"] == driver.source_hash(programs), "the questions have changed since: record them again"
+    assert set(recorded["answers"]) == {name for name in groups if name.split()[0] not in UNRECORDED}
 
 
 def test_the_stand_in_answers_as_the_real_driver(recorded: Recorded, groups: dict[str, driver.Answers]) -> None:
@@ -118,5 +121,6 @@ def test_recording_writes_what_was_asked(
         monkeypatch.setenv(name, value)
     assert driver.record(tmp_path) == 0
     result = json.loads((tmp_path / "driver_h200.json").read_text())
-    assert (result["device"], result["driver"], result["questions"]) == ("a device", "1.2", driver.source_hash())
+    assert (result["device"], result["driver"]) == ("a device", "1.2")
+    assert result["questions"] == driver.source_hash({group.program for group in asked})
     assert result["answers"] == {name: {"end": 0, "lines": list(groups[name].lines)} for name in few}
