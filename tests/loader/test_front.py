@@ -114,3 +114,18 @@ def test_errno_and_dlerror_are_as_without_the_hook(bench: Bench, tmp_path: Path,
     assert found.returncode == expected.returncode == 0
     if state == "twins":
         assert Files(tmp_path / "trace").counted("count_p2")["probed"] >= 9
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["open", "unshare", "environment"])
+def test_a_restricted_program_runs_as_without_the_hook(bench: Bench, tmp_path: Path, what: str, when: str) -> None:
+    """when: before or after its first kernels."""
+    program = tmp_path / "sandboxed"
+    compile_c(program, str(PROGRAMS / "sandboxed.c"), SOURCES[1])
+    plain, hooked = environments(bench, tmp_path)
+    expected = subprocess.run([str(program), what, when], env=plain, capture_output=True, text=True, check=False)
+    assert (expected.returncode, expected.stdout.splitlines()[-1][-2:]) == (0, "40" if when == "before" else "60")
+    found = subprocess.run([str(program), what, when], env=hooked, capture_output=True, text=True, check=False)
+    assert (found.stdout, found.returncode) == (expected.stdout, expected.returncode)
+    if what == "unshare" or (what, when) == ("environment", "after"):
+        assert sum(Files(tmp_path / "trace").counted("count_p2").values()) == (40 if when == "before" else 60)
