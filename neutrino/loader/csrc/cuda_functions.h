@@ -33,6 +33,8 @@
 	X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                   \
 	X(cuCtxGetCurrent, (CUcontext *))                                                                              \
 	X(cuCtxGetDevice, (CUdevice *))                                                                                \
+	X(cuCtxGetId, (CUcontext, unsigned long long *))                                                               \
+	X(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                                   \
 	X(cuCtxPushCurrent_v2, (CUcontext))                                                                            \
 	X(cuCtxPopCurrent_v2, (CUcontext *))                                                                           \
 	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                      \
@@ -161,11 +163,17 @@
 	X(cuCtxDestroy, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                   \
 	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device),                                             \
-	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(*context, device)))                               \
-	X(cuDevicePrimaryCtxRelease, (CUdevice device), (device), nt_primary_released(device), NOTHING)                \
-	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), nt_primary_released(device), NOTHING)             \
-	X(cuDevicePrimaryCtxReset, (CUdevice device), (device), nt_primary_reset(device), NOTHING)                     \
-	X(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), nt_primary_reset(device), NOTHING)
+	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(device)))                               \
+	X(cuCtxDetach, (CUcontext context),                                                                            \
+	  (context), IN_TRACE(nt_context_may_end(context)), IN_TRACE(nt_context_may_have_ended(context)))              \
+	X(cuDevicePrimaryCtxRelease, (CUdevice device),                                                                \
+	  (device), nt_primary_release_begins(device), nt_primary_released(device, result))                            \
+	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device),                                                             \
+	  (device), nt_primary_release_begins(device), nt_primary_released(device, result))                            \
+	X(cuDevicePrimaryCtxReset, (CUdevice device),                                                                  \
+	  (device), IN_TRACE(nt_primary_reset_begins(device)), IN_TRACE(nt_primary_was_reset(device)))                 \
+	X(cuDevicePrimaryCtxReset_v2, (CUdevice device),                                                               \
+	  (device), IN_TRACE(nt_primary_reset_begins(device)), IN_TRACE(nt_primary_was_reset(device)))
 
 /* Launches and waits, whose functions are written out in hook.c. */
 #define NT_DRIVER_HAND_WRAPPED(X)                                                                                      \

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "frames.h"
+#include "launch.h"
+#include "registry.h"
 #include "segment.h"
 #include "trace.h"
 
@@ -237,11 +239,16 @@ static bool runs_short(const struct nt_pool *pool)
 static bool drain_pool(struct nt_pool *pool, bool all_complete)
 {
 	bool worked = false, is_short = runs_short(pool);
+	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);
 
 	for (uint64_t i = 0; i < pool->small_count + CHUNKS; i++) {
 		struct nt_segment *segment = &pool->segments[i];
-		if (__atomic_load_n(&segment->hold, __ATOMIC_ACQUIRE) & HOLD_DONE)
-			worked |= drain_full(pool, segment, all_complete);
+		if (!(__atomic_load_n(&segment->hold, __ATOMIC_ACQUIRE) & HOLD_DONE))
+			continue;
+		/* Before each: it is zeroed, and must not be the program's by now. */
+		if (!nt_pool_is_current(pool, context))
+			return false;
+		worked |= drain_full(pool, segment, all_complete);
 	}
 	for (unsigned i = 0; i < STREAMS; i++)
 		if (__atomic_load_n(&pool->streams[i].key, __ATOMIC_ACQUIRE))
@@ -266,6 +273,50 @@ static void close_pool(struct nt_pool *pool)
 		nt_pool_unmake(pool, true);
 }
 
+/* Mark all launches of a pool as lost that were not drained yet: what they recorded is gone with their context. */
+static void lose_all(struct nt_pool *pool)
+{
+	bool lost = false;
+
+	for (uint64_t i = 0; i < pool->small_count + CHUNKS; i++) {
+		struct nt_segment *segment = &pool->segments[i];
+		bool is_large = i >= pool->small_count;
+		uint32_t count = is_large ? segment->chunks != 0 : SLOTS;
+		for (uint32_t j = segment->drained; j < count; j++) {
+			const struct nt_slot *slot = &segment->slots[j];
+			if (!__atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE) || nt_slot_is_refused(slot))
+				continue;
+			nt_frame_settle(slot, false, 0);
+			lost = true;
+		}
+	}
+	if (lost)
+		nt_trace_note("a context was reset by a call that the hook did not see: its last records are lost");
+}
+
+/* Forget a pool and all else that is known of its context, which the driver has destroyed. */
+static void forget_pool(struct nt_pool *pool, CUcontext context)
+{
+	lose_all(pool);
+	nt_pool_unmake(pool, false);
+	nt_registry_forget_context(context);
+	nt_launch_forget_context(context, 0);
+	__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
+}
+
+/* Wait for all launches of a pool, and drain them: the program is about to end its context, perhaps. */
+static void flush_pool(struct nt_pool *pool)
+{
+	uint64_t moment = __atomic_load_n(&nt_submissions, __ATOMIC_ACQUIRE);
+
+	if (nt_driver.cuCtxSynchronize() == CUDA_SUCCESS)
+		nt_raise_to(&pool->watermark, moment);
+	drain_pool(pool, false);
+	__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
+}
+
 /*
  * The main function of the drain thread: visit all pools again and again. The pause between two rounds is the shortest as
  * long as there is something to drain, and grows to the longest otherwise.
@@ -284,13 +335,19 @@ static void *drain(void *unused)
 		for (unsigned i = 0; i < CONTEXTS; i++) {
 			struct nt_pool *pool = &nt_pools[i];
 			int state = __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE);
-			CUcontext popped;
+			CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE), popped;
+			if (state == POOL_GONE)
+				forget_pool(pool, context);
 			if (state != POOL_READY && state != POOL_CLOSING)
 				continue;
-			if (nt_driver.cuCtxPushCurrent_v2(__atomic_load_n(&pool->context, __ATOMIC_ACQUIRE)) ==
-			    CUDA_SUCCESS) {
+			/* Also gives the pool up if it is not in this context any more. */
+			if (state == POOL_READY && !nt_pool_find(context))
+				continue;
+			if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
 				if (state == POOL_CLOSING)
 					close_pool(pool);
+				else if (__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE))
+					flush_pool(pool);
 				else
 					worked |= drain_pool(pool, false);
 				nt_driver.cuCtxPopCurrent_v2(&popped);

@@ -10,13 +10,40 @@
 
 struct nt_pool nt_pools[CONTEXTS];
 
+/* The pool of a context in any state, or NULL. Lock-free. */
+static struct nt_pool *known_pool(CUcontext context)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE) == context)
+			return &nt_pools[i];
+	return NULL;
+}
+
+/* A context's number, which no other of the process ever has; 0 if the driver has none, ~0 if the context is gone. */
+static uint64_t id_of(CUcontext context)
+{
+	unsigned long long id;
+
+	if (!nt_driver.cuCtxGetId)
+		return 0;
+	return nt_driver.cuCtxGetId(context, &id) == CUDA_SUCCESS ? id : ~UINT64_C(0);
+}
+
+bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context)
+{
+	return id_of(context) == __atomic_load_n(&pool->id, __ATOMIC_ACQUIRE);
+}
+
 struct nt_pool *nt_pool_find(CUcontext context)
 {
-	for (unsigned i = 0; i < CONTEXTS; i++) {
-		CUcontext found = __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE);
-		if (found == context) /* in no other row */
-			return __atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY ? &nt_pools[i] : NULL;
-	}
+	struct nt_pool *pool = context ? known_pool(context) : NULL;
+	int ready = POOL_READY;
+
+	if (!pool || __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY)
+		return NULL;
+	if (nt_pool_is_current(pool, context))
+		return pool;
+	__atomic_compare_exchange_n(&pool->state, &ready, POOL_GONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	return NULL;
 }
 
@@ -137,15 +164,6 @@ static bool make_pool(struct nt_pool *pool)
 	return true;
 }
 
-/* The pool of a context in any state, or NULL. Lock-free. */
-static struct nt_pool *known_pool(CUcontext context)
-{
-	for (unsigned i = 0; i < CONTEXTS; i++)
-		if (__atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE) == context)
-			return &nt_pools[i];
-	return NULL;
-}
-
 bool nt_pool_known(CUcontext context)
 {
 	return known_pool(context) != NULL;
@@ -171,6 +189,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 			continue;
 		pool = &nt_pools[i];
 		__atomic_store_n(&pool->state, POOL_PREPARING, __ATOMIC_RELEASE);
+		__atomic_store_n(&pool->id, id_of(context), __ATOMIC_RELEASE);
 		__atomic_store_n(&pool->context, context, __ATOMIC_RELEASE);
 		*claimed = true;
 	}
@@ -238,6 +257,40 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 	else
 		nt_trace_note("a context was destroyed before its records could be copied back");
+}
+
+void nt_pool_flush(CUcontext context, unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	struct nt_pool *pool = nt_pool_find(context);
+
+	if (!pool)
+		return;
+	__atomic_store_n(&pool->flush, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE)) {
+		if (nt_now_ns() >= until) {
+			nt_trace_note("a context may have ended before its records could be copied back");
+			return;
+		}
+		nt_sleep_us(200);
+	}
+}
+
+void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
+{
+	struct nt_pool *pool = known_pool(context);
+
+	if (!pool)
+		return;
+	/* A pool that could not be made has nothing to forget but its context: a new one is tried anew. */
+	int failed = POOL_FAILED;
+	if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_FAILED && !nt_pool_is_current(pool, context)) {
+		__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
+		__atomic_compare_exchange_n(&pool->state, &failed, POOL_NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		return;
+	}
+	nt_pool_find(context);
+	wait_out(pool, POOL_GONE, milliseconds);
 }
 
 bool nt_pool_drain_all(unsigned milliseconds)

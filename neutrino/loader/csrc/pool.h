@@ -39,7 +39,10 @@ enum nt_room_result {
  */
 struct nt_pool *nt_pool_prepare(CUcontext context);
 
-/* The pool of a context if it is ready. Lock-free. */
+/*
+ * The pool of a context if it is ready. If the driver has since made a new context at the address, the old one's pool is
+ * given up, and it is NULL. Lock-free.
+ */
 struct nt_pool *nt_pool_find(CUcontext context);
 
 /* Whether a pool was made for the context, is being made, or could not be. */
@@ -84,6 +87,15 @@ void nt_pool_forget_stream(CUcontext context, CUstream stream);
  * most that long.
  */
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds);
+
+/*
+ * Just before the program may destroy a context: have its launches waited for and drained by the drain thread, and wait
+ * for that at most that long. Its pool stays.
+ */
+void nt_pool_flush(CUcontext context, unsigned milliseconds);
+
+/* If the driver has destroyed the context: give up its pool, and wait at most that long for the drain thread to do so. */
+void nt_pool_context_gone(CUcontext context, unsigned milliseconds);
 
 /* At the end of the process: have all pools drained, and wait at most that long. False if that was too short. */
 bool nt_pool_drain_all(unsigned milliseconds);

@@ -73,14 +73,17 @@ enum pool_state {
 	POOL_READY,
 	POOL_FAILED,  /* it could not be made, and is not tried again */
 	POOL_CLOSING, /* the drain thread has to drain and free it */
+	POOL_GONE,    /* its context is gone, and with it the memory: the drain thread has to forget both */
 	POOL_CLOSED,
 };
 
 /* The pool of a context. */
 struct nt_pool {
 	CUcontext context;
+	uint64_t id; /* of the context, which is another one if the driver has made a new one at its address */
 	CUdevice device;
 	int state;	  /* enum pool_state */
+	int flush;	  /* the drain thread has to wait for all launches, and drain them */
 	CUdeviceptr base; /* all of its device memory */
 	CUstream stream;  /* ours, non-blocking */
 	uint8_t *staging; /* the drain thread's host memory for copies */
@@ -130,6 +133,12 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context);
 
 /* Map size bytes of zeroed memory, which takes space only when it is written; NULL if that fails. */
 void *nt_map_zeroed(size_t size);
+
+/*
+ * Whether the pool's context is still the one that it was made in. What was allocated in one that is gone may be the
+ * program's by now. Lock-free.
+ */
+bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context);
 
 /* Start the drain thread, once; false when there is none. */
 bool nt_drain_start(void);

@@ -111,6 +111,7 @@ static const struct scenario {
 	{"endless", endless, true},
 	{"primary", primary, false},
 	{"destroy", destroy, false},
+	{"reset-unseen", reset_unseen, false},
 	{"unannounced", unannounced, false},
 	{"no-memory", no_memory, false},
 	{"fault", fault, true},

@@ -45,6 +45,7 @@ void spin(void);
 void endless(void);
 void primary(void);
 void destroy(void);
+void reset_unseen(void);
 void unannounced(void);
 void no_memory(void);
 void fault(void);
