@@ -56,6 +56,7 @@ unsigned nt_backend_take_room(struct nt_attempt *attempt)
 		case NT_ROOM:
 			return NEUTRINO_REASON_PROBED;
 		case NT_ROOM_TOO_LARGE:
+			nt_pool_too_large(attempt->pool, attempt->function->kernel, attempt->size);
 			return NEUTRINO_REASON_MAP_SIZE;
 		case NT_ROOM_FULL:
 			break;

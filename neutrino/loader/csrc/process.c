@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "drain.h"
 #include "driver.h"
 #include "entry_fetch.h"
 #include "image.h"
@@ -69,6 +70,9 @@ static void at_exit(void)
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
 	if (is_ahead)
 		nt_section_unused(note_unused);
+	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */
+	if (!drained)
+		nt_drain_stop();
 	if (!drained)
 		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_event_begin(&event, "end");
