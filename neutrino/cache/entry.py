@@ -377,6 +377,9 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
         raise FormatError(reader.name, variables_offset, "variables", "an odd offset", f"a multiple of {_TABLE_ALIGN}")
     variables_size = _VARIABLE.itemsize * int(row["variables"])
     variables = np.frombuffer(reader.span(variables_offset, variables_size, "variables"), _VARIABLE)
+    # An offset of 0 means that there is no text, and these names are never missing.
+    if not variables.all() or not all(int(file["name_offset"]) for file in files):
+        raise FormatError(reader.name, row_offset, "name of a variable or file", "none", "an offset")
     return KernelEntry(
         name=reader.text(int(row["name_offset"]), "name"),
         reason=Reason(int(row["reason"])),

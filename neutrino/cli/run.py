@@ -26,7 +26,7 @@ _DAY_S = 86400
 _UNIT_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 """Unit of a size → the power of two that it stands for."""
 _MIN_POOL, _MAX_POOL = 4 << 20, 1 << 40
-"""Bytes of device memory that --pool may ask for."""
+"""Bytes of device memory that --max-device-memory may ask for."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,7 +43,7 @@ def _seconds(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """Parse the value of --pool, a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
+    """Parse the value of --max-device-memory, a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
     # G, GB and GiB are the same unit.
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper().removesuffix("IB").removesuffix("B"))
     if not match:
@@ -111,10 +111,13 @@ def _parser() -> _Parser:
         "delay of a stream's work), memory=SIZE (of the device)",
     )
     parser.add_argument(
+        "--max-device-memory",
         "--pool",
+        dest="pool",
         type=_size,
         metavar="SIZE",
-        help="device memory for maps per context (default: 1/64 of the device's, at most 1G)",
+        help="most device memory for maps per context; at most 64M at first, and what is free goes back when an "
+        "allocation of COMMAND fails (default: 1/64 of the device's, at most 1G)",
     )
     parser.add_argument(
         "--timeout",

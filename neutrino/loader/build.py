@@ -22,10 +22,12 @@ from pathlib import Path
 SOURCES = (
     "backend.c",
     "drain.c",
+    "drain_thread.c",
     "driver.c",
     "entry.c",
     "entry_fetch.c",
     "frames.c",
+    "grace.c",
     "graph.c",
     "graph_layout.c",
     "handles.c",
@@ -44,6 +46,8 @@ SOURCES = (
     "room.c",
     "section.c",
     "sha256.c",
+    "slabs.c",
+    "streams.c",
     "trace.c",
     "twin.c",
 )

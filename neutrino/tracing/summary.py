@@ -321,7 +321,8 @@ def _why_dropped(entry: MapSummary) -> str:
     _, _, last_cap = entry.caps
     if last_cap >= entry.wanted:
         return f"{wanted}; later launches of this kernel had room for them"
-    return f"{wanted}; another launch of this kernel would have room for them, as far as the pool has (--pool)"
+    room = "another launch of this kernel would have room for them, as far as the pool has (--max-device-memory)"
+    return f"{wanted}; {room}"
 
 
 def _counted(number: int, word: str) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.launches import LaunchState
 from neutrino.ahead.attach import attach
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, Bench, compile_c, second
-from .patched import Programs, section_of
+from .patched import PROGRAMS, Programs, section_of
 from .trace_files import Files
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the stub records on x86-64 alone")
@@ -81,6 +82,21 @@ def test_without_a_wish_nothing_happens(programs: Programs, tmp_path: Path, one:
     assert "dlopen" in bound
     assert "libneutrino_late" not in result.stderr
     assert not re.findall(r"to \S*/libneutrino_stub\.so", result.stderr)
+
+
+@pytest.mark.parametrize("reset", ["early", "late"])
+def test_a_context_older_than_the_hook_that_is_reset(
+    programs: Programs, tmp_path: Path, one: Path, reset: str
+) -> None:
+    program = programs.compile("renewed", f"-I{PROGRAMS}", str(PROGRAMS / "program.c"))
+    result = programs.run(tmp_path, program, one, reset)
+    assert (result.stdout, result.returncode) == ("120\nat the same address\n120\n0 bytes changed\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 40}
+    # What the hook does not see it cannot drain before.
+    lost = int((files.launches["state"] == LaunchState.LOST).sum())
+    assert lost == 0 or (reset == "early" and lost <= 20)
+    assert len(files.check_tickets(programs.bench.maps)) == 6 * (40 - lost)
 
 
 @pytest.mark.parametrize("first", ["", "driver", "folder"])

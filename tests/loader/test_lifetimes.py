@@ -140,6 +140,21 @@ def test_a_context_is_drained_before_it_goes(any_bench: Bench, tmp_path: Path, r
     assert len(files.check_tickets(any_bench.maps)) == 62
 
 
+def test_a_context_reset_by_a_pointer_older_than_the_hook(
+    bench: Bench, tmp_path: Path, reference: Reference
+) -> None:
+    # Not under ThreadSanitizer: nothing orders such a reset and what the hook's own thread did before.
+    result = bench.run("reset-unseen", tmp_path)
+    assert (result.stdout, result.returncode) == reference("reset-unseen")
+    files = Files(tmp_path / "trace")
+    # The hook's own thread may notice before a launch does.
+    counted = files.counted("count_p2")
+    assert counted["probed"] + counted["context"] == 28
+    assert 4 <= counted["context"] <= 8
+    assert len(files.written()) == counted["probed"]
+    files.check_tickets(bench.maps)
+
+
 def test_a_context_that_ends_while_its_pool_is_made(any_bench: Bench, tmp_path: Path) -> None:
     result = any_bench.run("unannounced", tmp_path, device={"fail": "slowalloc=120ms"})
     assert result.returncode == 0

@@ -190,7 +190,7 @@ def test_where_no_launch_had_room_the_note_says_what_helps(
     assert main([str(trace)]) == 0
     text = capsys.readouterr().out
     assert "22 records of map Loads were dropped: a slot wanted up to 20; another launch of this kernel would" in text
-    assert "(--pool)" in text
+    assert "(--max-device-memory)" in text
 
 
 def test_selection(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

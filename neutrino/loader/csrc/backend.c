@@ -63,6 +63,7 @@ unsigned nt_attempt_take_room(struct nt_attempt *attempt)
 			attempt->base = attempt->room.address;
 			return NEUTRINO_REASON_PROBED;
 		case NT_ROOM_TOO_LARGE:
+			nt_pool_too_large(attempt->pool, attempt->function->kernel, attempt->size);
 			return NEUTRINO_REASON_MAP_SIZE;
 		case NT_ROOM_FULL:
 			break;

@@ -6,6 +6,7 @@
  * is done before the real call and what after it. In the last two, `result` is what the real call returned, and
  *   ON_SUCCESS(action)   the real call succeeded
  *   IN_TRACE(action)     a trace is being written
+ *   AGAIN_WITHOUT_POOL(call)   if the driver had no memory and the hook could give some back, the result of call instead
  *   FOR_TWINS(handle, call)   both, and call is made for each `twin` of the function or kernel
  * hook.c makes the exported functions of these rows, and has those of NT_DRIVER_HAND_WRAPPED in full.
  */
@@ -33,10 +34,12 @@
 	X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                   \
 	X(cuCtxGetCurrent, (CUcontext *))                                                                              \
 	X(cuCtxGetDevice, (CUdevice *))                                                                                \
+	X(cuCtxGetId, (CUcontext, unsigned long long *))                                                               \
+	X(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                                   \
 	X(cuCtxPushCurrent_v2, (CUcontext))                                                                            \
 	X(cuCtxPopCurrent_v2, (CUcontext *))                                                                           \
-	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                      \
 	X(cuMemFree_v2, (CUdeviceptr))                                                                                 \
+	X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                       \
 	X(cuMemHostAlloc, (void **, size_t, unsigned int))                                                             \
 	X(cuMemFreeHost, (void *))                                                                                     \
 	X(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream))                                             \
@@ -193,6 +196,35 @@
 	   const void *edges, size_t count, CUgraphNodeParams *parameters),                                            \
 	  (node, graph, dependencies, edges, count, parameters), NOTHING,                                              \
 	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
+	/* Allocations of device memory: the driver may have none because the hook has it. */                          \
+	X(cuMemAlloc_v2, (CUdeviceptr *address, size_t size),                                                          \
+	  (address, size), NOTHING, AGAIN_WITHOUT_POOL(nt_driver.cuMemAlloc_v2(address, size)))                        \
+	X(cuMemAllocPitch_v2, (CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element),    \
+	  (address, pitch, width, height, element), NOTHING,                                                           \
+	  AGAIN_WITHOUT_POOL(nt_driver.cuMemAllocPitch_v2(address, pitch, width, height, element)))                    \
+	X(cuMemAllocManaged, (CUdeviceptr *address, size_t size, unsigned flags),                                      \
+	  (address, size, flags), NOTHING, AGAIN_WITHOUT_POOL(nt_driver.cuMemAllocManaged(address, size, flags)))      \
+	X(cuMemAllocAsync, (CUdeviceptr *address, size_t size, CUstream stream),                                       \
+	  (address, size, stream), NOTHING, AGAIN_WITHOUT_POOL(nt_driver.cuMemAllocAsync(address, size, stream)))      \
+	X(cuMemAllocAsync_ptsz, (CUdeviceptr *address, size_t size, CUstream stream),                                  \
+	  (address, size, stream), NOTHING,                                                                            \
+	  AGAIN_WITHOUT_POOL(nt_driver.cuMemAllocAsync_ptsz(address, size, stream)))                                   \
+	X(cuMemAllocFromPoolAsync, (CUdeviceptr *address, size_t size, void *pool, CUstream stream),                   \
+	  (address, size, pool, stream), NOTHING,                                                                      \
+	  AGAIN_WITHOUT_POOL(nt_driver.cuMemAllocFromPoolAsync(address, size, pool, stream)))                          \
+	X(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr *address, size_t size, void *pool, CUstream stream),              \
+	  (address, size, pool, stream), NOTHING,                                                                      \
+	  AGAIN_WITHOUT_POOL(nt_driver.cuMemAllocFromPoolAsync_ptsz(address, size, pool, stream)))                     \
+	X(cuMemCreate, (uint64_t *handle, size_t size, const void *properties, uint64_t flags),                        \
+	  (handle, size, properties, flags), NOTHING,                                                                  \
+	  AGAIN_WITHOUT_POOL(nt_driver.cuMemCreate(handle, size, properties, flags)))                                  \
+	X(cuArrayCreate_v2, (void **array, const void *descriptor),                                                    \
+	  (array, descriptor), NOTHING, AGAIN_WITHOUT_POOL(nt_driver.cuArrayCreate_v2(array, descriptor)))             \
+	X(cuArray3DCreate_v2, (void **array, const void *descriptor),                                                  \
+	  (array, descriptor), NOTHING, AGAIN_WITHOUT_POOL(nt_driver.cuArray3DCreate_v2(array, descriptor)))           \
+	X(cuMipmappedArrayCreate, (void **array, const void *descriptor, unsigned levels),                             \
+	  (array, descriptor, levels), NOTHING,                                                                        \
+	  AGAIN_WITHOUT_POOL(nt_driver.cuMipmappedArrayCreate(array, descriptor, levels)))                             \
 	/* Streams and contexts that are destroyed, and contexts that become current. */                               \
 	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                     \
 	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                  \
@@ -201,11 +233,17 @@
 	X(cuCtxDestroy, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                   \
 	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device),                                             \
-	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(*context, device)))                               \
-	X(cuDevicePrimaryCtxRelease, (CUdevice device), (device), nt_primary_released(device), NOTHING)                \
-	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), nt_primary_released(device), NOTHING)             \
-	X(cuDevicePrimaryCtxReset, (CUdevice device), (device), nt_primary_reset(device), NOTHING)                     \
-	X(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), nt_primary_reset(device), NOTHING)
+	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(device)))                               \
+	X(cuCtxDetach, (CUcontext context),                                                                            \
+	  (context), IN_TRACE(nt_context_may_end(context)), IN_TRACE(nt_context_may_have_ended(context)))              \
+	X(cuDevicePrimaryCtxRelease, (CUdevice device),                                                                \
+	  (device), nt_primary_release_begins(device), nt_primary_released(device, result))                            \
+	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device),                                                             \
+	  (device), nt_primary_release_begins(device), nt_primary_released(device, result))                            \
+	X(cuDevicePrimaryCtxReset, (CUdevice device),                                                                  \
+	  (device), IN_TRACE(nt_primary_reset_begins(device)), IN_TRACE(nt_primary_was_reset(device)))                 \
+	X(cuDevicePrimaryCtxReset_v2, (CUdevice device),                                                               \
+	  (device), IN_TRACE(nt_primary_reset_begins(device)), IN_TRACE(nt_primary_was_reset(device)))
 
 /* Launches and waits, whose functions are written out in hook.c. */
 #define NT_DRIVER_HAND_WRAPPED(X)                                                                                      \

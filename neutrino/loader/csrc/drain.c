@@ -1,17 +1,13 @@
 /*
- * The drain thread: it copies the maps of complete launches from the device, has them written to the trace, zeroes their
- * segments and makes these available again. All functions but nt_drain_start run in that thread, with the pool's context
- * current.
+ * Draining: the maps of complete launches are copied from the device and written to the trace, their segments zeroed and
+ * made available again. All functions run in the drain thread, with the pool's context current.
  */
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "drain.h"
 #include "frames.h"
-#include "graph.h"
 #include "replay.h"
-#include "segment.h"
 #include "trace.h"
 
 bool nt_slot_is_refused(const struct nt_slot *slot)
@@ -133,22 +129,13 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
  */
 static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segment *segment, uint32_t count)
 {
-	const struct nt_stream *stream = segment->stream;
-	uint64_t stream_mark = __atomic_load_n(&stream->watermark, __ATOMIC_ACQUIRE);
+	uint64_t stream_mark = __atomic_load_n(&segment->stream->watermark, __ATOMIC_ACQUIRE);
 	uint64_t mark = __atomic_load_n(&pool->watermark, __ATOMIC_ACQUIRE);
 	uint32_t until = segment->drained;
 
-	/*
-	 * Both marks are numbers of submissions. The stream's watermark counts only if no stream with this handle was
-	 * destroyed since the segment was taken. lives is read after the watermark, which could else be that of a new stream
-	 * at the same address.
-	 */
-	if (stream_mark > mark && __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE) == segment->life)
-		mark = stream_mark;
-
 	while (until < count) {
 		uint64_t submitted = __atomic_load_n(&segment->slots[until].sequence, __ATOMIC_ACQUIRE);
-		if (submitted == 0 || submitted > mark)
+		if (submitted == 0 || (submitted > stream_mark && segment->slots[until].wave >= mark))
 			break;
 		until++;
 	}
@@ -172,14 +159,19 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 		segment->slots[i].sequence = 0;
 	segment->drained = 0;
 	__atomic_fetch_and(&segment->hold, ~(HOLD_FULL | HOLD_DONE), __ATOMIC_ACQ_REL);
+	struct nt_stream *stream = segment->stream;
 	if (is_small) {
 		nt_segment_give(pool, segment);
 	} else {
 		/* Cleared before its chunks are free, since the next launch that takes them sets it. */
 		uint64_t chunks = segment->chunks;
 		segment->chunks = 0;
-		__atomic_fetch_and(&pool->chunks_busy, ~chunks, __ATOMIC_RELEASE);
+		__atomic_fetch_and(&nt_segment_area(pool, segment)->busy, ~chunks, __ATOMIC_RELEASE);
 	}
+	nt_stream_release(pool, stream);
+	/* No call shows the end of a thread: its stream leaves the table whenever it is drained, and comes again if need be. */
+	if (nt_stream_is_per_thread(stream))
+		nt_stream_retire(pool, stream);
 }
 
 /*
@@ -203,19 +195,18 @@ static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool al
 }
 
 /*
- * Drain the complete launches of a stream's current segment, which others may still be added to. is_short: whether the
- * pool has few free segments, so that a segment without other launches is taken from the stream. Returns whether anything
- * was done.
+ * Drain the complete launches of a segment that is the current one of a stream, which others may still be added to.
+ * is_short: whether the pool has few free segments, so that a segment without other launches is taken from the stream.
  */
-static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_complete, bool is_short)
+static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *segment, bool all_complete, bool is_short)
 {
+	struct nt_stream *stream = __atomic_load_n(&segment->stream, __ATOMIC_ACQUIRE);
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
-	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
+	uint64_t number = state >> STATE_SEGMENT_SHIFT;
 	uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK;
 
-	if (!number)
-		return false; /* the stream has no current segment */
-	struct nt_segment *segment = &pool->segments[number - 1];
+	if (number != (uint64_t)(segment - pool->segments) + 1)
+		return (struct nt_drained){false, false}; /* free, or about to be closed */
 	/* The index after the last complete launch. A launch without a sequence is not submitted yet. */
 	uint32_t until = segment->drained;
 	if (all_complete)
@@ -235,127 +226,61 @@ static bool drain_open(struct nt_pool *pool, struct nt_stream *stream, bool all_
 	    __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE)) {
 		nt_segment_close(segment, count, NULL);
-		worked = true;
+		return (struct nt_drained){true, true};
 	}
-	return worked;
+	return (struct nt_drained){worked, until < count};
 }
 
-/* Whether fewer than a quarter of the small segments are free. */
-static bool runs_short(const struct nt_pool *pool)
+struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 {
-	uint64_t count = 0;
+	struct nt_drained drained = {false, false};
+	bool is_short = nt_slabs_run_short(pool);
+	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);
+	uint32_t small_end = pool->slab_end * SLAB_SEGMENTS;
 
-	/* 64 segments a word, a bit for each. */
-	for (uint64_t i = 0; i < (pool->small_count + 63) / 64; i++)
-		count += (uint64_t)__builtin_popcountll(__atomic_load_n(&pool->small_free[i], __ATOMIC_RELAXED));
-	return count < pool->small_count / 4;
-}
-
-/*
- * Drain what is complete in a pool. all_complete: whether every submitted launch is known to be. Returns whether anything
- * was done.
- */
-static bool drain_pool(struct nt_pool *pool, bool all_complete)
-{
-	bool worked = false, is_short = runs_short(pool);
-
-	for (uint64_t i = 0; i < pool->small_count + CHUNKS; i++) {
+	for (uint32_t i = 0; i < SEGMENTS && !nt_drain_is_stopped(); i = i + 1 == small_end ? SMALL_MOST : i + 1) {
 		struct nt_segment *segment = &pool->segments[i];
-		if (__atomic_load_n(&segment->hold, __ATOMIC_ACQUIRE) & HOLD_DONE)
-			worked |= drain_full(pool, segment, all_complete);
-	}
-	for (unsigned i = 0; i < STREAMS; i++)
-		if (__atomic_load_n(&pool->streams[i].key, __ATOMIC_ACQUIRE))
-			worked |= drain_open(pool, &pool->streams[i], all_complete, is_short);
-	return worked;
-}
-
-/* Drain a pool whose context or process ends, and free it unless the process ends. */
-static void close_pool(struct nt_pool *pool)
-{
-	uint64_t moment = __atomic_load_n(&nt_submissions, __ATOMIC_ACQUIRE);
-	/* Wait for all launches. If a kernel never ends, this never returns; the caller that waits for it has a time limit. */
-	bool complete = nt_driver.cuCtxSynchronize() == CUDA_SUCCESS;
-
-	if (complete)
-		nt_raise_to(&pool->watermark, moment);
-	else
-		nt_trace_note("the context ended with an error: records of its last launches are lost");
-	/* After an error everything is drained, and marked as lost if it cannot be copied. */
-	drain_pool(pool, !complete);
-	if (!__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE))
-		nt_pool_unmake(pool, true);
-}
-
-/*
- * The main function of the drain thread: visit all pools again and again. The pause between two rounds is the shortest as
- * long as there is something to drain, and grows to the longest otherwise.
- */
-static void *drain(void *unused)
-{
-	enum { SHORTEST_PAUSE = 1000, LONGEST_PAUSE = 8000, PAUSE_STEP = 500 }; /* microseconds */
-	long pause = SHORTEST_PAUSE;
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-	(void)unused;
-	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	for (;;) {
-		bool worked = false;
-		for (unsigned i = 0; i < CONTEXTS; i++) {
-			struct nt_pool *pool = &nt_pools[i];
-			int state = __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE);
-			CUcontext popped;
-			if (state != POOL_READY && state != POOL_CLOSING)
-				continue;
-			if (nt_driver.cuCtxPushCurrent_v2(__atomic_load_n(&pool->context, __ATOMIC_ACQUIRE)) ==
-			    CUDA_SUCCESS) {
-				if (state == POOL_CLOSING)
-					close_pool(pool);
-				else
-					worked |= drain_pool(pool, false);
-				nt_driver.cuCtxPopCurrent_v2(&popped);
-			} else if (state == POOL_CLOSING && !__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE)) {
-				/* The context is gone already, and with it what the driver has allocated. */
-				nt_pool_unmake(pool, false);
-			}
-			if (state == POOL_CLOSING)
-				__atomic_store_n(&pool->state, POOL_CLOSED, __ATOMIC_RELEASE);
+		uint32_t hold = __atomic_load_n(&segment->hold, __ATOMIC_ACQUIRE);
+		bool is_open = !(hold & (HOLD_FULL | HOLD_DONE | HOLD_FINISHING));
+		if (is_open && i < SMALL_MOST && __atomic_load_n(&segment->stream, __ATOMIC_ACQUIRE)) {
+			struct nt_drained open = drain_open(pool, segment, all_complete, is_short);
+			drained.worked |= open.worked;
+			drained.in_flight |= open.in_flight;
 		}
-		nt_graphs_count();
-		nt_trace_grow();
-		if (worked)
-			pause = SHORTEST_PAUSE;
-		else if (pause < LONGEST_PAUSE)
-			pause += PAUSE_STEP;
-		nt_sleep_us(pause);
+		if (is_open)
+			continue;
+		/* Whoever still holds it, or finishes it, wakes this thread. One that could not be zeroed is not used again. */
+		if (!(hold & HOLD_DONE))
+			continue;
+		/* Before each: it is zeroed, and must not be the program's by now. */
+		if (!nt_pool_is_current(pool, context))
+			return drained;
+		bool done = drain_full(pool, segment, all_complete);
+		drained.worked |= done;
+		drained.in_flight |= !done;
 	}
-	return NULL;
+	return drained;
 }
 
-bool nt_drain_start(void)
+/* Mark all launches of a pool as lost that were not drained yet: what they recorded is gone with their context. */
+void nt_drain_lose_all(struct nt_pool *pool)
 {
-	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-	static bool started;
-	sigset_t all, before;
-	pthread_t thread;
-	pthread_attr_t attributes;
+	bool lost = false;
 
-	pthread_mutex_lock(&mutex);
-	if (!nt_frames)
-		nt_frames = nt_map_zeroed(FRAMES_SIZE);
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	if (!started && nt_frames) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		pthread_attr_init(&attributes);
-		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-		started = pthread_create(&thread, &attributes, drain, NULL) == 0;
-		if (started)
-			pthread_setname_np(thread, "neutrino-drain");
-		pthread_attr_destroy(&attributes);
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	for (uint32_t i = 0; i < SEGMENTS; i++) {
+		struct nt_segment *segment = &pool->segments[i];
+		uint32_t count = !segment->slots ? 0 : i >= SMALL_MOST ? segment->chunks != 0 : SLOTS;
+		for (uint32_t j = segment->drained; j < count; j++) {
+			const struct nt_slot *slot = &segment->slots[j];
+			if (!__atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE) || nt_slot_is_refused(slot))
+				continue;
+			if (slot->layout)
+				nt_replay_lost(slot);
+			else
+				nt_frame_settle(slot, false, 0);
+			lost = true;
+		}
 	}
-	pthread_mutex_unlock(&mutex);
-	return started;
+	if (lost)
+		nt_trace_note("a context was reset by a call that the hook did not see: its last records are lost");
 }

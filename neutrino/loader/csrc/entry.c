@@ -53,11 +53,11 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 			return false;
 	const uint64_t *variables = (const void *)(entry->data + kernel->variables_offset);
 	for (uint32_t i = 0; i < kernel->variables; i++)
-		if (!string_fits(entry, variables[i]))
+		if (!variables[i] || !string_fits(entry, variables[i]))
 			return false;
 	const struct neutrino_twin_file *files = (const void *)(entry->data + kernel->files_offset);
 	for (uint32_t i = 0; i < kernel->files; i++) {
-		if (!string_fits(entry, files[i].name_offset) || files[i].offset > entry->size ||
+		if (!files[i].name_offset || !string_fits(entry, files[i].name_offset) || files[i].offset > entry->size ||
 		    files[i].size > entry->size - files[i].offset)
 			return false;
 		/* A plain name: a path could lead out of the kernel's folder. */

@@ -73,6 +73,10 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 #define IN_TRACE(...)                                                                                                  \
 	if (nt_process_mode() == NT_TRACING)                                                                           \
 	__VA_ARGS__
+/* Once more, if the driver had no memory and the hook's pools could give some back. */
+#define AGAIN_WITHOUT_POOL(call)                                                                                       \
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && nt_process_mode() == NT_TRACING && nt_pool_give_back(GIVE_BACK_LIMIT_MS)) \
+	result = (call)
 /* Repeat a change of a function's attribute for its twins. Errors are ignored: the program's own call has succeeded. */
 #define FOR_TWINS(handle, ...)                                                                                         \
 	if (result == CUDA_SUCCESS && nt_process_mode() == NT_TRACING) {                                               \
@@ -179,7 +183,7 @@ static CUresult synchronize_stream(CUresult (*real)(CUstream), CUstream stream, 
 	OURS(nt_watermark_before(&mark, context,
 				 stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY));
 	CUresult result = real(stream);
-	OURS(ON_SUCCESS(nt_watermark_after(&mark)));
+	OURS(ON_SUCCESS(nt_watermark_after(&mark, context)));
 	return result;
 }
 
@@ -205,6 +209,6 @@ EXPORT CUresult cuCtxSynchronize(void)
 		return nt_driver.cuCtxSynchronize();
 	OURS(nt_watermark_before(&mark, context, NULL));
 	CUresult result = nt_driver.cuCtxSynchronize();
-	OURS(ON_SUCCESS(nt_watermark_after(&mark)));
+	OURS(ON_SUCCESS(nt_watermark_after(&mark, context)));
 	return result;
 }

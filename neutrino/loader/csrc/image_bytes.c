@@ -1,7 +1,10 @@
 #include "image_bytes.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define FATBIN_WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
@@ -52,6 +55,28 @@ static bool has_debug_ptx(const uint8_t *data, size_t size)
 }
 
 /*
+ * Whether size bytes can be read: of an image in memory, whose end only its own headers show, the pages that they name must
+ * be there. Asked of the kernel in pieces; if it does not answer that question, they are taken to be.
+ */
+static bool is_mapped(const uint8_t *data, uint64_t size, size_t limit)
+{
+	enum { PAGES = 1024 };
+	unsigned char unused[PAGES];
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data & ~(page - 1);
+
+	if (limit != SIZE_MAX)
+		return size <= limit;
+	if (size > UINTPTR_MAX - (uintptr_t)data)
+		return false;
+	for (uintptr_t end = (uintptr_t)data + size; begin < end; begin += PAGES * page) {
+		size_t piece = end - begin < PAGES * page ? end - begin : PAGES * page;
+		if (mincore((void *)begin, piece, unused) != 0 && errno == ENOMEM)
+			return false;
+	}
+	return true;
+}
+
+/*
  * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as of nt_image_measure;
  * SIZE_MAX if it is not known, so that additions may overflow.
  */
@@ -68,10 +93,12 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 	/* table: the end of the section header table. */
 	uint64_t end = sizeof(header);
 	uint64_t table = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
+	if (header.e_phoff > SIZE_MAX / 2)
+		return false;
 	if (header.e_phnum && header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr) > end)
 		end = header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr);
 	if (header.e_shnum) {
-		if (table < header.e_shoff || table > limit || header.e_shentsize != sizeof(Elf64_Shdr))
+		if (table < header.e_shoff || header.e_shentsize != sizeof(Elf64_Shdr) || !is_mapped(data, table, limit))
 			return false;
 		if (table > end)
 			end = table;
@@ -85,7 +112,7 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 				return false;
 		}
 	}
-	if (end > limit)
+	if (!is_mapped(data, end, limit))
 		return false;
 	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_CUBIN, has_debug_ptx(data, end)};
 	return true;
@@ -97,7 +124,8 @@ static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_by
 	if (limit < CONTAINER_LEAST)
 		return false;
 	uint64_t header_size = load16(data + CONTAINER_HEADER_SIZE), size = load64(data + CONTAINER_SIZE);
-	if (header_size < CONTAINER_LEAST || size > limit - header_size)
+	if (header_size < CONTAINER_LEAST || header_size > limit || size > limit - header_size ||
+	    !is_mapped(data, header_size + size, limit))
 		return false;
 
 	bool has_ptx = false;

@@ -270,7 +270,8 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	reason = attempt.pool ? backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
 	if (reason == NEUTRINO_REASON_PROBED)
 		reason = nt_attempt_take_room(&attempt);
-	if (reason == NEUTRINO_REASON_CONTEXT)
+	/* Not while its pool is made, or is given up because the context is another one now. */
+	if (reason == NEUTRINO_REASON_CONTEXT && (attempt.pool || !nt_pool_known(attempt.context)))
 		start_preparation(attempt.context);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);

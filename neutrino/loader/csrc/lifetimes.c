@@ -34,34 +34,101 @@ void nt_context_ends(CUcontext context)
 	nt_registry_forget_context(context);
 }
 
-/* The primary context of each device, and how often the program has retained it. */
+void nt_context_may_end(CUcontext context)
+{
+	if (context)
+		nt_pool_flush(context, DRAIN_LIMIT_MS);
+}
+
+/* Forget what is known of a context, if there is anything: the driver has destroyed what was in it. */
+static void forget(CUcontext context)
+{
+	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
+	nt_pool_context_gone(context, DRAIN_LIMIT_MS);
+	nt_registry_forget_context(context);
+}
+
+void nt_context_may_have_ended(CUcontext context)
+{
+	unsigned long long id;
+
+	if (context && nt_driver.cuCtxGetId && nt_driver.cuCtxGetId(context, &id) != CUDA_SUCCESS)
+		forget(context);
+}
+
+/*
+ * Of each device: its primary context while a call that may end it is under way, and how often the program has retained
+ * it, as far as the hook has seen. A hook that came late has not seen all of that, so the count may be too low.
+ */
 #define DEVICES 64
 static CUcontext primary_contexts[DEVICES];
 static int primary_counts[DEVICES];
 
-void nt_primary_retained(CUcontext context, CUdevice device)
+static bool is_device(CUdevice device)
 {
-	if (device < 0 || device >= DEVICES)
+	return device >= 0 && device < DEVICES;
+}
+
+/* The primary context of a device if it exists, or NULL. By a retain and a release of our own, as nothing else shows it. */
+static CUcontext primary_of(CUdevice device)
+{
+	CUcontext context = NULL;
+	unsigned flags;
+	int active = 0;
+
+	if (!nt_driver.cuDevicePrimaryCtxGetState || !nt_driver.cuDevicePrimaryCtxRetain ||
+	    !nt_driver.cuDevicePrimaryCtxRelease_v2 ||
+	    nt_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+	    nt_driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+		return NULL;
+	nt_driver.cuDevicePrimaryCtxRelease_v2(device);
+	return context;
+}
+
+void nt_primary_retained(CUdevice device)
+{
+	if (is_device(device))
+		__atomic_fetch_add(&primary_counts[device], 1, __ATOMIC_ACQ_REL);
+}
+
+void nt_primary_reset_begins(CUdevice device)
+{
+	if (!is_device(device))
 		return;
+	CUcontext context = primary_of(device);
 	__atomic_store_n(&primary_contexts[device], context, __ATOMIC_RELEASE);
-	__atomic_fetch_add(&primary_counts[device], 1, __ATOMIC_ACQ_REL);
+	nt_context_may_end(context);
 }
 
-void nt_primary_released(CUdevice device)
+void nt_primary_was_reset(CUdevice device)
 {
-	if (device < 0 || device >= DEVICES)
+	CUcontext context =
+		is_device(device) ? __atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL) : NULL;
+
+	/* A driver that cannot tell contexts apart has reset it, as far as we know. */
+	if (context && !nt_driver.cuCtxGetId)
+		forget(context);
+	else
+		nt_context_may_have_ended(context);
+}
+
+void nt_primary_release_begins(CUdevice device)
+{
+	/* Only the last release destroys the context. */
+	if (nt_process_mode() == NT_TRACING && is_device(device) &&
+	    __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE) <= 1)
+		nt_primary_reset_begins(device);
+}
+
+void nt_primary_released(CUdevice device, CUresult result)
+{
+	if (!is_device(device))
 		return;
-	/* The driver refuses a release without a retain, which must not be counted. The last one destroys the context. */
+	/* The driver refuses a release without a retain, which must not be counted. */
 	int count = __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE);
-	while (count > 0 && !__atomic_compare_exchange_n(&primary_counts[device], &count, count - 1, false,
-							 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	while (!result && count > 0 && !__atomic_compare_exchange_n(&primary_counts[device], &count, count - 1, false,
+								     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		;
-	if (count == 1)
-		nt_context_ends(__atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL));
-}
-
-void nt_primary_reset(CUdevice device)
-{
-	if (device >= 0 && device < DEVICES)
-		nt_context_ends(__atomic_load_n(&primary_contexts[device], __ATOMIC_ACQUIRE));
+	if (nt_process_mode() == NT_TRACING && (nt_driver.cuCtxGetId || (!result && count == 1)))
+		nt_primary_was_reset(device);
 }

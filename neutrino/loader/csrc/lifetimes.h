@@ -13,9 +13,18 @@ void nt_context_comes(CUcontext context);
 /* Before the context is destroyed. */
 void nt_context_ends(CUcontext context);
 
-/* After the program has retained a device's primary context; before it releases it once; before it resets it. */
-void nt_primary_retained(CUcontext context, CUdevice device);
-void nt_primary_released(CUdevice device);
-void nt_primary_reset(CUdevice device);
+/*
+ * Before and after a call that may destroy a context, or only lower a count. Its records are copied back before; whether
+ * it is gone is asked of the driver after.
+ */
+void nt_context_may_end(CUcontext context);
+void nt_context_may_have_ended(CUcontext context);
+
+/* After the program has retained a device's primary context; before and after it releases it once, or resets it. */
+void nt_primary_retained(CUdevice device);
+void nt_primary_release_begins(CUdevice device);
+void nt_primary_released(CUdevice device, CUresult result);
+void nt_primary_reset_begins(CUdevice device);
+void nt_primary_was_reset(CUdevice device);
 
 #endif

@@ -5,24 +5,65 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "drain.h"
 #include "segment.h"
 #include "trace.h"
 
 struct nt_pool nt_pools[CONTEXTS];
 
+/* The pool of a context in any state, or NULL. Lock-free. */
+static struct nt_pool *known_pool(CUcontext context)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE) == context)
+			return &nt_pools[i];
+	return NULL;
+}
+
+/* A context's number, which no other of the process ever has; 0 if the driver has none, ~0 if the context is gone. */
+static uint64_t id_of(CUcontext context)
+{
+	unsigned long long id;
+
+	if (!nt_driver.cuCtxGetId)
+		return 0;
+	return nt_driver.cuCtxGetId(context, &id) == CUDA_SUCCESS ? id : ~UINT64_C(0);
+}
+
+bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context)
+{
+	return id_of(context) == __atomic_load_n(&pool->id, __ATOMIC_ACQUIRE);
+}
+
 struct nt_pool *nt_pool_find(CUcontext context)
 {
-	for (unsigned i = 0; i < CONTEXTS; i++) {
-		CUcontext found = __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE);
-		if (found == context) /* in no other row */
-			return __atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY ? &nt_pools[i] : NULL;
-	}
+	struct nt_pool *pool = context ? known_pool(context) : NULL;
+	int ready = POOL_READY;
+
+	if (!pool || __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY)
+		return NULL;
+	if (nt_pool_is_current(pool, context))
+		return pool;
+	__atomic_compare_exchange_n(&pool->state, &ready, POOL_GONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	return NULL;
 }
 
 uint64_t nt_pool_most(const struct nt_pool *pool)
 {
-	return CHUNKS * pool->chunk_size;
+	return nt_slabs_large_most(pool);
+}
+
+void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
+{
+	struct nt_kernel *none = NULL;
+
+	/* Once for each kernel. If another one is about to be noted, a later launch says so. */
+	if (__atomic_load_n(&kernel->size_noted, __ATOMIC_RELAXED) ||
+	    !__atomic_compare_exchange_n(&pool->oversized, &none, kernel, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&kernel->size_noted, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->oversized_size, size, __ATOMIC_RELEASE);
+	nt_drain_wake_from(NT_DOZING);
 }
 
 CUdevice nt_pool_device(const struct nt_pool *pool)
@@ -30,8 +71,11 @@ CUdevice nt_pool_device(const struct nt_pool *pool)
 	return pool->device;
 }
 
-/* The size in bytes of a new pool: NEUTRINO_POOL, at most half of the device's memory; else by default a 64th of it. */
-static uint64_t pool_size(CUdevice device)
+/*
+ * Bytes of device memory that a new pool may have: NEUTRINO_POOL, at most half of the device's memory; else by default a
+ * 64th of it.
+ */
+static uint64_t pool_most(CUdevice device)
 {
 	const char *setting = getenv("NEUTRINO_POOL");
 	size_t total = 0;
@@ -57,31 +101,17 @@ void *nt_map_zeroed(size_t size)
 
 void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 {
-	uint64_t segments = pool->small_count + CHUNKS;
-
-	for (uint64_t i = 0; has_context && pool->segments && i < segments; i++)
-		if (pool->segments[i].event)
-			nt_driver.cuEventDestroy_v2(pool->segments[i].event);
+	nt_slabs_unmake(pool, has_context);
+	nt_streams_unmake(pool);
 	if (has_context && pool->stream)
 		nt_driver.cuStreamDestroy_v2(pool->stream);
 	if (has_context && pool->staging)
 		nt_driver.cuMemFreeHost(pool->staging);
-	if (has_context && pool->base)
-		nt_driver.cuMemFree_v2(pool->base);
 	if (pool->segments)
-		munmap(pool->segments, segments * sizeof(struct nt_segment));
-	if (pool->slots)
-		munmap(pool->slots, (pool->small_count * SLOTS + CHUNKS) * sizeof(struct nt_slot));
-	if (pool->streams)
-		munmap(pool->streams, STREAMS * sizeof(struct nt_stream));
-	pool->base = 0;
+		munmap(pool->segments, SEGMENTS * sizeof(struct nt_segment));
 	pool->stream = NULL;
 	pool->staging = NULL;
 	pool->segments = NULL;
-	pool->slots = NULL;
-	pool->streams = NULL;
-	memset(pool->small_free, 0, sizeof(pool->small_free));
-	pool->chunks_busy = 0;
 	pool->watermark = 0;
 }
 
@@ -91,59 +121,19 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
  */
 static bool make_pool(struct nt_pool *pool)
 {
+	void *staging = NULL;
+
 	if (nt_driver.cuCtxGetDevice(&pool->device) != CUDA_SUCCESS)
 		return false;
-	/* Device memory: half in small segments, half in chunks. Less if there is not enough. */
-	uint64_t size = pool_size(pool->device);
-	while (nt_driver.cuMemAlloc_v2(&pool->base, size) != CUDA_SUCCESS) {
-		size /= 2;
-		if (size < POOL_LEAST)
-			return false;
-	}
-	pool->small_count = size / 2 / SEGMENT_SIZE;
-	if (pool->small_count > SMALL_MOST)
-		pool->small_count = SMALL_MOST;
-	uint64_t small_size = pool->small_count * SEGMENT_SIZE;
-	pool->chunk_size = (size - small_size) / CHUNKS / UNIT * UNIT;
-
-	/* Host memory: the segments, and as many slots as these can have launches. A large segment has one. */
-	uint64_t segments = pool->small_count + CHUNKS;
-	void *staging = NULL;
-	pool->segments = nt_map_zeroed(segments * sizeof(struct nt_segment));
-	pool->slots = nt_map_zeroed((pool->small_count * SLOTS + CHUNKS) * sizeof(struct nt_slot));
-	pool->streams = nt_map_zeroed(STREAMS * sizeof(struct nt_stream));
-	if (!pool->segments || !pool->slots || !pool->streams ||
+	pool->most = pool_most(pool->device);
+	/* Waits are counted from 1: 0 would be below every watermark. */
+	pool->wave = 1;
+	pool->segments = nt_map_zeroed(SEGMENTS * sizeof(struct nt_segment));
+	if (!pool->segments || !nt_streams_make(pool) ||
 	    nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
 		return false;
 	pool->staging = staging;
-	if (nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-	    nt_driver.cuMemsetD8Async(pool->base, 0, size, pool->stream) != CUDA_SUCCESS)
-		return false;
-	for (uint64_t i = 0; i < segments; i++) {
-		struct nt_segment *segment = &pool->segments[i];
-		bool is_small = i < pool->small_count;
-		segment->address = is_small ? pool->base + i * SEGMENT_SIZE
-					    : pool->base + small_size + (i - pool->small_count) * pool->chunk_size;
-		segment->slots = is_small ? pool->slots + i * SLOTS
-					  : pool->slots + pool->small_count * SLOTS + (i - pool->small_count);
-		if (nt_driver.cuEventCreate(&segment->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-			return false;
-	}
-	if (nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS)
-		return false;
-	/* All small segments are free, by a bit for each. */
-	for (uint64_t i = 0; i < pool->small_count; i++)
-		pool->small_free[i / 64] |= UINT64_C(1) << i % 64;
-	return true;
-}
-
-/* The pool of a context in any state, or NULL. Lock-free. */
-static struct nt_pool *known_pool(CUcontext context)
-{
-	for (unsigned i = 0; i < CONTEXTS; i++)
-		if (__atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE) == context)
-			return &nt_pools[i];
-	return NULL;
+	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool);
 }
 
 bool nt_pool_known(CUcontext context)
@@ -171,6 +161,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 			continue;
 		pool = &nt_pools[i];
 		__atomic_store_n(&pool->state, POOL_PREPARING, __ATOMIC_RELEASE);
+		__atomic_store_n(&pool->id, id_of(context), __ATOMIC_RELEASE);
 		__atomic_store_n(&pool->context, context, __ATOMIC_RELEASE);
 		*claimed = true;
 	}
@@ -213,6 +204,7 @@ static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milli
 {
 	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
 
+	nt_drain_wake();
 	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == (int)state) {
 		if (nt_now_ns() >= until)
 			return false;
@@ -238,6 +230,64 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 	else
 		nt_trace_note("a context was destroyed before its records could be copied back");
+}
+
+/* Ask something of the drain thread, and wait until it has done that; false after that many milliseconds. */
+static bool request(int *flag, unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+	nt_drain_wake();
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE)) {
+		if (nt_now_ns() >= until)
+			return false;
+		nt_sleep_us(200);
+	}
+	return true;
+}
+
+void nt_pool_flush(CUcontext context, unsigned milliseconds)
+{
+	struct nt_pool *pool = nt_pool_find(context);
+
+	if (pool && !request(&pool->flush, milliseconds))
+		nt_trace_note("a context may have ended before its records could be copied back");
+}
+
+bool nt_pool_give_back(unsigned milliseconds)
+{
+	CUdevice device;
+	bool freed = false;
+
+	if (nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		return false;
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		struct nt_pool *pool = &nt_pools[i];
+		if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY || pool->device != device)
+			continue;
+		uint64_t before = __atomic_load_n(&pool->size, __ATOMIC_RELAXED);
+		if (before && request(&pool->give_back, milliseconds))
+			freed |= __atomic_load_n(&pool->size, __ATOMIC_RELAXED) < before;
+	}
+	return freed;
+}
+
+void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
+{
+	struct nt_pool *pool = known_pool(context);
+
+	if (!pool)
+		return;
+	/* A pool that could not be made has nothing to forget but its context: a new one is tried anew. */
+	int failed = POOL_FAILED;
+	if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_FAILED && !nt_pool_is_current(pool, context)) {
+		__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
+		__atomic_compare_exchange_n(&pool->state, &failed, POOL_NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		return;
+	}
+	nt_pool_find(context);
+	wait_out(pool, POOL_GONE, milliseconds);
 }
 
 bool nt_pool_drain_all(unsigned milliseconds)

@@ -24,6 +24,7 @@ struct nt_segment;
 struct nt_room {
 	struct nt_segment *segment;
 	struct nt_stream *stream;
+	struct nt_pool *pool;
 	uint32_t slot; /* of the segment's launches */
 	CUdeviceptr address;
 };
@@ -40,7 +41,10 @@ enum nt_room_result {
  */
 struct nt_pool *nt_pool_prepare(CUcontext context);
 
-/* The pool of a context if it is ready. Lock-free. */
+/*
+ * The pool of a context if it is ready. If the driver has since made a new context at the address, the old one's pool is
+ * given up, and it is NULL. Lock-free.
+ */
 struct nt_pool *nt_pool_find(CUcontext context);
 
 /* Whether a pool was made for the context, is being made, or could not be. */
@@ -48,6 +52,9 @@ bool nt_pool_known(CUcontext context);
 
 /* Bytes of the largest launch that the pool can take. */
 uint64_t nt_pool_most(const struct nt_pool *pool);
+
+/* A launch of a kernel needs more than the pool can ever give: the trace notes it once. Lock-free. */
+void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
 
 /* Ordinal of the pool's device. */
 CUdevice nt_pool_device(const struct nt_pool *pool);
@@ -67,15 +74,19 @@ void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, str
 
 /*
  * Called before and after a call of the program that waits for a stream (all streams of the context if stream is NULL):
- * launches that were submitted before it are complete after it. moment: nt_submissions before the call.
+ * launches that were submitted before it are complete after it. moment: the stream's submissions, or the context's waits,
+ * before the call.
  */
 struct nt_watermark {
 	struct nt_pool *pool;
-	CUstream stream;
+	uint64_t id; /* of the pool's context */
+	CUstream handle;
+	struct nt_stream *stream;
+	uint32_t life; /* of its row */
 	uint64_t moment;
 };
 void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream);
-void nt_watermark_after(const struct nt_watermark *mark);
+void nt_watermark_after(const struct nt_watermark *mark, CUcontext context);
 
 /* Close a stream's segment just before the program destroys the stream, while an event can be recorded on it. */
 void nt_pool_forget_stream(CUcontext context, CUstream stream);
@@ -85,6 +96,21 @@ void nt_pool_forget_stream(CUcontext context, CUstream stream);
  * most that long.
  */
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds);
+
+/*
+ * Just before the program may destroy a context: have its launches waited for and drained by the drain thread, and wait
+ * for that at most that long. Its pool stays.
+ */
+void nt_pool_flush(CUcontext context, unsigned milliseconds);
+
+/*
+ * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed, and
+ * wait for that at most that long for each. Whether anything was.
+ */
+bool nt_pool_give_back(unsigned milliseconds);
+
+/* If the driver has destroyed the context: give up its pool, and wait at most that long for the drain thread to do so. */
+void nt_pool_context_gone(CUcontext context, unsigned milliseconds);
 
 /* At the end of the process: have all pools drained, and wait at most that long. False if that was too short. */
 bool nt_pool_drain_all(unsigned milliseconds);

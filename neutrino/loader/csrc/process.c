@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "drain.h"
 #include "driver.h"
 #include "entry_fetch.h"
 #include "graph.h"
@@ -71,6 +72,9 @@ static void at_exit(void)
 	nt_graphs_count();
 	if (is_ahead)
 		nt_section_unused(note_unused);
+	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */
+	if (!drained)
+		nt_drain_stop();
 	if (!drained)
 		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_event_begin(&event, "end");

@@ -13,6 +13,8 @@ enum nt_mode {
 
 /* Milliseconds that the end of a context or of the process waits for its records. */
 #define DRAIN_LIMIT_MS 5000
+/* Milliseconds that an allocation of the program waits for device memory of the hook. */
+#define GIVE_BACK_LIMIT_MS 1000
 
 extern int nt_process_mode_now;
 

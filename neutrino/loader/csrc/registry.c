@@ -50,6 +50,19 @@ static void prepare(struct nt_function *function)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
+/*
+ * If the current context is a new one at the address of one that went by a call which the hook did not see, forget what
+ * was known of that, before anything is added.
+ */
+static void forget_if_renewed(void)
+{
+	enum { LIMIT_MS = 1000 };
+	CUcontext context = NULL;
+
+	if (nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context)
+		nt_pool_context_gone(context, LIMIT_MS);
+}
+
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
@@ -61,6 +74,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 	function->owner = owner;
 	function->kernel = kernel;
 	function->is_kernel = is_kernel;
+	forget_if_renewed();
 	/* Of a CUfunction: its module's context. One from a library's kernel was obtained for the current context. */
 	if (!is_kernel && owner->context)
 		function->context = owner->context;
@@ -98,8 +112,10 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 	owner->is_library = is_library;
 	owner->image = image;
 	owner->alias = alias;
-	if (!is_library)
+	if (!is_library) {
+		forget_if_renewed();
 		nt_driver.cuCtxGetCurrent(&owner->context);
+	}
 	pthread_mutex_lock(&mutex);
 	if (nt_handles_put(&owner_table, &owner->handle)) {
 		owner->next = owners;

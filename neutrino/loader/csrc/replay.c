@@ -53,13 +53,18 @@ static bool has_run(const struct nt_graph_node *node)
 }
 
 /* The replay itself is done: its kernels have their own records. */
-static void settle_replay(const struct nt_slot *slot)
+static void settle_replay(const struct nt_slot *slot, unsigned state)
 {
 	struct neutrino_launch *record = nt_trace_launch_at(slot->launch);
 
 	record->data_size = slot->size;
-	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_WRITTEN, __ATOMIC_RELEASE);
+	__atomic_store_n(&record->state, state, __ATOMIC_RELEASE);
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
+}
+
+void nt_replay_lost(const struct nt_slot *slot)
+{
+	settle_replay(slot, NEUTRINO_LAUNCH_LOST);
 }
 
 static void settle(struct neutrino_launch *record, bool is_written, uint64_t offset)
@@ -146,7 +151,7 @@ void nt_replays_write(const struct nt_segment *segment, uint32_t from, uint32_t 
 	/* Last: then the layout may be freed. */
 	for (uint32_t i = from; i < to; i++)
 		if (segment->slots[i].layout)
-			settle_replay(&segment->slots[i]);
+			settle_replay(&segment->slots[i], NEUTRINO_LAUNCH_WRITTEN);
 }
 
 void nt_replay_write_large(const struct nt_segment *segment, bool (*copy)(void *argument, uint64_t offset, uint64_t size),
@@ -178,5 +183,5 @@ void nt_replay_write_large(const struct nt_segment *segment, bool (*copy)(void *
 			nt_trace_cut(name, first);
 		settle(record, is_written, first);
 	}
-	settle_replay(slot);
+	settle_replay(slot, NEUTRINO_LAUNCH_WRITTEN);
 }

@@ -18,4 +18,7 @@ void nt_replays_write(const struct nt_segment *segment, uint32_t from, uint32_t 
 void nt_replay_write_large(const struct nt_segment *segment, bool (*copy)(void *argument, uint64_t offset, uint64_t size),
 			   void *argument, uint8_t *data, uint64_t most);
 
+/* The replay of a slot is lost with its context. */
+void nt_replay_lost(const struct nt_slot *slot);
+
 #endif

@@ -1,74 +1,8 @@
+#include "drain.h"
+#include "grace.h"
 #include "segment.h"
 
-#include "trace.h"
-
-/* Everything here but nt_pool_forget_stream runs on the launch path: lock-free, from any thread. */
-
-uint64_t nt_submissions;
-
-/*
- * A number of the calling thread. Not the system's thread id, which a later thread may get while launches of this one
- * still run.
- */
-static uint32_t thread_number(void)
-{
-	static __thread __attribute__((tls_model("initial-exec"))) uint32_t number;
-	static uint32_t last;
-
-	if (!number)
-		number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
-	return number;
-}
-
-#define KEY_MARK_BITS 3
-#define KEY_MARK_MASK 7u
-#define PER_THREAD 2u
-
-/*
- * The key of a stream in the table: its handle, or for a per-thread default stream the thread's number, marked by
- * PER_THREAD in the low bits. These are 0 in handles, which are pointers, and 1 in CU_STREAM_LEGACY.
- */
-static uint64_t stream_key(CUstream handle)
-{
-	if (handle == CU_STREAM_PER_THREAD)
-		return (uint64_t)thread_number() << KEY_MARK_BITS | PER_THREAD;
-	return (uint64_t)(uintptr_t)handle;
-}
-
-bool nt_stream_is_per_thread(const struct nt_stream *stream)
-{
-	return (stream->key & KEY_MARK_MASK) == PER_THREAD;
-}
-
-static CUstream stream_handle(const struct nt_stream *stream)
-{
-	return nt_stream_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
-}
-
-/*
- * The stream of a handle in the pool's hash table. add: whether to add it if it is missing. NULL if it is missing, or the
- * table is full. Streams are never removed: a new one with the same handle uses the same row.
- */
-static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool add)
-{
-	uint64_t key = stream_key(handle);
-	/* Fibonacci hashing, by 2^64 divided by the golden ratio: the upper bits depend on all bits of the key. */
-	uint64_t start = key * UINT64_C(0x9e3779b97f4a7c15) >> 40;
-
-	for (uint64_t i = 0; i < STREAMS; i++) {
-		struct nt_stream *stream = &pool->streams[(start + i) % STREAMS];
-		uint64_t found = __atomic_load_n(&stream->key, __ATOMIC_ACQUIRE);
-		if (found == 0 && !add)
-			return NULL;
-		if (found == 0 && __atomic_compare_exchange_n(&stream->key, &found, key, false, __ATOMIC_ACQ_REL,
-							      __ATOMIC_ACQUIRE))
-			return stream;
-		/* found: also what another thread has just put there. */
-		if (found == key)
-			return stream;
-	}
-	return NULL;
-}
+/* Everything here runs on the launch path: lock-free, from any thread. */
 
 /*
  * Hand a full segment, all of whose launches are submitted, over to the drain thread, with an event after the last launch
@@ -79,7 +13,7 @@ static struct nt_stream *find_stream(struct nt_pool *pool, CUstream handle, bool
 static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
 {
 	segment->recorded = segment->stream == own &&
-			    nt_driver.cuEventRecord(segment->event, stream_handle(own)) == CUDA_SUCCESS;
+			    nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
 	/* One step: the segment may be recycled as soon as it is done. */
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
 }
@@ -111,27 +45,24 @@ void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct n
 	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
 }
 
-uint64_t nt_stream_without_segment(uint64_t state)
-{
-	return (((state >> STATE_GENERATION_SHIFT) + 1) & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT;
-}
-
 /* Take a free small segment of the pool; NULL if there is none. */
 static struct nt_segment *take_small(struct nt_pool *pool)
 {
 	/* A bit for each segment, 1 for a free one. The search begins where one was found last. */
-	uint32_t words = (uint32_t)((pool->small_count + 63) / 64);
+	uint32_t slabs = __atomic_load_n(&pool->slab_end, __ATOMIC_ACQUIRE);
 	uint32_t hint = __atomic_load_n(&pool->small_hint, __ATOMIC_RELAXED);
 
-	for (uint32_t i = 0; i < words; i++) {
-		uint64_t *word = &pool->small_free[(hint + i) % words];
+	for (uint32_t i = 0; i < slabs; i++) {
+		uint32_t slab = (hint + i) % slabs;
+		uint64_t *word = &pool->slabs[slab].free;
 		uint64_t bits = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		while (bits) {
 			int bit = __builtin_ctzll(bits);
 			if (__atomic_compare_exchange_n(word, &bits, bits & ~(UINT64_C(1) << bit), false,
 							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-				__atomic_store_n(&pool->small_hint, (hint + i) % words, __ATOMIC_RELAXED);
-				return &pool->segments[(hint + i) % words * 64 + (uint32_t)bit];
+				if (slab != hint)
+					__atomic_store_n(&pool->small_hint, slab, __ATOMIC_RELAXED);
+				return &pool->segments[slab * SLAB_SEGMENTS + (uint32_t)bit];
 			}
 		}
 	}
@@ -142,7 +73,70 @@ void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
 {
 	uint64_t index = (uint64_t)(segment - pool->segments);
 
-	__atomic_fetch_or(&pool->small_free[index / 64], UINT64_C(1) << index % 64, __ATOMIC_RELEASE);
+	__atomic_fetch_or(&pool->slabs[index / SLAB_SEGMENTS].free, UINT64_C(1) << index % SLAB_SEGMENTS,
+			  __ATOMIC_RELEASE);
+}
+
+/* The stream of a handle, with one reference more for a segment to be; NULL if there is no row. */
+static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
+{
+	for (;;) {
+		struct nt_stream *stream = nt_stream_find(pool, handle, true);
+		if (!stream)
+			return NULL;
+		__atomic_fetch_add(&stream->references, 1, __ATOMIC_ACQ_REL);
+		/* A change of the state, so that the row is not taken out by who saw it without references. */
+		uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+		uint64_t changed;
+		do {
+			uint64_t generation = UINT64_C(1) << STATE_GENERATION_SHIFT;
+			uint64_t mask = (uint64_t)STATE_GENERATION_MASK << STATE_GENERATION_SHIFT;
+			changed = (state & ~mask) | ((state + generation) & mask);
+		} while (!nt_state_is_gone(state) &&
+			 !__atomic_compare_exchange_n(&stream->state, &state, changed, false, __ATOMIC_ACQ_REL,
+						      __ATOMIC_ACQUIRE));
+		if (!nt_state_is_gone(state))
+			return stream;
+		nt_stream_release(pool, stream);
+	}
+}
+
+/*
+ * Take a run of free chunks of an area for a launch of size bytes, which get a stream once there are some. NULL if there
+ * is none that is long enough.
+ */
+static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area, uint64_t size)
+{
+	uint64_t busy = __atomic_load_n(&area->busy, __ATOMIC_ACQUIRE);
+	/* Read before the exchange, by which it is known that the area had memory all the time. */
+	uint64_t chunk_size = __atomic_load_n(&area->chunk_size, __ATOMIC_ACQUIRE);
+	uint64_t chunks = chunk_size ? (size + chunk_size - 1) / chunk_size : CHUNKS + 1;
+
+	if (chunks > CHUNKS)
+		return NULL;
+	/* A bit per chunk; search the first run of zeros that is long enough, and set it. C has no shift by all 64 bits. */
+	uint64_t run = chunks == CHUNKS ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
+	for (unsigned first = 0; first + chunks <= CHUNKS;) {
+		if (busy & run << first) {
+			first++;
+			continue;
+		}
+		if (!__atomic_compare_exchange_n(&area->busy, &busy, busy | run << first, false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_ACQUIRE)) {
+			/* Other chunks were taken or freed: search again, in the new value of busy. */
+			first = 0;
+			continue;
+		}
+		/* The area may have been given back and made again, with other chunks, before the exchange. */
+		if (__atomic_load_n(&area->chunk_size, __ATOMIC_ACQUIRE) != chunk_size) {
+			__atomic_fetch_and(&area->busy, ~(run << first), __ATOMIC_RELEASE);
+			return NULL;
+		}
+		struct nt_segment *segment = &pool->segments[SMALL_MOST + (area - pool->areas) * CHUNKS + first];
+		segment->chunks = run << first;
+		return segment;
+	}
+	return NULL;
 }
 
 /* As nt_pool_take, for a launch that does not fit in a small segment: take a run of free chunks. */
@@ -150,49 +144,46 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 {
 	if (size > nt_pool_most(pool))
 		return NT_ROOM_TOO_LARGE;
-	uint64_t chunks = (size + pool->chunk_size - 1) / pool->chunk_size;
-	struct nt_stream *stream = find_stream(pool, handle, true);
+	struct nt_stream *stream = hold_stream(pool, handle);
 	if (!stream)
 		return NT_ROOM_FULL;
-	/* A bit per chunk; search the first run of zeros that is long enough, and set it. C has no shift by all 64 bits. */
-	uint64_t run = chunks == CHUNKS ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
-	uint64_t busy = __atomic_load_n(&pool->chunks_busy, __ATOMIC_ACQUIRE);
-	for (unsigned first = 0; first + chunks <= CHUNKS;) {
-		if (busy & run << first) {
-			first++;
+	for (unsigned i = 0; i < AREAS; i++) {
+		struct nt_segment *segment = take_chunks(pool, &pool->areas[i], size);
+		if (!segment)
 			continue;
-		}
-		if (!__atomic_compare_exchange_n(&pool->chunks_busy, &busy, busy | run << first, false,
-						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-			/* Other chunks were taken or freed: search again, in the new value of busy. */
-			first = 0;
-			continue;
-		}
-		struct nt_segment *segment = &pool->segments[pool->small_count + first];
-		segment->chunks = run << first;
 		segment->stream = stream;
-		segment->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
 		segment->count = 1;
 		segment->slots[0] = (struct nt_slot){.size = size};
 		/* Full with this launch, which is the one holder. */
 		__atomic_store_n(&segment->hold, HOLD_FULL | 1, __ATOMIC_RELEASE);
-		*ret = (struct nt_room){segment, stream, 0, segment->address};
+		*ret = (struct nt_room){segment, stream, pool, 0, segment->address};
 		return NT_ROOM;
 	}
+	nt_stream_release(pool, stream);
+	nt_raise_to(&pool->large_wanted, size);
 	return NT_ROOM_FULL;
 }
 
-enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+/* nt_pool_take in a reading section. */
+static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	if (size > SEGMENT_SIZE)
 		return take_large(pool, handle, size, ret);
 
-	struct nt_stream *stream = find_stream(pool, handle, true);
+	struct nt_stream *stream = nt_stream_find(pool, handle, true);
 	if (!stream)
 		return NT_ROOM_FULL;
 	uint64_t units = (size + UNIT - 1) / UNIT;
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 	for (;;) {
+		if (nt_state_is_gone(state)) {
+			/* It has left the table since it was found. */
+			stream = nt_stream_find(pool, handle, true);
+			if (!stream)
+				return NT_ROOM_FULL;
+			state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+			continue;
+		}
 		uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
 		uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK;
 		uint64_t used = state & STATE_UNITS_MASK;
@@ -206,7 +197,7 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 							state + (UINT64_C(1) << STATE_COUNT_SHIFT) + units, false,
 							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 				current->slots[count].offset = (uint32_t)used;
-				*ret = (struct nt_room){current, stream, count, current->address + used * UNIT};
+				*ret = (struct nt_room){current, stream, pool, count, current->address + used * UNIT};
 				return NT_ROOM;
 			}
 			release_segment(current, stream);
@@ -218,12 +209,13 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 			if (current && __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false,
 								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 				nt_segment_close(current, count, stream);
+			__atomic_store_n(&pool->small_wanted, 1, __ATOMIC_RELAXED);
 			return NT_ROOM_FULL;
 		}
 
 		/* A new segment becomes the stream's current one, with this launch as its first. */
 		__atomic_store_n(&next->stream, stream, __ATOMIC_RELEASE);
-		next->life = __atomic_load_n(&stream->lives, __ATOMIC_ACQUIRE);
+		__atomic_fetch_add(&stream->references, 1, __ATOMIC_ACQ_REL);
 		__atomic_fetch_add(&next->hold, 1, __ATOMIC_ACQ_REL);
 		uint64_t generation = (state >> STATE_GENERATION_SHIFT) + 1;
 		uint64_t replaced = (uint64_t)(next - pool->segments + 1) << STATE_SEGMENT_SHIFT |
@@ -234,13 +226,26 @@ enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t
 			if (current)
 				nt_segment_close(current, count, stream);
 			next->slots[0].offset = 0;
-			*ret = (struct nt_room){next, stream, 0, next->address};
+			*ret = (struct nt_room){next, stream, pool, 0, next->address};
 			return NT_ROOM;
 		}
 		/* Another thread has changed the stream's state: return the new segment and try again. */
 		release_segment(next, stream);
 		nt_segment_give(pool, next);
+		nt_stream_release(pool, stream);
 	}
+}
+
+enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+{
+	uint32_t *reading = nt_reading_begin();
+	enum nt_room_result result = take(pool, handle, size, ret);
+
+	nt_reading_end(reading);
+	/* A thread that dozes has to make room; one that sleeps is woken once the launch is submitted. */
+	if (result == NT_ROOM_FULL || (result == NT_ROOM && ret->slot == 0))
+		nt_drain_wake_from(NT_DOZING);
+	return result;
 }
 
 void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
@@ -252,52 +257,11 @@ void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, str
 	slot->layout = launched ? layout : NULL;
 	slot->launch = launch;
 	slot->size = size;
+	/* After the submission: a wait that begins later covers it. */
+	uint64_t sequence = __atomic_add_fetch(&room->stream->submitted, 1, __ATOMIC_SEQ_CST);
+	slot->wave = __atomic_load_n(&room->pool->wave, __ATOMIC_SEQ_CST);
 	/* Last: a slot with a sequence is read by the drain thread. */
-	__atomic_store_n(&slot->sequence, __atomic_add_fetch(&nt_submissions, 1, __ATOMIC_ACQ_REL), __ATOMIC_RELEASE);
+	__atomic_store_n(&slot->sequence, sequence, __ATOMIC_RELEASE);
 	release_segment(room->segment, room->stream);
-}
-
-void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream)
-{
-	mark->pool = nt_pool_find(context);
-	mark->stream = stream;
-	mark->moment = __atomic_load_n(&nt_submissions, __ATOMIC_ACQUIRE);
-}
-
-void nt_watermark_after(const struct nt_watermark *mark)
-{
-	if (!mark->pool)
-		return;
-	if (!mark->stream) {
-		nt_raise_to(&mark->pool->watermark, mark->moment);
-		return;
-	}
-	struct nt_stream *stream = find_stream(mark->pool, mark->stream, false);
-	if (stream)
-		nt_raise_to(&stream->watermark, mark->moment);
-}
-
-void nt_pool_forget_stream(CUcontext context, CUstream handle)
-{
-	struct nt_pool *pool = nt_pool_find(context);
-	struct nt_stream *stream = pool ? find_stream(pool, handle, false) : NULL;
-	int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (!stream)
-		return;
-	/* Take the current segment from the stream. */
-	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
-	while (!__atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
-					    __ATOMIC_ACQUIRE))
-		;
-	/* A stream with the same handle may come later, whose watermark says nothing about launches until now. */
-	__atomic_add_fetch(&stream->lives, 1, __ATOMIC_RELEASE);
-	uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
-	if (!number)
-		return;
-	/* In a capture the event would become a part of the program's graph. */
-	bool recordable = nt_driver.cuStreamIsCapturing(handle, &capturing) == CUDA_SUCCESS &&
-			  capturing == CU_STREAM_CAPTURE_STATUS_NONE;
-	nt_segment_close(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK,
-		      recordable ? stream : NULL);
+	nt_drain_wake_from(NT_ASLEEP);
 }

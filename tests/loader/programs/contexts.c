@@ -21,6 +21,34 @@ void primary(void)
 	}
 }
 
+/* A kernel of a library outlives the context that is reset by a pointer older than the hook. */
+void reset_unseen(void)
+{
+	const char *driver = getenv("NEUTRINO_DRIVER");
+	void *real = dlopen(driver ? driver : "libcuda.so.1", RTLD_NOW);
+	CUresult (*reset)(CUdevice);
+	CUkernel kernel = obtain_kernel(load_library(), "count_p2");
+
+	*(void **)&reset = dlsym(real, "cuDevicePrimaryCtxReset_v2");
+	for (int i = 0; i < 4; i++) {
+		for (int j = 0; j < 5; j++)
+			CHECK(count(kernel, 2, 32, NULL));
+		CHECK(cu.CtxSynchronize());
+		say_counter();
+		written();
+		CHECK(reset(0));
+		CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
+		CHECK(cu.CtxSetCurrent(context));
+		counter = make_counter();
+		/* Not probed: they show the hook that the context is another one, and then have it prepared aside. */
+		for (int j = 0; j < 2; j++) {
+			CHECK(count(kernel, 2, 32, NULL));
+			CHECK(cu.CtxSynchronize());
+			usleep(200000);
+		}
+	}
+}
+
 void destroy(void)
 {
 	CUcontext own;

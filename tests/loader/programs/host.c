@@ -40,6 +40,13 @@ void rest(void)
 	usleep(60000);
 }
 
+int wished(void)
+{
+	const char *count = getenv("HOST_COUNT");
+
+	return count ? atoi(count) : 1;
+}
+
 /* Launches of the trace in folder that were submitted and are neither written nor lost. */
 static unsigned long left_to_write(const char *folder)
 {
@@ -47,6 +54,7 @@ static unsigned long left_to_write(const char *folder)
 	struct neutrino_launches_header header;
 	struct neutrino_launch launch;
 	unsigned long left = 0;
+	static uint64_t done; /* all records below this one are written or lost, and are not read again */
 	DIR *traces = opendir(folder);
 	struct dirent *entry;
 
@@ -56,9 +64,12 @@ static unsigned long left_to_write(const char *folder)
 	if (traces)
 		closedir(traces);
 	FILE *file = fopen(path, "rb");
-	if (file && fread(&header, sizeof(header), 1, file) == 1 && !fseek(file, (long)header.records_offset, SEEK_SET))
-		for (uint64_t i = 0; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++)
+	if (file && fread(&header, sizeof(header), 1, file) == 1 &&
+	    !fseek(file, (long)(header.records_offset + done * sizeof(launch)), SEEK_SET))
+		for (uint64_t i = done; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++) {
 			left += launch.state <= NEUTRINO_LAUNCH_SUBMITTED;
+			done += !left;
+		}
 	if (file)
 		fclose(file);
 	return left;
@@ -107,10 +118,17 @@ static const struct scenario {
 	{"full-streams", full_streams, false},
 	{"heirs", heirs, false},
 	{"own-streams", own_streams, false},
+	{"passing-streams", passing_streams, false},
+	{"standing-streams", standing_streams, false},
+	{"passing-threads", passing_threads, false},
+	{"idle", idle, false},
+	{"out-of-memory", out_of_memory, false},
+	{"growth", growth, false},
 	{"spin", spin, false},
 	{"endless", endless, true},
 	{"primary", primary, false},
 	{"destroy", destroy, false},
+	{"reset-unseen", reset_unseen, false},
 	{"unannounced", unannounced, false},
 	{"no-memory", no_memory, false},
 	{"fault", fault, true},

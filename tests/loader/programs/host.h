@@ -14,6 +14,8 @@ extern CUdeviceptr counter, flag;
 CUdeviceptr make_counter(void);
 CUresult count(CUfunction counting, unsigned blocks, unsigned threads, CUstream on);
 void say_counter(void);
+/* How many, as the test asks. */
+int wished(void);
 
 /* Let the hook's own thread work, which does so every few milliseconds. */
 void rest(void);
@@ -41,10 +43,17 @@ void many_streams(void);
 void full_streams(void);
 void heirs(void);
 void own_streams(void);
+void passing_streams(void);
+void standing_streams(void);
+void passing_threads(void);
+void idle(void);
+void out_of_memory(void);
+void growth(void);
 void spin(void);
 void endless(void);
 void primary(void);
 void destroy(void);
+void reset_unseen(void);
 void unannounced(void);
 void no_memory(void);
 void fault(void);

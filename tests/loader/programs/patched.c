@@ -71,6 +71,12 @@ void patched_end(void)
 	module = NULL;
 }
 
+/* The same after a reset of the context, which has ended all that was made in it. */
+void patched_forget(void)
+{
+	module = NULL;
+}
+
 #ifdef AT_LOADING
 __attribute__((constructor)) static void at_loading(void)
 {

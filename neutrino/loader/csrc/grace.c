@@ -1,0 +1,111 @@
+#include "grace.h"
+
+#include <stddef.h>
+
+struct nt_shard nt_shards[NT_SHARDS];
+uint32_t nt_grace_parity;
+__thread uint32_t nt_thread_number_own;
+
+/* Periods: wanted by tickets, begun, and over. */
+static uint64_t wanted, begun, over;
+static bool turned; /* the period under way has changed the parity, and waits for the sections that began before */
+
+uint32_t nt_thread_number_new(void)
+{
+	static uint32_t last;
+
+	nt_thread_number_own = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	return nt_thread_number_own;
+}
+
+uint64_t nt_grace_ticket(void)
+{
+	/* The next period to begin, as sections may have ended before in the eyes of one under way. */
+	uint64_t ticket = __atomic_load_n(&begun, __ATOMIC_SEQ_CST) + 1;
+	uint64_t before = __atomic_load_n(&wanted, __ATOMIC_RELAXED);
+
+	while (before < ticket && !__atomic_compare_exchange_n(&wanted, &before, ticket, true, __ATOMIC_SEQ_CST,
+							       __ATOMIC_RELAXED))
+		;
+	return ticket;
+}
+
+bool nt_grace_is_over(uint64_t ticket)
+{
+	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) >= ticket;
+}
+
+bool nt_grace_is_wanted(void)
+{
+	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) < __atomic_load_n(&wanted, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Whether no section of a parity is under way. By adding 0: of that and a reader's own addition one comes first, so that
+ * either the reader is counted here, or it sees all that was taken out before.
+ */
+static bool is_quiet(uint32_t parity)
+{
+	for (unsigned i = 0; i < NT_SHARDS; i++)
+		if (__atomic_fetch_add(&nt_shards[i].readers[parity], 0, __ATOMIC_SEQ_CST))
+			return false;
+	return true;
+}
+
+/*
+ * A period ends when both parities were quiet after its begin: first the one that new sections do not have, for readers
+ * who took the parity long ago; then, after they have changed places, the other, which none but such readers still gets.
+ */
+void nt_grace_step(void)
+{
+	uint32_t parity = __atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED);
+
+	if (begun == over) {
+		if (__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) <= over)
+			return;
+		__atomic_store_n(&begun, begun + 1, __ATOMIC_SEQ_CST);
+		turned = false;
+	}
+	if (!is_quiet(parity ^ 1))
+		return;
+	if (!turned) {
+		__atomic_store_n(&nt_grace_parity, parity ^ 1, __ATOMIC_SEQ_CST);
+		turned = true;
+		if (!is_quiet(parity))
+			return;
+	}
+	__atomic_store_n(&over, begun, __ATOMIC_RELEASE);
+}
+
+static struct nt_retired *retired; /* added by any thread */
+static struct nt_retired *waiting; /* the drain thread's own: those whose tickets may be over */
+
+void nt_retire(struct nt_retired *record, void (*release)(struct nt_retired *record))
+{
+	record->release = release;
+	record->ticket = nt_grace_ticket();
+	record->next = __atomic_load_n(&retired, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&retired, &record->next, record, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+void nt_retired_release(void)
+{
+	struct nt_retired *added = __atomic_exchange_n(&retired, NULL, __ATOMIC_ACQUIRE);
+
+	while (added) {
+		struct nt_retired *next = added->next;
+		added->next = waiting;
+		waiting = added;
+		added = next;
+	}
+	for (struct nt_retired **link = &waiting; *link;) {
+		struct nt_retired *record = *link;
+		if (!nt_grace_is_over(record->ticket)) {
+			link = &record->next;
+			continue;
+		}
+		*link = record->next;
+		record->release(record);
+	}
+}
