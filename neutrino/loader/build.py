@@ -40,6 +40,7 @@ SOURCES = (
     "registry.c",
     "room.c",
     "section.c",
+    "settings.c",
     "sha256.c",
     "trace.c",
     "twin.c",

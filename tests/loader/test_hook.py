@@ -274,7 +274,7 @@ def test_a_pipe_that_nobody_reads_is_no_reason_to_die(bench: Bench, tmp_path: Pa
     assert (result.stdout, result.returncode) == ("120\n", 0)
 
 
-@pytest.mark.parametrize("scenario", ["forgetful", "closed"])
+@pytest.mark.parametrize("scenario", ["forgetful", "closed", "clears-environment"])
 def test_what_the_program_closed_or_forgot_is_not_needed(bench: Bench, tmp_path: Path, scenario: str) -> None:
     result = bench.run(scenario, tmp_path)
     assert (result.stdout, result.returncode) == ("120\n", 0)

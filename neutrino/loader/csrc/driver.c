@@ -2,8 +2,9 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "settings.h"
 
 #define NT_DECLARE(name, parameters, ...) CUresult name parameters;
 NT_DRIVER_INTERCEPTED(NT_DECLARE)
@@ -22,12 +23,12 @@ static void *driver_handle(void)
 	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver. */
 	return dlopen(NT_DRIVER_SONAME, RTLD_LAZY | RTLD_NOLOAD);
 #else
-	const char *path = getenv("NEUTRINO_DRIVER");
+	const char *path = nt_settings()->driver;
 	/*
 	 * A program may start its children with LD_PRELOAD but without this variable. Then the driver is the one that the
 	 * preloaded libraries depend on.
 	 */
-	return path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
+	return path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : RTLD_NEXT;
 #endif
 }
 

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "settings.h"
+
 #define FIRST_RECORDS 32768u		  /* of launches.bin, to begin with */
 #define MOST_RECORDS (UINT64_C(1) << 24) /* address space is reserved for these */
 #define RECORDS_OFFSET                                                                                                 \
@@ -477,7 +479,7 @@ void nt_trace_parent(const char *folder)
 static bool create_trace_folder(char *path)
 {
 	char parent[PATH_MAX - 64], stamp[64]; /* parent leaves room for the folder's own name */
-	const char *folder = *parent_folder ? parent_folder : getenv("NEUTRINO_TRACEDIR");
+	const char *folder = *parent_folder ? parent_folder : nt_settings()->tracedir;
 	time_t now = time(NULL);
 	struct tm local;
 

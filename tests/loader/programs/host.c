@@ -88,6 +88,7 @@ static const struct scenario {
 	{"small-files", plain, false},
 	{"nobody-listens", plain, false},
 	{"forgetful", plain, false},
+	{"clears-environment", plain, false},
 	{"closed", plain, false},
 	{"many", many, false},
 	{"large", large, false},
@@ -172,6 +173,8 @@ int main(int argc, char **argv)
 	read_image();
 	find_driver(strcmp(name, "unversioned") ? "libcuda.so.1" : "libcuda.so");
 	CHECK(cu.Init(0));
+	if (!strcmp(name, "clears-environment"))
+		clearenv();
 	find_launches();
 	CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
 	CHECK(cu.CtxSetCurrent(context));
