@@ -21,10 +21,13 @@ from pathlib import Path
 
 SOURCES = (
     "backend.c",
+    "counters.c",
     "drain.c",
     "driver.c",
     "entry.c",
     "entry_fetch.c",
+    "event.c",
+    "files.c",
     "frames.c",
     "handles.c",
     "hook.c",
@@ -32,18 +35,23 @@ SOURCES = (
     "image_bytes.c",
     "launch.c",
     "launch_forms.c",
+    "launches_file.c",
     "lifetimes.c",
     "loaded.c",
     "pool.c",
     "process.c",
+    "quiet_write.c",
+    "records.c",
     "regions.c",
     "registry.c",
+    "results.c",
     "room.c",
     "section.c",
     "settings.c",
     "sha256.c",
     "trace.c",
     "twin.c",
+    "writer.c",
 )
 LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slot_write.c", "slots.c")
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""

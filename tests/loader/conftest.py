@@ -41,7 +41,8 @@ POOL_LEAST = 4 << 20
 
 PROGRAMS = {
     "host": (
-        "host.c", "program.c", "captures.c", "contexts.c", "launches.c", "modules.c", "processes.c", "streams.c",
+        "host.c", "program.c", "captures.c", "contexts.c", "files.c", "launches.c", "modules.c", "processes.c",
+        "streams.c",
     ),
     "random": ("random.c", "program.c"),
 }  # fmt: skip

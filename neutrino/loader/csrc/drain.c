@@ -5,7 +5,6 @@
  */
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "frames.h"
@@ -46,31 +45,33 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 		struct nt_kernel *kernel = segment->slots[i].kernel;
 		if (handled[i] || nt_slot_is_refused(&segment->slots[i]))
 			continue;
-		/* The frames of all launches of this kernel; used: bytes of them; first: offset of the first in the file. */
-		uint64_t used = 0, first = 0;
+		/* One piece, with the frames of all launches of this kernel. */
+		uint64_t size = 0;
+		uint32_t count = 0;
 		for (uint32_t j = i; j < to; j++) {
-			const struct nt_slot *slot = &segment->slots[j];
-			if (slot->kernel != kernel)
+			if (segment->slots[j].kernel != kernel)
 				continue;
-			struct neutrino_frame frame = nt_frame_of(slot);
-			memcpy(nt_frames + used, &frame, sizeof(frame));
-			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
-			memcpy(nt_frames + used + sizeof(frame), data, slot->size);
-			if (copied && kernel->has_dynamic_cap)
-				nt_frame_learn(slot, data, 0, slot->size);
-			used += sizeof(frame) + slot->size;
+			size += sizeof(struct neutrino_frame) + segment->slots[j].size;
+			count++;
 		}
-		bool written = copied && nt_frames_append(kernel, used, &first);
-		/* Settle the same launches, now that the frames' offsets in the file are known. */
-		used = 0;
+		struct nt_piece *piece = copied ? nt_frames_piece(kernel, size, count) : NULL;
 		for (uint32_t j = i; j < to; j++) {
 			const struct nt_slot *slot = &segment->slots[j];
 			if (slot->kernel != kernel)
 				continue;
 			handled[j] = true;
-			nt_frame_settle(slot, written, first + used);
-			used += sizeof(struct neutrino_frame) + slot->size;
+			if (!piece) {
+				nt_frame_lost(slot);
+				continue;
+			}
+			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
+			nt_frames_add(piece, slot);
+			nt_frames_add_data(piece, data, slot->size);
+			if (kernel->has_dynamic_cap)
+				nt_frame_learn(slot, data, 0, slot->size);
 		}
+		if (piece)
+			nt_frames_write(piece);
 	}
 }
 
@@ -78,32 +79,34 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
-	uint64_t first = 0, done = 0;
-	bool written = true, framed = false; /* framed: the frame's header is in the file */
-	char name[48];
+	uint64_t done = 0;
 
 	if (nt_slot_is_refused(slot))
 		return;
-	struct neutrino_frame frame = nt_frame_of(slot);
-	memcpy(nt_frames, &frame, sizeof(frame));
-	snprintf(name, sizeof(name), "result/%u.bin", slot->kernel->id);
-	while (done < slot->size && written) {
-		uint64_t piece = slot->size - done < STAGING_SIZE ? slot->size - done : STAGING_SIZE;
-		uint64_t offset;
-		struct iovec part = {pool->staging, piece};
-		written = copy_back(pool, segment->address + done, piece);
-		if (written && slot->kernel->has_dynamic_cap)
-			nt_frame_learn(slot, pool->staging, done, piece);
-		if (written && done == 0)
-			written = framed = nt_frames_append(slot->kernel, sizeof(frame), &first);
-		if (written)
-			written = nt_trace_append(name, &part, 1, &offset);
-		done += piece;
-	}
-	/* After a frame without its data, a reader could not find the next one. */
-	if (framed && !written)
-		nt_trace_cut(name, first);
-	nt_frame_settle(slot, written, first);
+	do {
+		uint64_t size = slot->size - done < STAGING_SIZE ? slot->size - done : STAGING_SIZE;
+		struct nt_piece *piece = nt_frames_piece(slot->kernel, sizeof(struct neutrino_frame) + size, 1);
+		if (!piece) {
+			/* The kernel's next piece cuts off what was written of this one. */
+			nt_frame_lost(slot);
+			return;
+		}
+		piece->begins = done == 0;
+		piece->ends = done + size == slot->size;
+		if (piece->begins)
+			nt_frames_add(piece, slot);
+		piece->launches[0] = (struct nt_framed){slot->launch, 0, slot->size};
+		piece->count = 1;
+		if (!copy_back(pool, segment->address + done, size)) {
+			piece->failed = piece->ends = true;
+		} else {
+			nt_frames_add_data(piece, pool->staging, size);
+			if (slot->kernel->has_dynamic_cap)
+				nt_frame_learn(slot, pool->staging, done, size);
+		}
+		done = piece->ends ? slot->size : done + size;
+		nt_frames_write(piece);
+	} while (done < slot->size);
 }
 
 /*
@@ -301,7 +304,7 @@ static void *drain(void *unused)
 			if (state == POOL_CLOSING)
 				__atomic_store_n(&pool->state, POOL_CLOSED, __ATOMIC_RELEASE);
 		}
-		nt_trace_grow();
+		nt_trace_round();
 		if (worked)
 			pause = SHORTEST_PAUSE;
 		else if (pause < LONGEST_PAUSE)
@@ -320,10 +323,8 @@ bool nt_drain_start(void)
 	pthread_attr_t attributes;
 
 	pthread_mutex_lock(&mutex);
-	if (!nt_frames)
-		nt_frames = nt_map_zeroed(FRAMES_SIZE);
 	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	if (!started && nt_frames) {
+	if (!started) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		pthread_attr_init(&attributes);

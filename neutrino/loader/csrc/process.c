@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -68,9 +67,10 @@ static void at_exit(void)
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
 	nt_event_end(&event);
-	if (drained)
-		nt_trace_ended();
-	say_where();
+	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
+		say_where();
+	else
+		nt_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_trace_path());
 }
 
 /* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
@@ -78,6 +78,7 @@ static void in_child(void)
 {
 	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
 	nt_launch_end();
+	nt_trace_child();
 	nt_pool_child();
 }
 
@@ -103,6 +104,7 @@ static void start(void)
 		nt_images_use_sections();
 	is_ahead = !has_run;
 	process = getpid();
+	nt_say_start();
 	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
@@ -136,27 +138,6 @@ static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 	return count;
 }
 
-/* Copy a file into the trace. path: may be NULL. Nothing happens if it cannot be read. */
-static void copy_into_trace(const char *path, const char *name)
-{
-	enum { LARGEST_COPY = 1 << 20 }; /* bytes; both files are far smaller */
-	struct stat status;
-	char *data;
-
-	if (!path)
-		return;
-	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-	if (fd < 0)
-		return;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < LARGEST_COPY && (data = malloc((size_t)status.st_size + 1))) {
-		ssize_t count = read(fd, data, (size_t)status.st_size);
-		if (count == status.st_size)
-			nt_trace_file(name, data, (size_t)count);
-		free(data);
-	}
-	close(fd);
-}
-
 /* Write the event that describes this process. Called once, under the mutex of nt_process_trace. */
 static void log_process(void)
 {
@@ -182,7 +163,7 @@ static void log_process(void)
 	nt_event_number(&event, "pid", (uint64_t)getpid());
 	nt_event_number(&event, "ppid", (uint64_t)getppid());
 	nt_event_string(&event, "host", host);
-	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, 64));
+	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, settings->hides_arguments ? 1 : 64));
 	nt_event_string(&event, "executable", executable);
 	nt_event_string(&event, "folder", getcwd(folder, sizeof(folder)) ? folder : "");
 	nt_event_string(&event, "version", maker ? maker : "");
@@ -220,13 +201,13 @@ bool nt_process_trace(void)
 		if (started) {
 			log_process();
 			if (!is_ahead) {
-				copy_into_trace(nt_settings()->probe_file, "probe.toml");
-				copy_into_trace(nt_settings()->reader, "read.py");
+				nt_trace_copy("probe.toml", nt_settings()->probe_file);
+				nt_trace_copy("read.py", nt_settings()->reader);
 				nt_listener_hello(nt_trace_path());
 			}
 		} else {
 			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
-			       nt_settings()->tracedir ? nt_settings()->tracedir : "(none)", strerror(errno));
+			       nt_settings()->tracedir ? nt_settings()->tracedir : "(none)", nt_trace_failure());
 		}
 		__atomic_store_n(&nt_process_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
 	}
