@@ -101,6 +101,18 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 	return is_valid;
 }
 
+/*
+ * Whether the process at the other end of a socket is this user's. Another user may have put a socket of his own in the
+ * listener's place: then he would get the program's images, and answer with code for the GPU.
+ */
+static bool is_own_peer(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && size == sizeof(peer) && peer.uid == geteuid();
+}
+
 /* Connect to the listener, before a deadline (nt_now_ns). The descriptor, or -1 if that fails. */
 static int connect_listener(uint64_t deadline)
 {
@@ -120,6 +132,10 @@ static int connect_listener(uint64_t deadline)
 			return -1;
 		}
 		nt_sleep_us(5000);
+	}
+	if (!is_own_peer(fd)) {
+		close(fd);
+		return -1;
 	}
 	return fd;
 }
