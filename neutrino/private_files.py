@@ -52,6 +52,27 @@ def private_folder(path: Path, mode: int = _FOLDER_MODE) -> Path:
     return path
 
 
+def unsafe_parent(path: Path) -> str:
+    """Return why other users could replace what is made in a folder, "" if they cannot or it does not exist.
+
+    The hook applies the same rule to the folder of the traces (``files.c``).
+    """
+    try:
+        link = path.lstat()
+        status = path.stat()
+    except OSError:
+        return ""
+    trusted = (os.geteuid(), 0)
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in trusted:
+        return "it is another user's link"
+    if status.st_uid not in trusted:
+        return f"it belongs to user {status.st_uid}; give a folder of your own"
+    # In a folder with the sticky bit, as /tmp, others cannot rename what is the user's.
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        return "others can write there; chmod go-w it, or give another folder"
+    return ""
+
+
 def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write a file, so that it is never incomplete: on an error it keeps its former content.
 

@@ -34,7 +34,7 @@ RESULT_HEADER = np.dtype(
         ("kernel", "<u4"),
         ("maps", "<u4"),
         ("map_size", "<u4"),
-        ("reserved", "<u8"),
+        ("base", "<u8"),
     ]
 )
 MAP_DESCRIPTOR = np.dtype(
@@ -360,8 +360,8 @@ def _frames(path, data, offset):
 
 def _manifest(path):
     """Return the manifest of the kernel that a result file is of; an empty dict if the trace has none."""
-    # The trace has result/<kernel>.bin and kernel/<kernel>/manifest.json.
-    manifest = path.resolve().parent.parent / "kernel" / path.stem / "manifest.json"
+    # The trace has result/<kernel>.bin, later parts result/<kernel>.<part>.bin, and kernel/<kernel>/manifest.json.
+    manifest = path.resolve().parent.parent / "kernel" / path.name.split(".")[0] / "manifest.json"
     document = json.loads(manifest.read_text()) if manifest.is_file() else {}
     if not isinstance(document, dict):
         # ValueError, as for any damaged file.
@@ -416,6 +416,11 @@ def _embedded(path):
     return any(str(name).startswith("Neutrino embedded device") for name in devices)
 
 
+def _escaped(text):
+    """Return a text with control characters escaped: names come from the program, and must not steer a terminal."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+
+
 def _print_summary(path, launch):
     """Print the range of each field of each map of one launch, of a histogram the buckets that are not empty.
 
@@ -423,24 +428,26 @@ def _print_summary(path, launch):
     """
     header, sections, records = parse(path, launch)
     count = len(header["launches"])
-    print(f"{path}: {header['name'] or 'kernel ' + str(header['kernel'])}, {count} launches with data")
+    name = _escaped(header["name"]) or f"kernel {header['kernel']}"
+    print(f"{_escaped(path)}: {name}, {count} launches with data")
     if _embedded(path):
         print("  embedded device: times are steps of the interpreter, not cycles")
     print(f"  launch {header['launch']}: grid {header['grid']}, block {header['block']}")
     for section in sections:
         rows = valid(header, section, records[section["name"]])
+        title = f"{_escaped(section['name'])} ({section['kind']}, {section['level']})"
         # Without a manifest, parse could not combine a histogram's copies into rows with a count.
         if section["report"] == "buckets" and "count" in rows.dtype.names:
-            print(f"  {section['name']} ({section['kind']}, {section['level']}): {rows['count'].sum()} values")
+            print(f"  {title}: {rows['count'].sum()} values")
             for low, high, values in rows[rows["count"] > 0].tolist():
                 print(f"    {low} to {high}: {values}")
             continue
-        print(f"  {section['name']} ({section['kind']}, {section['level']}): {len(rows)} records")
+        print(f"  {title}: {len(rows)} records")
         for field in section["fields"] if len(rows) else ():
             # The median is an existing value, the lower of the two middle ones.
             column = np.sort(rows[field])
             median = column[(len(column) - 1) // 2]
-            print(f"    {field}: min {column[0]}, median {median}, max {column[-1]}")
+            print(f"    {_escaped(field)}: min {column[0]}, median {median}, max {column[-1]}")
 
 
 def main(arguments):
@@ -456,7 +463,7 @@ def main(arguments):
         try:
             _print_summary(path, launch)
         except (OSError, ValueError, LookupError) as error:
-            print(error, file=sys.stderr)
+            print(_escaped(error), file=sys.stderr)
             return 2
     return 0
 

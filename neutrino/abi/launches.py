@@ -1,4 +1,4 @@
-"""``launches.bin``: a header, the counters of each kernel, and one record per launch."""
+"""``launches.bin``: a header and one record per launch. ``counters.bin``: the counters of each kernel."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import enum
 from neutrino.abi.structures import Member, Struct
 
 MAX_KERNELS = 4096
-"""Rows of the counter table of ``launches.bin``; kernels beyond share the last row."""
+"""Rows of the counter table that ``launches.bin`` had up to version 3; kernels beyond share the last row."""
 REASON_SLOTS = 24
+"""Counters of a kernel, u64, by the number of the reason: a row of ``counters.bin``."""
 NO_KERNEL = 0xFFFFFFFF
 """The kernel in the record of a graph's replay, whose kernels have records of their own."""
 LAUNCHES_HEADER_SIZE = 4096
@@ -32,14 +33,16 @@ LAUNCHES_HEADER = Struct(
         Member("version", "u32"),
         Member("record_size", "u32"),
         Member("records_offset", "u64", note="bytes from the start of the file"),
-        Member("records_capacity", "u64", note="records that the file has room for"),
-        Member("records_used", "u64", note="records handed out; never above the capacity"),
+        Member("reserved", "u64"),
+        Member("records_used", "u64", note="after the last record; some before it may be EMPTY"),
         Member("monotonic_ns", "u64", note="CLOCK_MONOTONIC when the file was made"),
         Member("realtime_ns", "u64", note="CLOCK_REALTIME at the same moment"),
         Member("pid", "u32"),
         Member("ended", "u32", note="1 once the process drained at its end"),
+        Member("records_first", "u64", note="records before it were removed for --max-trace-size"),
+        Member("data_removed", "u64", note="bytes of result files that were removed for it"),
     ),
-    "Start of launches.bin; the counter table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE.",
+    "Start of launches.bin. Up to version 3 a table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE.",
 )
 
 LAUNCH = Struct(
@@ -50,7 +53,7 @@ LAUNCH = Struct(
         Member("context", "u64"),
         Member("stream", "u64"),
         Member("submit_ns", "u64", note="CLOCK_MONOTONIC at submission"),
-        Member("data_offset", "u64", note="of the frame in result/<kernel>.bin; valid when WRITTEN"),
+        Member("data_offset", "u64", note="of the frame in the kernel's result files; valid when WRITTEN"),
         Member("data_size", "u64", note="bytes of the regions"),
         Member("grid", "u32", 3),
         Member("block", "u32", 3),

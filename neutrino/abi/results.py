@@ -1,4 +1,7 @@
-"""``result/<kernel>.bin``: a header, one descriptor per map, then one frame per launch."""
+"""``result/<kernel>.bin``: a header, one descriptor per map, then one frame per launch.
+
+With a limit of the trace's size, later launches are in ``result/<kernel>.<part>.bin``, of the same form.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ RESULT_HEADER = Struct(
         Member("kernel", "u32"),
         Member("maps", "u32"),
         Member("map_size", "u32", note="bytes of one map descriptor"),
-        Member("reserved", "u64"),
+        Member("base", "u64", note="bytes of the kernel's data before this file: offset 0 of it, by data_offset"),
     ),
     "Start of result/<kernel>.bin; the map descriptors follow, then frames.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LAUNCHES_VERSION = 3
+LAUNCHES_VERSION = 4
 RESULT_VERSION = 3
 SECTION_VERSION = 3
 TWINS_VERSION = 5

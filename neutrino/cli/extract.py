@@ -14,7 +14,7 @@ from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
 from neutrino.cli.progress import Progress
-from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.streams import escaped, escaped_text, print_anything
 from neutrino.cli.table import counted
 from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
@@ -432,7 +432,8 @@ class _Extraction:
         if options.output is None:
             self.progress.clear()
             print(f"// {escaped(input_.name)}: image {row.place}, {row.image.arch}")
-            print(data.decode())
+            # Names in it are the file's, and could hold escape sequences.
+            print("\n".join(escaped_text(line) for line in data.decode().split("\n")))
             self._printed += 1
             return
         target = options.output / file_name(stem, row.container, row.image, extension)

@@ -258,6 +258,10 @@ class _Report:
         self.wide = wide
         self.show_all = show_all
 
+    def _line(self, text: str = "", *, style: str | None = None, soft_wrap: bool | None = None) -> None:
+        """Print a line. Names in a trace come from the program, and could hold escape sequences: none is printed."""
+        self.console.print(escaped(text), style=style, soft_wrap=soft_wrap)
+
     def show(self, summary: TraceSummary) -> None:
         """Print all parts: the process, the probed kernels with their maps, the kernels not probed, and notes."""
         self._heading(summary.trace)
@@ -265,7 +269,7 @@ class _Report:
             self._kernel(kernel)
         self._not_probed(summary)
         for note in summary.notes:
-            self.console.print(f"note: {note}")
+            self._line(f"note: {note}")
 
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
@@ -275,15 +279,15 @@ class _Report:
     def _heading(self, trace: Trace) -> None:
         """Print the trace's path, and what was run, where, when and on which devices."""
         process = trace.process
-        command = escaped(" ".join(str(word) for word in process.get("argv", [])))
+        command = " ".join(str(word) for word in process.get("argv", []))
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
-        self.console.print(str(trace.path), style="bold", soft_wrap=True)
-        facts = [escaped(f"pid {process.get('pid', '?')} on {process.get('host', '?')}"), started]
+        self._line(str(trace.path), style="bold", soft_wrap=True)
+        facts = [f"pid {process.get('pid', '?')} on {process.get('host', '?')}", started]
         facts += [f"{device.get('name')} ({device.get('arch')})" for device in trace.devices]
-        self.console.print(f"{command or 'unknown command'}: {', '.join(facts)}")
+        self._line(f"{command or 'unknown command'}: {', '.join(facts)}")
         if trace.clock is Clock.STEPS:
-            self.console.print("embedded device: times are steps of the interpreter, not cycles")
-        self.console.print()
+            self._line("embedded device: times are steps of the interpreter, not cycles")
+        self._line()
 
     def _kernel(self, summary: KernelSummary) -> None:
         """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps."""
@@ -291,16 +295,16 @@ class _Report:
         if manifest is None:
             # Only notes report such a kernel: summarize leaves it out.
             return
-        self.console.print(self._label(summary.kernel), style="bold", soft_wrap=self.wide)
+        self._line(self._label(summary.kernel), style="bold", soft_wrap=self.wide)
         launches = f"{_counted(summary.submitted, 'launch', 'launches')} probed"
         if summary.unprobed:
             launches += f", {summary.unprobed:,} not"
-        self.console.print(f"  {launches}; {_resources(manifest.assembly, summary.capped)}")
+        self._line(f"  {launches}; {_resources(manifest.assembly, summary.capped)}")
         if manifest.retargeted is not None:
-            self.console.print(f"  {_retargeted(manifest.retargeted)}")
+            self._line(f"  {_retargeted(manifest.retargeted)}")
         for entry in summary.maps:
             self._map(entry)
-        self.console.print()
+        self._line()
 
     def _map(self, entry: MapSummary) -> None:
         """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
@@ -311,7 +315,7 @@ class _Report:
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped:
             recorded += f", {entry.dropped:,} dropped"
-        self.console.print(f"  {entry.name}: {recorded}")
+        self._line(f"  {entry.name}: {recorded}")
 
         if entry.buckets:
             self._buckets(entry)
@@ -333,7 +337,7 @@ class _Report:
             values = [field.minimum, field.median, field.maximum]
             if field.total is not None:
                 values.append(field.total)
-            table.add_row(f"    {field.name}", *(_number(value) for value in values))
+            table.add_row(f"    {escaped(field.name)}", *(_number(value) for value in values))
         self.console.print(table)
 
     def _buckets(self, entry: MapSummary) -> None:
@@ -362,7 +366,7 @@ class _Report:
             table.add_row(f"    {bucket.low:,}", f"{bucket.high:,}", f"{bucket.count:,}", bar)
         self.console.print(table)
         if len(shown) < len(candidates):
-            self.console.print(f"    and {_counted(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
+            self._line(f"    and {_counted(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
 
     def _sites(self, entry: MapSummary) -> None:
         """Print how many records a map has of each site (instruction that a probe matched); nothing without sites."""
@@ -379,7 +383,7 @@ class _Report:
             table.add_row(f"    {site.number}", f"{site.records:,}", escaped(site.place), instruction)
         self.console.print(table)
         if len(shown) < len(entry.sites):
-            self.console.print(f"    and {_counted(len(entry.sites) - len(shown), 'site', 'sites')} more (--all)")
+            self._line(f"    and {_counted(len(entry.sites) - len(shown), 'site', 'sites')} more (--all)")
 
     def _not_probed(self, summary: TraceSummary) -> None:
         """Print launches that ran the original kernel, with the reason; never launched kernels only with --all."""
@@ -387,7 +391,7 @@ class _Report:
             return
         rows = [row for row in summary.not_probed if row.launches or self.show_all]
         hidden = len(summary.not_probed) - len(rows)
-        self.console.print("Not probed", style="bold")
+        self._line("Not probed", style="bold")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("  launches", justify="right", overflow="fold")
         table.add_column("kernel", overflow="fold")
@@ -395,13 +399,13 @@ class _Report:
         for row in rows:
             detail = f" ({row.detail})" if row.detail else ""
             reason = f"{row.reason.word}: {row.text}{detail}"
-            table.add_row(f"{row.launches:,}", self._label(row.kernel, _NAME_SHARE), reason)
+            table.add_row(f"{row.launches:,}", escaped(self._label(row.kernel, _NAME_SHARE)), escaped(reason))
         if rows:
             self.console.print(table)
         if hidden:
             kernels = _counted(hidden, "kernel that was", "kernels that were")
-            self.console.print(f"  {kernels} never launched (--all lists them)")
-        self.console.print()
+            self._line(f"  {kernels} never launched (--all lists them)")
+        self._line()
 
 
 def _caps(entry: MapSummary) -> str:
@@ -498,6 +502,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
             "written": summary.written,
             "lost": summary.lost,
             "pending": summary.pending,
+            **({"removed": summary.removed} if summary.kernel.has_removed else {}),
             "capped": summary.capped,
             "not_probed": summary.unprobed,
         },

@@ -25,8 +25,8 @@ OWN_FAILURE = 125
 _DAY_S = 86400
 _UNIT_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 """Unit of a size → the power of two that it stands for."""
-_MIN_POOL, _MAX_POOL = 4 << 20, 1 << 40
-"""Bytes of device memory that --max-device-memory may ask for."""
+_MIN_SIZE, _MAX_SIZE = 4 << 20, 1 << 40
+"""Bytes that --max-device-memory and --max-trace-size may ask for."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,16 +43,16 @@ def _seconds(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """Parse the value of --max-device-memory, a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
+    """Parse a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
     # G, GB and GiB are the same unit.
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper().removesuffix("IB").removesuffix("B"))
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
     number, unit = match.groups()
     size = int(number) << _UNIT_SHIFTS[unit]
-    if size < _MIN_POOL:
+    if size < _MIN_SIZE:
         raise argparse.ArgumentTypeError(f"{text!r} is less than the minimum, 4M")
-    if size > _MAX_POOL:
+    if size > _MAX_SIZE:
         raise argparse.ArgumentTypeError(f"{text!r} is more than the maximum, 1024G")
     return size
 
@@ -146,6 +146,18 @@ def _parser() -> _Parser:
         help="a Python script to run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
         "launches of a kernel; its output goes to analyze.log in the trace; repeatable",
     )
+    parser.add_argument(
+        "--max-trace-size",
+        type=_size,
+        metavar="SIZE",
+        help="disk space for the launches of each process; when it is used up, the oldest launches are removed "
+        "(default: no limit)",
+    )
+    parser.add_argument(
+        "--no-argv",
+        action="store_true",
+        help="leave COMMAND's arguments out of the traces, which then hold only its name",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="do not print the trace's path on stderr")
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -178,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             timeout=options.timeout,
             save_temps=save_temps,
             quiet=options.quiet,
+            hides_arguments=options.no_argv,
+            max_trace_size=options.max_trace_size,
             retarget=options.retarget,
         )
         start(request)

@@ -25,6 +25,11 @@ def escaped(text: str) -> str:
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
+def escaped_text(line: str) -> str:
+    """Return a line of a text that may be indented by tabs, with all other control characters escaped."""
+    return "\t".join(map(escaped, line.split("\t")))
+
+
 def has_colours(stream: TextIO) -> bool:
     """Return whether a stream is a terminal with colours, and ``NO_COLOR`` (no-color.org) is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -113,12 +113,23 @@ def start_listener(settings: Settings) -> Path:
 
 
 def _runtime_folder() -> str:
-    """Return the folder for sockets: XDG_RUNTIME_DIR if it is usable, else /tmp."""
+    """Return the folder for sockets: XDG_RUNTIME_DIR if it is the user's own and usable, else /tmp.
+
+    After ``sudo -E`` it is that of another user, who could put a folder of theirs in the place of ours.
+    """
     # Not TMPDIR, which may be long: the path of a socket has at most 107 bytes.
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     fits = len(os.fsencode(runtime)) < _LONGEST_RUNTIME_PATH
-    is_usable = runtime.startswith("/") and fits and os.access(runtime, os.W_OK)
+    is_usable = runtime.startswith("/") and fits and _is_own(runtime) and os.access(runtime, os.W_OK)
     return runtime if is_usable else "/tmp"
+
+
+def _is_own(folder: str) -> bool:
+    """Return whether a folder belongs to the user."""
+    try:
+        return Path(folder).stat().st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _detach(keep_open: set[int]) -> None:
@@ -176,7 +187,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
         with connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             pid, user, _ = _CREDENTIALS.unpack(credentials)
-            if user != os.getuid():
+            if user != os.geteuid():
                 # Only this user's processes are served.
                 continue
             caller = next((pidfd for pidfd, caller_pid in callers.items() if caller_pid == pid), None)

@@ -107,6 +107,9 @@ class _Callbacks:
         for result in _result_files(self._trace):
             # If the size cannot be found out, the callbacks are run.
             with contextlib.suppress(OSError):
+                if not result.exists():
+                    # Removed meanwhile, to keep to the limit of the trace's size.
+                    continue
                 size = result.stat().st_size
                 if self._sizes.get(result) == size:
                     continue
@@ -130,9 +133,11 @@ class _Callbacks:
 
 
 def _result_files(trace: Path) -> list[Path]:
-    """Return the result files of a trace, ``result/ID.bin``, in the order of their numbers."""
-    # By length first, so that 10.bin follows 9.bin.
-    return sorted(trace.glob("result/*.bin"), key=lambda path: (len(path.name), path.name))
+    """Return the result files of a trace, ``result/ID.bin`` or ``result/ID.PART.bin``, by their numbers."""
+    # By lengths first, so that 10.bin follows 9.bin.
+    return sorted(
+        trace.glob("result/*.bin"), key=lambda path: [(len(number), number) for number in path.stem.split(".")]
+    )
 
 
 def _run_each(scripts: tuple[str, ...], trace: Path, argument: Path, limit: float) -> Iterator[str]:

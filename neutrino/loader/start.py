@@ -26,7 +26,7 @@ from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.program import why_not_hooked
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
-from neutrino.private_files import cache_root, private_folder, read_private, write_private
+from neutrino.private_files import cache_root, private_folder, read_private, unsafe_parent, write_private
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.probing.writing import trace_text
@@ -46,12 +46,14 @@ class Request:
     """The user's settings of a run of COMMAND.
 
     command: the program and its arguments. probes: None to use those of patched libraries. probe_names: as the user
-    gave them, for the trace. tracedir: the folder in which traces are made. driver: path of the driver's library, None
-    to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes
-    of device memory for maps, None for the default. timeout: seconds that the program waits for the twins of an image,
-    None for the default. save_temps: a folder for the output of each stage. quiet: whether not to print where traces
-    are. retarget: whether twins may be made from PTX of another architecture than the machine code's. scripts: False
-    disables the probes' analyze hooks and callbacks.
+    gave them, for the trace. tracedir: the folder in which traces are made. driver: path of the driver's library,
+    None to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then.
+    pool: bytes of device memory for maps, None for the default. timeout: seconds that the program waits for the
+    twins of an image, None for the default. save_temps: a folder for the output of each stage. quiet: whether not
+    to print where traces are. hides_arguments: leave COMMAND's arguments out of traces. max_trace_size: bytes of
+    launch records and their data that a trace keeps, None for no limit. retarget: whether twins may be made from
+    PTX of another architecture than the machine code's. scripts: False disables the probes' analyze hooks and
+    callbacks.
     """
 
     command: list[str]
@@ -65,6 +67,8 @@ class Request:
     timeout: int | None = None
     save_temps: Path | None = None
     quiet: bool = False
+    hides_arguments: bool = False
+    max_trace_size: int | None = None
     retarget: bool = False
     scripts: bool = True
 
@@ -93,6 +97,8 @@ def prepare(request: Request) -> dict[str, str]:
         tracedir = request.tracedir.absolute()
     except FileNotFoundError:
         raise NeutrinoError("the current folder no longer exists; give --tracedir an absolute path") from None
+    if reason := unsafe_parent(tracedir):
+        raise NeutrinoError(f"--tracedir {tracedir}: no trace is made there: {reason}")
     _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
     if request.save_temps:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
@@ -122,6 +128,8 @@ def prepare(request: Request) -> dict[str, str]:
         "POOL": request.pool,
         "TIMEOUT": request.timeout,
         "QUIET": 1 if request.quiet else None,
+        "NO_ARGV": 1 if request.hides_arguments else None,
+        "MAX_TRACE_SIZE": request.max_trace_size,
     }.items():
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)

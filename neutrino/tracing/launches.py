@@ -1,4 +1,4 @@
-"""``launches.bin``: the counters of each kernel and one fixed-size record per launch, mapped into memory."""
+"""``launches.bin``, one fixed-size record per launch, and ``counters.bin``, the counters of each kernel."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ from neutrino.errors import TraceError
 Array = npt.NDArray[Any]
 _COUNTER_SIZE = 8
 """Bytes of a counter, a u64."""
+_WITH_TABLE = 3
+"""The version of ``launches.bin`` that had the counters in it, with rows for a fixed number of kernels."""
 
 
 @dataclass(frozen=True)
 class Launches:
-    """The contents of ``launches.bin``.
+    """The contents of ``launches.bin`` and ``counters.bin``.
 
-    records: the used launch records, a 1-D structured array by ``LAUNCH``. counters: launches by outcome, u64
-    ``[kernel][reason]``. ended: whether the process ended the trace. monotonic_ns, realtime_ns: two clocks at its
+    records: the launch records by number, a 1-D structured array by ``LAUNCH``; some may be EMPTY. counters: launches
+    by outcome, u64 ``[kernel][reason]``, up to the last kernel with a launch. shared_row: the last row is that of all
+    further kernels, too. first: the number of the first record that was not removed. data_removed: bytes of result
+    files that were removed. ended: whether the process ended the trace. monotonic_ns, realtime_ns: two clocks at its
     start.
     """
 
@@ -41,6 +45,15 @@ class Launches:
     ended: bool
     monotonic_ns: int
     realtime_ns: int
+    shared_row: bool = False
+    first: int = 0
+    data_removed: int = 0
+
+    def counters_of(self, kernel: int) -> Array:
+        """Return the launches of a kernel by reason."""
+        if self.shared_row:
+            kernel = min(kernel, len(self.counters) - 1)
+        return self.counters[kernel] if kernel < len(self.counters) else np.zeros(REASON_SLOTS, "<u8")
 
 
 def map_file(path: Path) -> Array:
@@ -56,21 +69,37 @@ def map_file(path: Path) -> Array:
 
 
 def read_launches(path: Path) -> Launches:
-    """Map ``launches.bin``. Raises TraceError for a file that is cut off, of another format, or of another version."""
+    """Map ``launches.bin``, and read ``counters.bin`` beside it.
+
+    Raises TraceError for a file that is cut off, of another format, or of another version.
+    """
     data = map_file(path)
 
-    # The header, and the table of counters after it. The records follow, anywhere after these.
-    min_records_offset = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * _COUNTER_SIZE
-    if data.size < min_records_offset:
-        raise TraceError(f"{path}: has {data.size} bytes, expected at least {min_records_offset}: it is cut off")
+    # The header.
+    if data.size < LAUNCHES_HEADER_SIZE:
+        raise TraceError(f"{path}: has {data.size} bytes, expected at least {LAUNCHES_HEADER_SIZE}: it is cut off")
     header = np.frombuffer(data, LAUNCHES_HEADER.dtype, 1)[0]
     magic = bytes(data[: len(LAUNCHES_MAGIC)])
     if magic != LAUNCHES_MAGIC:
         raise TraceError(f"{path}: at 0x0: magic is {magic!r}, expected {LAUNCHES_MAGIC!r}")
-    for name, expected in (("version", LAUNCHES_VERSION), ("record_size", LAUNCH.size)):
-        if header[name] != expected:
-            hint = "; read it with the Neutrino that wrote it" if name == "version" else ""
-            raise TraceError(f"{path}: {name} is {header[name]}, expected {expected}{hint}")
+    if header["version"] not in (_WITH_TABLE, LAUNCHES_VERSION):
+        hint = "read it with the Neutrino that wrote it"
+        raise TraceError(f"{path}: version is {header['version']}, expected {LAUNCHES_VERSION}; {hint}")
+    if header["record_size"] != LAUNCH.size:
+        raise TraceError(f"{path}: record_size is {header['record_size']}, expected {LAUNCH.size}")
+
+    # The counters. A row of counters.bin that is not whole is being written.
+    has_table = header["version"] == _WITH_TABLE
+    min_records_offset = LAUNCHES_HEADER_SIZE
+    if has_table:
+        min_records_offset += MAX_KERNELS * REASON_SLOTS * _COUNTER_SIZE
+        if data.size < min_records_offset:
+            raise TraceError(f"{path}: has {data.size} bytes, expected at least {min_records_offset}: it is cut off")
+        counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE)
+    else:
+        rows = map_file(path.with_name("counters.bin"))
+        count = rows.size // (REASON_SLOTS * _COUNTER_SIZE) * REASON_SLOTS
+        counters = np.frombuffer(rows, "<u8", count) if count else np.empty(0, "<u8")
 
     # The records.
     offset, used = int(header["records_offset"]), int(header["records_used"])
@@ -81,11 +110,13 @@ def read_launches(path: Path) -> Launches:
         raise TraceError(f"{path}: {used} records are used but only {available} are in the file: it is cut off")
     # Without records, their offset may be after the end of the file, which np.frombuffer refuses.
     records = np.frombuffer(data, LAUNCH.dtype, used, offset) if used else np.empty(0, LAUNCH.dtype)
-    counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE)
     return Launches(
         records,
-        counters.reshape(MAX_KERNELS, REASON_SLOTS),
+        counters.reshape(-1, REASON_SLOTS),
         bool(header["ended"]),
         int(header["monotonic_ns"]),
         int(header["realtime_ns"]),
+        shared_row=has_table,
+        first=0 if has_table else int(header["records_first"]),
+        data_removed=0 if has_table else int(header["data_removed"]),
     )

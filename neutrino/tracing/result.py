@@ -1,7 +1,8 @@
-"""``result/<id>.bin``: the map data of one kernel's launches, in frames."""
+"""``result/<id>.bin``, and later parts of it: the map data of one kernel's launches, in frames."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,27 +29,51 @@ _MAX_THREADS = 65535
 
 @dataclass(frozen=True)
 class Result:
-    """The data file of one kernel: for each launch a frame, with the data of its maps after the frame's header.
+    """The data of one kernel: for each launch a frame, with the data of its maps after the frame's header.
 
-    kernel: its id in the trace. maps: from the kernel's manifest, checked against the file's own descriptors.
+    path: of the first file; later parts are beside it. kernel: its id in the trace. maps: from the kernel's manifest,
+    checked against the files' own descriptors. is_whole: whether no part was removed.
     """
 
     path: Path
     kernel: int
     maps: tuple[Map, ...]
+    is_whole: bool = True
 
     @cached_property
-    def _data(self) -> Array:
-        """The file's bytes as uint8. Raises TraceError if its header or its maps are not those of the kernel."""
-        data = map_file(self.path)
+    def _parts(self) -> tuple[_Part, ...]:
+        """The files that are there, in their order. Raises TraceError if one is damaged or of another kernel."""
+        later = [path for path in self.path.parent.glob(f"{self.path.stem}.*.bin") if path.is_file()]
+        first = [self.path] if self.is_whole or self.path.is_file() else []
+        parts = [self._read_part(path) for path in (*first, *later)]
+        return tuple(sorted(parts, key=lambda part: part.base))
+
+    def _part_at(self, offset: int) -> _Part:
+        """Return the part that an offset in the kernel's data is in; the first or the last one if it is in none."""
+        parts = self._parts
+        if not parts:
+            raise TraceError(f"{self.path}: cannot be read: its data were removed")
+        index = bisect_right([part.base for part in parts], offset) - 1
+        return parts[max(index, 0)]
+
+    def holds(self, offsets: Array) -> Array:
+        """Return for each offset in the kernel's data, of frames that were written, whether its part is still there."""
+        there = np.zeros(len(offsets), bool)
+        for part in self._parts:
+            there |= (offsets >= part.base) & (offsets < part.base + part.data.size)
+        return there
+
+    def _read_part(self, path: Path) -> _Part:
+        """Map a file. Raises TraceError if its header or its maps are not those of the kernel."""
+        data = map_file(path)
 
         # The header.
         end = RESULT_HEADER.size + len(self.maps) * MAP_DESCRIPTOR.size
         if data.size < end:
-            raise TraceError(f"{self.path}: has {data.size} bytes, expected at least {end}: it is cut off")
+            raise TraceError(f"{path}: has {data.size} bytes, expected at least {end}: it is cut off")
         magic = bytes(data[: len(RESULT_MAGIC)])
         if magic != RESULT_MAGIC:
-            raise TraceError(f"{self.path}: at 0x0: magic is {magic!r}, expected {RESULT_MAGIC!r}")
+            raise TraceError(f"{path}: at 0x0: magic is {magic!r}, expected {RESULT_MAGIC!r}")
         header = np.frombuffer(data, RESULT_HEADER.dtype, 1)[0]
         expected = {
             "version": RESULT_VERSION,
@@ -58,7 +83,7 @@ class Result:
         }
         for name, value in expected.items():
             if header[name] != value:
-                raise TraceError(f"{self.path}: {name} is {header[name]}, expected {value}")
+                raise TraceError(f"{path}: {name} is {header[name]}, expected {value}")
 
         # The descriptors of the maps. A damaged manifest may have a name that is no valid text: it is encoded all the
         # same ("surrogatepass"), and differs from the file's.
@@ -73,8 +98,8 @@ class Result:
                 entry.cap,
             )
             if in_file != in_manifest:
-                raise TraceError(f"{self.path}: map {entry.name!r} differs from the one in the kernel's manifest.json")
-        return data
+                raise TraceError(f"{path}: map {entry.name!r} differs from the one in the kernel's manifest.json")
+        return _Part(path, int(header["base"]), data)
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:
         """Return the maps of one launch, by name. launch: its record; index: its number in ``launches.bin``."""
@@ -97,8 +122,11 @@ class Result:
         steps = np.diff(offsets)
         caps = launches["dynamic_cap"].astype(np.int64)
         shapes = (blocks, threads, caps, launches["lanes"].astype(np.int64))
-        # Whether each launch has the geometry of the next, whose frame comes later in the file.
+        # Whether each launch has the geometry of the next, whose frame comes later in the same file.
         continues = np.logical_and.reduce([np.diff(shape) == 0 for shape in shapes]) & (steps > 0)
+        if len(self._parts) > 1:
+            part = np.searchsorted([part.base for part in self._parts], offsets, side="right")
+            continues &= np.diff(part) == 0
         start = 0
         while start < len(launches):
             end = start + 1
@@ -126,18 +154,20 @@ class Result:
 
         # All frames lie within the file.
         regions, size = region_layout(self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes)
-        data = self._data
-        last = run.offset + run.step * (len(run.indices) - 1)
+        part = self._part_at(run.offset)
+        data = part.data
+        begin = run.offset - part.base
+        last = begin + run.step * (len(run.indices) - 1)
         # An offset from 2^63 on, in a damaged launches.bin, is a negative number in a run.
-        if run.offset < 0 or last + FRAME.size + size > data.size:
+        if begin < 0 or last + FRAME.size + size > data.size:
             raise TraceError(
-                f"{self.path}: the frame of launch {int(run.indices[-1])} at {last:#x} needs "
+                f"{part.path}: the frame of launch {int(run.indices[-1])} at {last:#x} needs "
                 f"{FRAME.size + size} bytes, but the file ends at {data.size:#x}: it is cut off"
             )
 
         # Check that each frame's header is that of its launch. NumPy strips zeros at the end of a string, so the magic
         # has none. lanes is 0, in earlier traces, where it is the default. A frame may be larger than its maps.
-        frames = np.ndarray((len(run.indices),), FRAME.dtype, data, run.offset, (run.step,))
+        frames = np.ndarray((len(run.indices),), FRAME.dtype, data, begin, (run.step,))
         grid = frames["grid"].astype(np.int64).prod(axis=1)
         block = frames["block"].astype(np.int64).prod(axis=1)
         checks = (
@@ -153,16 +183,25 @@ class Result:
             if not is_valid.all():
                 first = int(np.flatnonzero(~is_valid)[0])
                 raise TraceError(
-                    f"{self.path}: at {run.offset + first * run.step:#x}: the {name} in the frame of launch "
+                    f"{part.path}: at {begin + first * run.step:#x}: the {name} in the frame of launch "
                     f"{int(run.indices[first])} is not what launches.bin says"
                 )
-        placement = Frames(run.geometry, run.offset + FRAME.size, run.step, len(run.indices))
+        placement = Frames(run.geometry, begin + FRAME.size, run.step, len(run.indices))
         return view_maps(data, placement, zip(self.maps, regions, strict=True))
 
 
 @dataclass(frozen=True)
+class _Part:
+    """A file of a kernel's data. base: bytes of the data before it. data: the file's bytes, uint8."""
+
+    path: Path
+    base: int
+    data: Array
+
+
+@dataclass(frozen=True)
 class Run:
-    """Launches of one geometry whose frames begin at offset and lie step bytes apart in the file.
+    """Launches of one geometry whose frames begin at offset and lie step bytes apart in one file.
 
     step: 0 for a single launch. indices: their numbers in ``launches.bin``.
     """

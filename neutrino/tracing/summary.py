@@ -93,8 +93,8 @@ class KernelSummary:
     """One probed kernel, and its launches by outcome.
 
     submitted: launches of the twin (instrumented copy), of which written have their data in the trace, lost could not
-    be copied back, and pending had not arrived when the trace ended. unprobed: launches of the original. capped:
-    launches of the twin with a register cap.
+    be copied back, and pending had not arrived when the trace ended; removed is those whose data went to keep to the
+    limit of the trace's size. unprobed: launches of the original. capped: launches of the twin with a register cap.
     """
 
     kernel: TraceKernel
@@ -105,6 +105,7 @@ class KernelSummary:
     unprobed: int
     capped: int
     maps: tuple[MapSummary, ...]
+    removed: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,13 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
     by_state = {state: int(np.count_nonzero(records["state"] == state)) for state in LaunchState}
     # Records of launches that ran the original, and records that were reserved and not used.
     not_submitted = by_state[LaunchState.FALLBACK] + by_state[LaunchState.EMPTY]
+    # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
+    submitted = max(len(records) - not_submitted, kernel.counters.get(Reason.PROBED, 0) if kernel.has_removed else 0)
+    written = int(np.count_nonzero(kernel.written))
     return KernelSummary(
         kernel,
-        # Any other record is of the twin.
-        submitted=len(records) - not_submitted,
-        written=by_state[LaunchState.WRITTEN],
+        submitted=submitted,
+        written=written,
         lost=by_state[LaunchState.LOST],
         pending=by_state[LaunchState.SUBMITTED],
         # From the counters, since there may be more launches than records.
@@ -173,6 +176,9 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
         # variant is 1 for the twin with a register cap.
         capped=int(np.count_nonzero(records["variant"])),
         maps=_summarize_maps(kernel),
+        removed=submitted - written - by_state[LaunchState.LOST] - by_state[LaunchState.SUBMITTED]
+        if kernel.has_removed
+        else 0,
     )
 
 
@@ -306,6 +312,9 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
             )
     if summary.lost:
         notes.append(f"{name}: the data of {_counted(summary.lost, 'launch')} were lost on their way back")
+    if summary.removed:
+        removed = _counted(summary.removed, "launch")
+        notes.append(f"{name}: the data of {removed} were removed to keep to --max-trace-size")
     if summary.pending:
         pending = _counted(summary.pending, "launch")
         notes.append(f"{name}: the data of {pending} had not arrived when the trace ended")

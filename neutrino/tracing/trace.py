@@ -77,7 +77,7 @@ class TraceKernel:
 
     @cached_property
     def indices(self) -> Array:
-        """Indices of this kernel's records in ``Trace.launches``, ascending."""
+        """Indices of this kernel's records in ``Trace.launches``, in the order of submission."""
         return self._trace.indices_of(self.id)
 
     @property
@@ -85,11 +85,24 @@ class TraceKernel:
         """This kernel's launch records, in any state, as a 1-D structured array (a copy)."""
         return self._trace.launches[self.indices]
 
+    @property
+    def has_removed(self) -> bool:
+        """Whether data or records of launches were removed from the trace to keep to the limit of its size."""
+        return bool(self._trace.data_removed or self._trace.first_launch)
+
+    @cached_property
+    def written(self) -> Array:
+        """For each of ``records``, whether its data are in the trace."""
+        written: Array = self.records["state"] == LaunchState.WRITTEN
+        if self._trace.data_removed and self.result is not None:
+            written &= self.result.holds(self.records["data_offset"])
+        return written
+
     def launches(self) -> Iterator[TraceLaunch]:
         """Yield the launches whose data are in the trace, in the order of submission."""
         records = self.records
-        written = records["state"] == LaunchState.WRITTEN
         result = self.result
+        written = self.written
         # Nothing was recorded, or the kernel has no twin.
         if not written.any() or result is None:
             return
@@ -103,11 +116,11 @@ class TraceKernel:
         name, whose first axis is the launch.
         """
         records = self.records
-        written = records["state"] == LaunchState.WRITTEN
         result = self.result
         if result is None:
             # The kernel has no twin.
             return
+        written = self.written
         for run in result.runs(records[written], self.indices[written]):
             yield result.view_run(run)
 
@@ -116,7 +129,8 @@ class TraceKernel:
         """The kernel's data file; None without a twin (instrumented copy)."""
         if self.manifest is None:
             return None
-        return Result(self._trace.path / "result" / f"{self.id}.bin", self.id, self.manifest.maps)
+        path = self._trace.path / "result" / f"{self.id}.bin"
+        return Result(path, self.id, self.manifest.maps, is_whole=not self._trace.data_removed)
 
 
 class Trace:
@@ -147,8 +161,18 @@ class Trace:
 
     @property
     def launches(self) -> Array:
-        """All launch records, 1-D, by ``LAUNCH``; memory-mapped, only the used ones."""
+        """All launch records by number, 1-D, by ``LAUNCH``; memory-mapped. Those that are EMPTY were not used."""
         return self._launches.records
+
+    @property
+    def data_removed(self) -> int:
+        """Bytes of launches' data that were removed to keep to the limit of the trace's size."""
+        return self._launches.data_removed
+
+    @property
+    def first_launch(self) -> int:
+        """The number of the first launch whose record was not removed."""
+        return self._launches.first
 
     @property
     def complete(self) -> bool:
@@ -175,25 +199,25 @@ class Trace:
             texts.append("events.jsonl: its last line is cut off; it is left out")
         if not self.complete:
             texts.append("the trace is not complete: the process was killed or is still running")
+        if self.first_launch:
+            texts.append(f"the records of launches before number {self.first_launch:,} were removed (--max-trace-size)")
         # Kernels beyond the table of counters share its last row; a single kernel there shares it with none.
         shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
-        if shared > 1:
+        if shared > 1 and self._launches.shared_row:
             texts.append(f"{shared} kernels share one row of counters; their launches are counted together")
         return tuple(texts)
 
     @cached_property
     def _by_kernel(self) -> tuple[Array, Array]:
-        """Indices of all launch records, sorted by kernel id, and the kernel id of each.
-
-        Sorted once, so that ``indices_of`` need not search all records for each kernel.
-        """
-        kernels = self.launches["kernel"]
-        # Stable, so that the records of a kernel stay in their order.
-        order = np.argsort(kernels, kind="stable")
-        return order, kernels[order]
+        """Indices of all used launch records, sorted by kernel id and submission, and the kernel id of each."""
+        used = np.flatnonzero(self.launches["state"] != LaunchState.EMPTY)
+        kernels = self.launches["kernel"][used]
+        # Threads take numbers in advance, so that these are not in the order of submission.
+        order = np.lexsort((used, self.launches["submit_ns"][used], kernels))
+        return used[order], kernels[order]
 
     def indices_of(self, kernel: int) -> Array:
-        """Return the indices in ``launches`` of one kernel's records, ascending. kernel: its id."""
+        """Return the indices in ``launches`` of one kernel's records, in the order of submission. kernel: its id."""
         order, sorted_kernels = self._by_kernel
         # From its first record to before the first of any kernel with a higher id.
         start, end = np.searchsorted(sorted_kernels, [kernel, kernel + 1])
@@ -225,12 +249,8 @@ class Trace:
         return tuple(kernels[identity] for identity in sorted(kernels))
 
     def _counters(self, kernel: int) -> dict[Reason, int]:
-        """Return how many launches of a kernel had each outcome; outcomes without a launch are left out.
-
-        kernel: its id. The table of counters in ``launches.bin`` has a row for each kernel, a column for each reason.
-        """
-        # Kernels beyond the table share its last row.
-        row = self._launches.counters[min(kernel, MAX_KERNELS - 1)]
+        """Return how many launches of a kernel had each outcome; outcomes without a launch are left out."""
+        row = self._launches.counters_of(kernel)
         return {reason: int(row[reason]) for reason in Reason if row[reason]}
 
 

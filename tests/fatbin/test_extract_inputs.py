@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neutrino.cli.extract import main
+from neutrino.cli.streams import escaped_text
 from neutrino.errors import FormatError
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry, read_file
 from neutrino.fatbin.extraction import Namer, file_name, safe_part, write_aside
@@ -50,6 +51,10 @@ def tree(tmp_path) -> Path:
     (root / "b" / "out.fatbin").symlink_to(outside / "secret.fatbin")
     (root / "b" / "dangling").symlink_to("nowhere")
     return root
+
+
+def test_names_in_machine_code_do_not_steer_the_terminal() -> None:
+    assert escaped_text("\t.text.\x1b[2J\u202ekernel:\tEXIT ;") == "\t.text.\\x1b[2J\\u202ekernel:\tEXIT ;"
 
 
 def test_many_files_written_are_counted(tmp_path, capsys):

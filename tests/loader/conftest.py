@@ -41,7 +41,7 @@ POOL_LEAST = 4 << 20
 
 PROGRAMS = {
     "host": (
-        "host.c", "program.c", "bounds.c", "captures.c", "contexts.c", "graphs.c", "launches.c", "modules.c",
+        "host.c", "program.c", "bounds.c", "captures.c", "contexts.c", "files.c", "graphs.c", "launches.c", "modules.c",
         "processes.c",
         "streams.c",
     ),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from neutrino.loader import listener
 
 PROGRAM = """
 import os, resource, socket, struct, sys, time
@@ -40,3 +45,17 @@ def test_a_process_that_calls_more_often_than_there_are_descriptors_is_answered(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
     assert (result.stdout, result.returncode) == ("the key does not fit the image\n", 0), result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_no_socket_is_made_in_another_users_runtime_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not tmp_path, which is too long for a socket.
+    folder = Path("/tmp") / f"neutrino-test-{os.getpid()}"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    try:
+        assert listener._runtime_folder() == str(folder)
+        os.chown(folder, 65534, 65534)
+        assert listener._runtime_folder() == "/tmp"
+    finally:
+        folder.rmdir()

@@ -29,3 +29,11 @@ def test_each_file_is_in_the_table() -> None:
     assert sorted(name for name in listed if name.endswith(".c")) == sorted(
         path.name for path in folder.glob("*.c")
     )
+
+
+def test_the_environment_is_read_once() -> None:
+    folder = Path(build.__file__).parent / "csrc"
+    # The stub and the late hook ask once, when they are loaded, whether the process is recorded at all.
+    reading = {path.name for path in folder.glob("*.c") if "getenv(" in path.read_text()}
+    assert reading == {"settings.c", "stub.c", "late.c"}
+    assert (folder / "stub.c").read_text().count("getenv(") == (folder / "late.c").read_text().count("getenv(") == 1

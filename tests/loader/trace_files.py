@@ -9,15 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.abi.launches import (
-    LAUNCH,
-    LAUNCHES_HEADER,
-    LAUNCHES_HEADER_SIZE,
-    MAX_KERNELS,
-    NO_KERNEL,
-    REASON_SLOTS,
-    LaunchState,
-)
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER, NO_KERNEL, REASON_SLOTS, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME
@@ -47,12 +39,16 @@ class Files:
         self.path = path
         data = (self.path / "launches.bin").read_bytes()
         self.header = np.frombuffer(data, LAUNCHES_HEADER.dtype, 1)[0]
-        self.counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE).reshape(
-            MAX_KERNELS, REASON_SLOTS
-        )
-        self.launches = np.frombuffer(
+        # A row for each kernel up to the last one with a launch; those after it have none.
+        rows = np.frombuffer((self.path / "counters.bin").read_bytes(), "<u8").reshape(-1, REASON_SLOTS)
+        self.counters = np.zeros((max(len(rows), 1024), REASON_SLOTS), "<u8")
+        self.counters[: len(rows)] = rows
+        records = np.frombuffer(
             data, LAUNCH.dtype, int(self.header["records_used"]), int(self.header["records_offset"])
         )
+        # Threads take numbers in advance, and leave some.
+        self.numbers = np.flatnonzero(records["state"] != LaunchState.EMPTY)
+        self.launches = records[self.numbers]
         self.events: list[dict[str, Any]] = [
             json.loads(line) for line in (self.path / "events.jsonl").read_text().splitlines()
         ]

@@ -239,6 +239,38 @@ def test_arguments_of_the_program_do_not_steer_the_terminal(trace: Path, capsys:
     assert "sh -c a\\n\\x1b[31mb ü: pid" in capsys.readouterr().out
 
 
+def test_no_name_in_a_trace_steers_the_terminal(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2J\u202e\x9b31m"
+    events = trace / "events.jsonl"
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "device":
+            line["name"] += hostile
+        if line["event"] == "kernel":
+            line["name"] += hostile
+            line["detail"] += hostile
+    lines.append({"event": "note", "time_ns": 1, "text": f"note {hostile}"})
+    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for path in trace.glob("kernel/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        manifest["demangled"] += hostile
+        for entry in manifest["maps"]:
+            for field in entry["fields"]:
+                field["name"] += hostile
+        path.write_text(json.dumps(manifest))
+    for form in ((), ("--wide", "--all")):
+        assert main([str(trace), *form]) == 0
+        shown = capsys.readouterr()
+        assert not {"\x1b", "\u202e", "\x9b"} & set(shown.out + shown.err)
+        assert shown.out.count("\\x1b[2J\\u202e") >= 4
+    script = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tool_path('read.py').parent)!r}); "
+         f"import read; sys.exit(read.main([{str(trace / 'result/1.bin')!r}]))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not {"\x1b", "\u202e", "\x9b"} & set(script.stdout)
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_closed_full_and_broken_outputs(trace: Path, form: tuple[str, ...]) -> None:
     command = f"'{sys.executable}' -m neutrino.cli.report '{trace}' {' '.join(form)}"

@@ -22,7 +22,7 @@ from trace_writer import (
     write_histogram,
 )
 
-from neutrino.abi.launches import LAUNCH, LaunchState
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER_SIZE, LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
@@ -165,6 +165,22 @@ def test_killed_process_leaves_a_readable_trace(tmp_path: Path) -> None:
     assert any("killed" in note for note in trace.notes)
 
 
+def test_a_trace_of_the_version_before_is_read(tmp_path: Path) -> None:
+    path = write_sched(tmp_path / "t")
+    expected = [(kernel.counters, len(list(kernel.launches()))) for kernel in Trace(path).kernels]
+    data = (path / "launches.bin").read_bytes()
+    # The counters were a table between header and records, and there was nothing where the header goes on.
+    counters = (path / "counters.bin").read_bytes()
+    header = bytearray(data[:LAUNCHES_HEADER_SIZE])
+    header[8:12] = (3).to_bytes(4, "little")
+    header[16:24] = (LAUNCHES_HEADER_SIZE + len(counters)).to_bytes(8, "little")
+    header[24:32] = (1 << 15).to_bytes(8, "little")
+    (path / "launches.bin").write_bytes(bytes(header) + counters + data[LAUNCHES_HEADER_SIZE:])
+    (path / "counters.bin").unlink()
+    assert [(kernel.counters, len(list(kernel.launches()))) for kernel in Trace(path).kernels] == expected
+    assert any(launches for _, launches in expected)
+
+
 def damage(path: Path, offset: int, data: bytes) -> None:
     content = bytearray(path.read_bytes())
     content[offset : offset + len(data)] = data
@@ -199,7 +215,7 @@ RESULT_FRAME = 128
         (lambda p: (p / "launches.bin").write_bytes(b"NTLAUNCH"), "it is cut off"),
         (lambda p: (p / "launches.bin").unlink(), "cannot be read"),
         (lambda p: damage(p / "launches.bin", 0, b"ELF!"), "magic"),
-        (lambda p: damage(p / "launches.bin", 8, b"\x09"), "version is 9, expected 3"),
+        (lambda p: damage(p / "launches.bin", 8, b"\x09"), "version is 9, expected 4"),
         (lambda p: damage(p / "launches.bin", 32, b"\xff\xff"), "records are used but only"),
         (lambda p: damage(p / "launches.bin", 16, b"\0\0\0\0"), "records_offset"),
         (lambda p: damage(p / "result/1.bin", 0, b"XX"), "magic"),

@@ -32,7 +32,7 @@ from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import LANES, copies_of, copy_stride, region_layout
 from neutrino.maps.registry import ARRAY, SUM, number_of
 
-RECORDS_OFFSET = LAUNCHES_HEADER_SIZE + MAX_KERNELS * REASON_SLOTS * 8
+RECORDS_OFFSET = LAUNCHES_HEADER_SIZE
 
 
 def make_map(name: str, kind: str, level: str, fields: Mapping[str, str], cap: int = 1) -> Map:
@@ -211,10 +211,11 @@ class TraceWriter:
             LAUNCHES_VERSION,
             LAUNCH.size,
         )
-        header["records_offset"], header["records_capacity"] = RECORDS_OFFSET, len(self.records) + 3
+        header["records_offset"] = RECORDS_OFFSET
         header["records_used"], header["ended"], header["pid"] = len(self.records), ended, 4242
         header["realtime_ns"] = 1_763_600_000_000_000_000
-        data = header.tobytes().ljust(LAUNCHES_HEADER_SIZE, b"\0") + self.counters.tobytes()
+        data = header.tobytes().ljust(LAUNCHES_HEADER_SIZE, b"\0")
+        (self.path / "counters.bin").write_bytes(self.counters.tobytes())
         data += b"".join(record.tobytes() for record in self.records) + bytes(3 * LAUNCH.size)
         (self.path / "launches.bin").write_bytes(data)
         for kernel, frames in self.frames.items():

@@ -2,7 +2,6 @@
  * Draining: the maps of complete launches are copied from the device and written to the trace, their segments zeroed and
  * made available again. All functions run in the drain thread, with the pool's context current.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "drain.h"
@@ -44,83 +43,82 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 		struct nt_kernel *kernel = segment->slots[i].kernel;
 		if (handled[i] || !kernel)
 			continue;
-		/* The frames of all launches of this kernel; used: bytes of them; first: offset of the first in the file. */
-		uint64_t used = 0, first = 0;
+		/* One piece, with the frames of all launches of this kernel. */
+		uint64_t size = 0;
+		uint32_t count = 0;
 		for (uint32_t j = i; j < to; j++) {
-			const struct nt_slot *slot = &segment->slots[j];
-			if (slot->kernel != kernel)
+			if (segment->slots[j].kernel != kernel)
 				continue;
-			struct neutrino_frame frame = nt_frame_of(slot);
-			memcpy(nt_frames + used, &frame, sizeof(frame));
-			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
-			memcpy(nt_frames + used + sizeof(frame), data, slot->size);
-			if (copied)
-				nt_frame_learn(kernel, nt_trace_launch_at(slot->launch), data, 0, slot->size);
-			used += sizeof(frame) + slot->size;
+			size += sizeof(struct neutrino_frame) + segment->slots[j].size;
+			count++;
 		}
-		bool written = copied && nt_frames_append(kernel, used, &first);
-		/* Settle the same launches, now that the frames' offsets in the file are known. */
-		used = 0;
+		struct nt_piece *piece = copied ? nt_frames_piece(kernel, size, count) : NULL;
 		for (uint32_t j = i; j < to; j++) {
 			const struct nt_slot *slot = &segment->slots[j];
 			if (slot->kernel != kernel)
 				continue;
 			handled[j] = true;
-			nt_frame_settle(slot, written, first + used);
-			used += sizeof(struct neutrino_frame) + slot->size;
+			if (!piece) {
+				nt_frame_lost(slot->launch, slot->size);
+				continue;
+			}
+			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
+			struct neutrino_frame frame = nt_frame_of(slot);
+			nt_frames_add(piece, slot->launch, &frame);
+			nt_frames_add_data(piece, data, slot->size);
+			nt_frame_learn(kernel, nt_trace_launch_at(slot->launch), data, 0, slot->size);
 		}
+		if (piece)
+			nt_frames_write(piece);
 	}
 	nt_replays_write(segment, from, to, copied ? pool->staging : NULL, begin);
 }
 
-/* For nt_replay_write_large. */
-struct large {
-	struct nt_pool *pool;
-	const struct nt_segment *segment;
-};
-
-static bool copy_large(void *argument, uint64_t offset, uint64_t size)
+/* Copy the maps of one launch from the device in pieces, and have them written as a frame. from: a device address. */
+static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kernel, uint64_t launch,
+			const struct neutrino_frame *frame)
 {
-	const struct large *large = argument;
+	struct nt_pool *pool = argument;
+	uint64_t done = 0;
 
-	return copy_back(large->pool, large->segment->address + offset, size);
+	do {
+		uint64_t size = frame->size - done < STAGING_SIZE ? frame->size - done : STAGING_SIZE;
+		struct nt_piece *piece = nt_frames_piece(kernel, sizeof(*frame) + size, 1);
+		if (!piece) {
+			/* The kernel's next piece cuts off what was written of this one. */
+			nt_frame_lost(launch, frame->size);
+			return;
+		}
+		piece->begins = done == 0;
+		piece->ends = done + size == frame->size;
+		if (piece->begins)
+			nt_frames_add(piece, launch, frame);
+		piece->launches[0] = (struct nt_framed){launch, 0, frame->size};
+		piece->count = 1;
+		if (!copy_back(pool, from + done, size)) {
+			piece->failed = piece->ends = true;
+		} else {
+			nt_frames_add_data(piece, pool->staging, size);
+			nt_frame_learn(kernel, nt_trace_launch_at(launch), pool->staging, done, size);
+		}
+		done = piece->ends ? frame->size : done + size;
+		nt_frames_write(piece);
+	} while (done < frame->size);
 }
 
-/* Copy the one launch of a large segment from the device in pieces, and append its frame to its kernel's file. */
+/* Copy the one launch of a large segment from the device, or all kernels of the one replay. */
 static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
-	uint64_t first = 0, done = 0;
-	bool written = true, framed = false; /* framed: the frame's header is in the file */
-	char name[48];
 
 	if (nt_slot_is_refused(slot))
 		return;
 	if (slot->layout) {
-		struct large large = {pool, segment};
-		nt_replay_write_large(segment, copy_large, &large, pool->staging, STAGING_SIZE);
+		nt_replay_write_large(segment, write_large, pool);
 		return;
 	}
 	struct neutrino_frame frame = nt_frame_of(slot);
-	memcpy(nt_frames, &frame, sizeof(frame));
-	snprintf(name, sizeof(name), "result/%u.bin", slot->kernel->id);
-	while (done < slot->size && written) {
-		uint64_t piece = slot->size - done < STAGING_SIZE ? slot->size - done : STAGING_SIZE;
-		uint64_t offset;
-		struct iovec part = {pool->staging, piece};
-		written = copy_back(pool, segment->address + done, piece);
-		if (written)
-			nt_frame_learn(slot->kernel, nt_trace_launch_at(slot->launch), pool->staging, done, piece);
-		if (written && done == 0)
-			written = framed = nt_frames_append(slot->kernel, sizeof(frame), &first);
-		if (written)
-			written = nt_trace_append(name, &part, 1, &offset);
-		done += piece;
-	}
-	/* After a frame without its data, a reader could not find the next one. */
-	if (framed && !written)
-		nt_trace_cut(name, first);
-	nt_frame_settle(slot, written, first);
+	write_large(pool, segment->address, slot->kernel, slot->launch, &frame);
 }
 
 /*
@@ -277,7 +275,7 @@ void nt_drain_lose_all(struct nt_pool *pool)
 			if (slot->layout)
 				nt_replay_lost(slot);
 			else
-				nt_frame_settle(slot, false, 0);
+				nt_frame_lost(slot->launch, slot->size);
 			lost = true;
 		}
 	}

@@ -165,7 +165,7 @@ static struct nt_drained visit_all(void)
 		all.in_flight |= drained.in_flight;
 	}
 	nt_graphs_count();
-	nt_trace_grow();
+	nt_trace_round();
 	all.in_flight |= nt_grace_is_wanted();
 	return all;
 }
@@ -236,10 +236,8 @@ bool nt_drain_start(void)
 	pthread_attr_t attributes;
 
 	pthread_mutex_lock(&mutex);
-	if (!nt_frames)
-		nt_frames = nt_map_zeroed(FRAMES_SIZE);
 	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	if (!started && nt_frames) {
+	if (!started) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
 		pthread_attr_init(&attributes);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "settings.h"
 #include "sha256.h"
 #include "trace.h"
 
@@ -38,7 +39,7 @@ static int nibble(char digit)
 
 bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
-	const char *text = getenv("NEUTRINO_KEY");
+	const char *text = nt_settings()->key;
 	uint8_t run[KEY_SIZE]; /* the part of the key that all images of this run share */
 	struct nt_sha256 hash;
 
@@ -77,7 +78,7 @@ static bool read_all(int fd, void *data, size_t size)
 
 bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 {
-	const char *cache = getenv("NEUTRINO_CACHE");
+	const char *cache = nt_settings()->cache;
 	char path[PATH_MAX], hex[2 * KEY_SIZE + 1];
 	struct stat status;
 	void *data = NULL;
@@ -100,13 +101,25 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 	return is_valid;
 }
 
+/*
+ * Whether the process at the other end of a socket is this user's. Another user may have put a socket of his own in the
+ * listener's place: then he would get the program's images, and answer with code for the GPU.
+ */
+static bool is_own_peer(int fd)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && size == sizeof(peer) && peer.uid == geteuid();
+}
+
 /* Connect to the listener, before a deadline (nt_now_ns). The descriptor, or -1 if that fails. */
 static int connect_listener(uint64_t deadline)
 {
-	const char *path = getenv("NEUTRINO_SOCKET");
+	const char *path = nt_settings()->socket;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-	if (!path || !*path || strlen(path) >= sizeof(address.sun_path))
+	if (!path || strlen(path) >= sizeof(address.sun_path))
 		return -1;
 	strcpy(address.sun_path, path);
 	int fd = nt_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -119,6 +132,10 @@ static int connect_listener(uint64_t deadline)
 			return -1;
 		}
 		nt_sleep_us(5000);
+	}
+	if (!is_own_peer(fd)) {
+		close(fd);
+		return -1;
 	}
 	return fd;
 }
@@ -165,8 +182,7 @@ static struct neutrino_request request_of(uint32_t kind)
 /* When to stop waiting for an entry (nt_now_ns): after NEUTRINO_TIMEOUT seconds, by default DEFAULT_TIMEOUT_S. */
 static uint64_t request_deadline(void)
 {
-	const char *setting = getenv("NEUTRINO_TIMEOUT");
-	unsigned long seconds = setting ? strtoul(setting, NULL, 10) : 0;
+	uint64_t seconds = nt_settings()->timeout;
 
 	return nt_now_ns() + (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }

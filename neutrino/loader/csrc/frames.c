@@ -1,12 +1,13 @@
 #include "frames.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "records.h"
 #include "regions.h"
 #include "trace.h"
+#include "writer.h"
 
-uint8_t *nt_frames;
 static uint64_t launches_lost;
 
 /* Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64. */
@@ -57,29 +58,51 @@ void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_launch *laun
 	__atomic_store_n(&kernel->wanted, wanted ? wanted : 1, __ATOMIC_RELAXED);
 }
 
-void nt_frame_settle(const struct nt_slot *slot, bool written, uint64_t offset)
+void nt_frame_lost(uint64_t launch, uint64_t size)
 {
-	struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
-
-	launch->data_offset = offset;
-	launch->data_size = slot->size;
-	__atomic_store_n(&launch->state, written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, __ATOMIC_RELEASE);
-	if (!written && launches_lost++ == 0)
+	nt_records_settle(launch, false, 0, size);
+	if (launches_lost++ == 0)
 		nt_trace_note("the data of a launch could not be copied back or written: it is marked lost");
 }
 
-bool nt_frames_append(struct nt_kernel *kernel, uint64_t size, uint64_t *first)
+struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches)
 {
-	char name[48];
 	uint8_t header[sizeof(struct neutrino_result_header) + NEUTRINO_MAX_MAPS * sizeof(struct neutrino_map) + 64];
 	uint64_t header_size = kernel->result_started ? 0 : result_header(kernel, header);
-	struct iovec parts[] = {{header, header_size}, {nt_frames, size}};
+	uint64_t room = sizeof(struct nt_piece) + launches * sizeof(struct nt_framed) + header_size + size;
+	struct nt_piece *piece = malloc(room);
 
-	snprintf(name, sizeof(name), "result/%u.bin", kernel->id);
-	if (!nt_trace_append(name, parts, 2, first))
-		return false;
+	if (!piece)
+		return NULL;
+	struct nt_framed *framed = (struct nt_framed *)(piece + 1);
+	*piece = (struct nt_piece){
+		.kernel = kernel->id,
+		.launches = framed,
+		.header = (uint8_t *)(framed + launches),
+		.header_size = header_size,
+		.data = (uint8_t *)(framed + launches) + header_size,
+		.room = room,
+		.begins = true,
+		.ends = true,
+	};
+	memcpy(piece->header, header, header_size);
 	kernel->result_started = true;
-	/* Of the first frame, after the file's header if that was written with it. */
-	*first += header_size;
-	return true;
+	return piece;
+}
+
+void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t size)
+{
+	memcpy(piece->data + piece->size, data, size);
+	piece->size += size;
+}
+
+void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame)
+{
+	piece->launches[piece->count++] = (struct nt_framed){launch, piece->size, frame->size};
+	nt_frames_add_data(piece, (const uint8_t *)frame, sizeof(*frame));
+}
+
+void nt_frames_write(struct nt_piece *piece)
+{
+	nt_writer_piece(piece);
 }

@@ -1,15 +1,12 @@
 /*
- * The result files of the trace (result/ID.bin): a header with the kernel's maps, then a frame for each launch. All
- * functions run in the drain thread.
+ * Frames of the result files: what the drain thread hands to the writer for each launch. All functions run in the drain
+ * thread.
  */
 #ifndef NEUTRINO_FRAMES_H
 #define NEUTRINO_FRAMES_H
 
+#include "results.h"
 #include "segment.h"
-
-/* The buffer of frames to write; large enough for those of a small segment, in which no maps take less than a unit. */
-extern uint8_t *nt_frames;
-#define FRAMES_SIZE (SEGMENT_SIZE + SEGMENT_SIZE / UNIT * sizeof(struct neutrino_frame) + 8192)
 
 /* The header of the frame of a slot's launch. */
 struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
@@ -21,13 +18,17 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
 void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_launch *launch, const uint8_t *data, uint64_t begin,
 		    uint64_t size);
 
-/* Complete the record of a slot's launch: its frame was written at that offset of the file, or its data is lost. */
-void nt_frame_settle(const struct nt_slot *slot, bool written, uint64_t offset);
+/* Complete the record of a launch, by its number, whose data are lost. size: bytes of its maps. */
+void nt_frame_lost(uint64_t launch, uint64_t size);
 
-/*
- * Append size bytes of nt_frames to the kernel's file, after a header if it is new. *first gets their offset. False if
- * that fails.
- */
-bool nt_frames_append(struct nt_kernel *kernel, uint64_t size, uint64_t *first);
+/* A new piece of a kernel's frames, with room for size bytes and so many launches. NULL without memory. */
+struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches);
+
+/* Add a launch to a piece, with its frame's header; its data are added next. */
+void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame);
+void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t size);
+
+/* Hand a piece to the writer, which frees it. Waits while much is to be written. */
+void nt_frames_write(struct nt_piece *piece);
 
 #endif

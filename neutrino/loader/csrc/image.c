@@ -422,6 +422,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		free(kernel);
 		return other;
 	}
+	nt_trace_kernel(kernel->id);
 	if (kernel->reason == NEUTRINO_REASON_PROBED)
 		write_kernel_files(image, kernel);
 	log_kernel(image, kernel, detail);

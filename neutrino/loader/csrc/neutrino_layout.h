@@ -24,7 +24,7 @@
 #define NEUTRINO_NO_KERNEL 0xffffffffu
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
-#define NEUTRINO_LAUNCHES_VERSION 3
+#define NEUTRINO_LAUNCHES_VERSION 4
 #define NEUTRINO_RESULT_VERSION 3
 #define NEUTRINO_SECTION_VERSION 3
 #define NEUTRINO_TWINS_VERSION 5
@@ -150,30 +150,34 @@ enum neutrino_launch_state {
     NEUTRINO_LAUNCH_FALLBACK = 4,
 };
 
-/* Start of launches.bin; the counter table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE. */
+/* Start of launches.bin. Up to version 3 a table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE. */
 struct neutrino_launches_header {
     char magic[8];
     uint32_t version;
     uint32_t record_size;
     uint64_t records_offset; /* bytes from the start of the file */
-    uint64_t records_capacity; /* records that the file has room for */
-    uint64_t records_used; /* records handed out; never above the capacity */
+    uint64_t reserved;
+    uint64_t records_used; /* after the last record; some before it may be EMPTY */
     uint64_t monotonic_ns; /* CLOCK_MONOTONIC when the file was made */
     uint64_t realtime_ns; /* CLOCK_REALTIME at the same moment */
     uint32_t pid;
     uint32_t ended; /* 1 once the process drained at its end */
+    uint64_t records_first; /* records before it were removed for --max-trace-size */
+    uint64_t data_removed; /* bytes of result files that were removed for it */
 };
-static_assert(sizeof(struct neutrino_launches_header) == 64, "launches_header");
+static_assert(sizeof(struct neutrino_launches_header) == 80, "launches_header");
 static_assert(offsetof(struct neutrino_launches_header, magic) == 0, "magic");
 static_assert(offsetof(struct neutrino_launches_header, version) == 8, "version");
 static_assert(offsetof(struct neutrino_launches_header, record_size) == 12, "record_size");
 static_assert(offsetof(struct neutrino_launches_header, records_offset) == 16, "records_offset");
-static_assert(offsetof(struct neutrino_launches_header, records_capacity) == 24, "records_capacity");
+static_assert(offsetof(struct neutrino_launches_header, reserved) == 24, "reserved");
 static_assert(offsetof(struct neutrino_launches_header, records_used) == 32, "records_used");
 static_assert(offsetof(struct neutrino_launches_header, monotonic_ns) == 40, "monotonic_ns");
 static_assert(offsetof(struct neutrino_launches_header, realtime_ns) == 48, "realtime_ns");
 static_assert(offsetof(struct neutrino_launches_header, pid) == 56, "pid");
 static_assert(offsetof(struct neutrino_launches_header, ended) == 60, "ended");
+static_assert(offsetof(struct neutrino_launches_header, records_first) == 64, "records_first");
+static_assert(offsetof(struct neutrino_launches_header, data_removed) == 72, "data_removed");
 
 /* One record of launches.bin. */
 struct neutrino_launch {
@@ -182,7 +186,7 @@ struct neutrino_launch {
     uint64_t context;
     uint64_t stream;
     uint64_t submit_ns; /* CLOCK_MONOTONIC at submission */
-    uint64_t data_offset; /* of the frame in result/<kernel>.bin; valid when WRITTEN */
+    uint64_t data_offset; /* of the frame in the kernel's result files; valid when WRITTEN */
     uint64_t data_size; /* bytes of the regions */
     uint32_t grid[3];
     uint32_t block[3];
@@ -223,7 +227,7 @@ struct neutrino_result_header {
     uint32_t kernel;
     uint32_t maps;
     uint32_t map_size; /* bytes of one map descriptor */
-    uint64_t reserved;
+    uint64_t base; /* bytes of the kernel's data before this file: offset 0 of it, by data_offset */
 };
 static_assert(sizeof(struct neutrino_result_header) == 32, "result_header");
 static_assert(offsetof(struct neutrino_result_header, magic) == 0, "magic");
@@ -231,7 +235,7 @@ static_assert(offsetof(struct neutrino_result_header, version) == 8, "version");
 static_assert(offsetof(struct neutrino_result_header, kernel) == 12, "kernel");
 static_assert(offsetof(struct neutrino_result_header, maps) == 16, "maps");
 static_assert(offsetof(struct neutrino_result_header, map_size) == 20, "map_size");
-static_assert(offsetof(struct neutrino_result_header, reserved) == 24, "reserved");
+static_assert(offsetof(struct neutrino_result_header, base) == 24, "base");
 
 /* What the hook needs to know of a map. */
 struct neutrino_map {

@@ -1,12 +1,12 @@
 #include "pool.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "drain.h"
 #include "segment.h"
+#include "settings.h"
 #include "trace.h"
 
 struct nt_pool nt_pools[CONTEXTS];
@@ -77,18 +77,14 @@ CUdevice nt_pool_device(const struct nt_pool *pool)
  */
 static uint64_t pool_most(CUdevice device)
 {
-	const char *setting = getenv("NEUTRINO_POOL");
+	uint64_t setting = nt_settings()->pool;
 	size_t total = 0;
-	char *end;
 
 	if (nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
 		return POOL_LEAST;
 	/* A setting that is no number, or too small, is ignored. */
-	if (setting && *setting) {
-		unsigned long long bytes = strtoull(setting, &end, 10);
-		if (!*end && bytes >= POOL_LEAST)
-			return bytes < total / 2 ? bytes : total / 2;
-	}
+	if (setting >= POOL_LEAST)
+		return setting < total / 2 ? setting : total / 2;
 	uint64_t size = total / 64;
 	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
 }

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "drain.h"
@@ -17,22 +16,15 @@
 #include "launch.h"
 #include "pool.h"
 #include "section.h"
+#include "settings.h"
 #include "trace.h"
 
 int nt_process_mode_now;
 
-/* Whether an environment variable is set and not empty. */
-static bool is_set(const char *variable)
-{
-	const char *value = getenv(variable);
-
-	return value && *value;
-}
-
 /* Print where the trace is, on stderr. */
 static void say_where(void)
 {
-	if (!is_set("NEUTRINO_QUIET"))
+	if (!nt_settings()->is_quiet)
 		nt_say("neutrino: trace in %s\n", nt_trace_path());
 }
 
@@ -43,7 +35,7 @@ static void note_unused(const char *library)
 		      "looked up before the hook was loaded",
 		      library);
 #ifdef NEUTRINO_LATE
-	if (nt_late_came_after() && !is_set("NEUTRINO_QUIET"))
+	if (nt_late_came_after() && !nt_settings()->is_quiet)
 		nt_say("neutrino: nothing of %s was recorded; if the driver was in use before it was loaded, use the neutrino "
 		       "command\n",
 		       library);
@@ -81,9 +73,10 @@ static void at_exit(void)
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
 	nt_event_end(&event);
-	if (drained)
-		nt_trace_ended();
-	say_where();
+	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
+		say_where();
+	else
+		nt_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_trace_path());
 }
 
 /* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
@@ -91,6 +84,7 @@ static void in_child(void)
 {
 	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
 	nt_launch_end();
+	nt_trace_child();
 	nt_pool_child();
 }
 
@@ -100,15 +94,15 @@ static bool is_ahead_enabled(void)
 #ifdef NEUTRINO_LATE
 	return nt_late_is_active();
 #else
-	return is_set("NEUTRINO_AHEAD");
+	return nt_settings()->is_ahead;
 #endif
 }
 
-/* Decide whether this process is recorded, and prepare its end. Runs once. */
+/* Decide whether this process is recorded, and prepare its end. Runs once, at the first cuInit. */
 static void start(void)
 {
 	/* NEUTRINO_KEY: this is a run with probes of its own, which replace those of patched files. */
-	bool has_run = is_set("NEUTRINO_KEY");
+	bool has_run = nt_settings()->key;
 
 	if (!has_run && !is_ahead_enabled())
 		return;
@@ -116,6 +110,7 @@ static void start(void)
 		nt_images_use_sections();
 	is_ahead = !has_run;
 	process = getpid();
+	nt_say_start();
 	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
@@ -149,37 +144,15 @@ static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 	return count;
 }
 
-/* Copy the file that an environment variable names into the trace. Nothing happens if it cannot be read. */
-static void copy_into_trace(const char *variable, const char *name)
-{
-	enum { LARGEST_COPY = 1 << 20 }; /* bytes; both files are far smaller */
-	const char *path = getenv(variable);
-	struct stat status;
-	char *data;
-
-	if (!path || !*path)
-		return;
-	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-	if (fd < 0)
-		return;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < LARGEST_COPY && (data = malloc((size_t)status.st_size + 1))) {
-		ssize_t count = read(fd, data, (size_t)status.st_size);
-		if (count == status.st_size)
-			nt_trace_file(name, data, (size_t)count);
-		free(data);
-	}
-	close(fd);
-}
-
 /* Write the event that describes this process. Called once, under the mutex of nt_process_trace. */
 static void log_process(void)
 {
-	/* Variables by which launchers of several processes number them; those that are set are recorded. */
-	static const char *const ranks[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+	static const char *const ranks[NT_RANK_COUNT] = {NT_RANKS};
+	const struct nt_settings *settings = nt_settings();
 	/* Static because they are large for the stack of a thread of the program. */
 	static struct nt_event event;
 	static char text[8192], section_names[4096], section_maker[256];
-	const char *names = getenv("NEUTRINO_PROBES"), *maker = getenv("NEUTRINO_VERSION");
+	const char *names = settings->probes, *maker = settings->version;
 	char *arguments[64], host[256] = "", executable[4096] = "", folder[4096] = "";
 	int version = 0;
 
@@ -196,17 +169,17 @@ static void log_process(void)
 	nt_event_number(&event, "pid", (uint64_t)getpid());
 	nt_event_number(&event, "ppid", (uint64_t)getppid());
 	nt_event_string(&event, "host", host);
-	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, 64));
+	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, settings->hides_arguments ? 1 : 64));
 	nt_event_string(&event, "executable", executable);
 	nt_event_string(&event, "folder", getcwd(folder, sizeof(folder)) ? folder : "");
 	nt_event_string(&event, "version", maker ? maker : "");
-	nt_event_string(&event, "driver", getenv("NEUTRINO_DRIVER") ? getenv("NEUTRINO_DRIVER") : "");
+	nt_event_string(&event, "driver", settings->driver ? settings->driver : "");
 	nt_event_number(&event, "driver_version", (uint64_t)version);
 	nt_event_string(&event, "probes", names ? names : "");
 	nt_event_number(&event, "monotonic_ns", nt_now_ns());
-	for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
-		if (getenv(ranks[i]))
-			nt_event_string(&event, ranks[i], getenv(ranks[i]));
+	for (int i = 0; i < NT_RANK_COUNT; i++)
+		if (settings->ranks[i])
+			nt_event_string(&event, ranks[i], settings->ranks[i]);
 	nt_event_end(&event);
 }
 
@@ -234,13 +207,13 @@ bool nt_process_trace(void)
 		if (started) {
 			log_process();
 			if (!is_ahead) {
-				copy_into_trace("NEUTRINO_PROBE_FILE", "probe.toml");
-				copy_into_trace("NEUTRINO_READER", "read.py");
+				nt_trace_copy("probe.toml", nt_settings()->probe_file);
+				nt_trace_copy("read.py", nt_settings()->reader);
 				nt_listener_hello(nt_trace_path());
 			}
 		} else {
 			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
-			       getenv("NEUTRINO_TRACEDIR") ? getenv("NEUTRINO_TRACEDIR") : "(none)", strerror(errno));
+			       nt_settings()->tracedir ? nt_settings()->tracedir : "(none)", nt_trace_failure());
 		}
 		__atomic_store_n(&nt_process_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
 	}

@@ -1,30 +1,34 @@
 #include "replay.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "frames.h"
 #include "graph_layout.h"
-#include "regions.h"
+#include "records.h"
 #include "trace.h"
 
-/* A kernel of a replay whose frame is in nt_frames. */
-struct piece {
+/* How often the drain thread makes records when there are none, a millisecond apart: the writer frees them. */
+#define MOST_ROUNDS 5000
+
+/* A launch record; NULL if there is none for a long time. */
+static struct neutrino_launch *take_record(uint64_t *index)
+{
 	struct neutrino_launch *record;
-	uint64_t at; /* of the frame in nt_frames */
-};
 
-/* Regions are not smaller than this, so there are no more kernels in a small segment. */
-#define MOST_PIECES (SEGMENT_SIZE / UNIT)
-
-static struct piece pieces[MOST_PIECES];
+	for (int i = 0; !(record = nt_trace_launch(index)) && i < MOST_ROUNDS; i++) {
+		nt_trace_round();
+		if (i)
+			nt_sleep_us(1000);
+	}
+	return record;
+}
 
 /* Begin the launch record of a kernel in a replay; *index gets its number. NULL if there is none. */
 static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t number, uint64_t *index)
 {
 	const struct neutrino_launch *replay = nt_trace_launch_at(slot->launch);
 	const struct nt_graph_node *node = &slot->layout->nodes[number];
-	struct neutrino_launch *record = nt_trace_launch(index);
+	struct neutrino_launch *record = take_record(index);
 
 	if (!record)
 		return NULL;
@@ -42,7 +46,7 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	record->lanes = node->kernel->lanes;
 	record->graph = slot->layout->graph;
 	record->node = (uint32_t)number + 1;
-	record->data_size = node->size;
+	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
 	return record;
 }
 
@@ -53,77 +57,75 @@ static bool has_run(const struct nt_graph_node *node)
 }
 
 /* The replay itself is done: its kernels have their own records. */
-static void settle_replay(const struct nt_slot *slot, unsigned state)
+static void settle_replay(const struct nt_slot *slot, bool is_written)
 {
-	struct neutrino_launch *record = nt_trace_launch_at(slot->launch);
-
-	record->data_size = slot->size;
-	__atomic_store_n(&record->state, state, __ATOMIC_RELEASE);
+	nt_records_settle(slot->launch, is_written, 0, slot->size);
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
 void nt_replay_lost(const struct nt_slot *slot)
 {
-	settle_replay(slot, NEUTRINO_LAUNCH_LOST);
+	settle_replay(slot, false);
 }
 
-static void settle(struct neutrino_launch *record, bool is_written, uint64_t offset)
+/* The header of the frame of a node. */
+static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t launch)
 {
-	record->data_offset = offset;
-	__atomic_store_n(&record->state, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, __ATOMIC_RELEASE);
-}
-
-/* Put the frame of a kernel in a replay at nt_frames + at. data: its regions. Returns the bytes used. */
-static uint64_t put_frame(uint64_t at, const struct nt_graph_node *node, uint64_t index, const uint8_t *data)
-{
-	struct neutrino_frame frame = {.launch = index, .size = node->size, .dynamic_cap = node->dynamic_cap,
+	struct neutrino_frame frame = {.launch = launch, .size = node->size, .dynamic_cap = node->dynamic_cap,
 				       .lanes = node->kernel->lanes};
 
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
 	memcpy(frame.grid, node->grid, sizeof(frame.grid));
 	memcpy(frame.block, node->block, sizeof(frame.block));
-	memcpy(nt_frames + at, &frame, sizeof(frame));
-	if (data)
-		memcpy(nt_frames + at + sizeof(frame), data, node->size);
-	return sizeof(frame) + (data ? node->size : 0);
+	return frame;
 }
 
 /*
- * Write the frames of one kernel in all replays of a layout among launches [from, to), by one append. first: the first of
- * the layout's nodes that is this kernel's.
+ * Have the frames of one kernel written, in all replays of a layout among launches [from, to), as one piece. first: the
+ * first of the layout's nodes that is this kernel's.
  */
 static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32_t to, const struct nt_layout *layout,
 			 size_t first, const uint8_t *data, uint64_t begin)
 {
 	struct nt_kernel *kernel = layout->nodes[first].kernel;
-	uint64_t used = 0, place = 0;
-	size_t count = 0;
+	struct nt_piece *piece = NULL;
+	uint64_t size = 0;
+	uint32_t replays = 0, frames = 0;
 
+	for (uint32_t i = from; i < to; i++)
+		replays += segment->slots[i].layout == layout;
+	for (size_t i = first; i < layout->count; i++)
+		if (layout->nodes[i].kernel == kernel && has_run(&layout->nodes[i])) {
+			size += sizeof(struct neutrino_frame) + layout->nodes[i].size;
+			frames++;
+		}
+	if (data)
+		piece = nt_frames_piece(kernel, replays * size, replays * frames);
 	for (uint32_t i = from; i < to; i++) {
 		const struct nt_slot *slot = &segment->slots[i];
 		if (slot->layout != layout)
 			continue;
 		for (size_t j = first; j < layout->count; j++) {
 			const struct nt_graph_node *node = &layout->nodes[j];
-			uint64_t index;
+			uint64_t launch;
 			if (node->kernel != kernel || !has_run(node))
 				continue;
-			struct neutrino_launch *record = add_record(slot, j, &index);
+			const struct neutrino_launch *record = add_record(slot, j, &launch);
 			if (!record)
 				continue;
-			if (!data) {
-				settle(record, false, 0);
+			if (!piece) {
+				nt_frame_lost(launch, node->size);
 				continue;
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - begin) + node->offset;
+			struct neutrino_frame frame = frame_of(node, launch);
 			nt_frame_learn(kernel, record, regions, 0, node->size);
-			pieces[count++] = (struct piece){record, used};
-			used += put_frame(used, node, index, regions);
+			nt_frames_add(piece, launch, &frame);
+			nt_frames_add_data(piece, regions, node->size);
 		}
 	}
-	bool is_written = count && nt_frames_append(kernel, used, &place);
-	for (size_t i = 0; i < count; i++)
-		settle(pieces[i].record, is_written, place + pieces[i].at);
+	if (piece)
+		nt_frames_write(piece);
 }
 
 /* Whether a node is the first of its kernel's that has run. */
@@ -151,37 +153,21 @@ void nt_replays_write(const struct nt_segment *segment, uint32_t from, uint32_t 
 	/* Last: then the layout may be freed. */
 	for (uint32_t i = from; i < to; i++)
 		if (segment->slots[i].layout)
-			settle_replay(&segment->slots[i], NEUTRINO_LAUNCH_WRITTEN);
+			settle_replay(&segment->slots[i], true);
 }
 
-void nt_replay_write_large(const struct nt_segment *segment, bool (*copy)(void *argument, uint64_t offset, uint64_t size),
-			   void *argument, uint8_t *data, uint64_t most)
+void nt_replay_write_large(const struct nt_segment *segment, nt_write_frame *write, void *argument)
 {
 	const struct nt_slot *slot = &segment->slots[0];
 	const struct nt_layout *layout = slot->layout;
 
 	for (size_t i = 0; i < layout->count; i++) {
 		const struct nt_graph_node *node = &layout->nodes[i];
-		uint64_t index, first = 0, offset;
-		struct neutrino_launch *record = has_run(node) ? add_record(slot, i, &index) : NULL;
-		char name[48];
-		if (!record)
+		uint64_t launch;
+		if (!has_run(node) || !add_record(slot, i, &launch))
 			continue;
-		snprintf(name, sizeof(name), "result/%u.bin", node->kernel->id);
-		bool is_written = true, is_framed = false;
-		for (uint64_t done = 0; done < node->size && is_written; done += most) {
-			struct iovec part = {data, node->size - done < most ? node->size - done : most};
-			is_written = copy(argument, node->offset + done, part.iov_len);
-			if (is_written)
-				nt_frame_learn(node->kernel, record, data, done, part.iov_len);
-			if (is_written && !is_framed)
-				is_written = is_framed = nt_frames_append(node->kernel, put_frame(0, node, index, NULL), &first);
-			is_written = is_written && nt_trace_append(name, &part, 1, &offset);
-		}
-		/* After a frame without its data, a reader could not find the next one. */
-		if (is_framed && !is_written)
-			nt_trace_cut(name, first);
-		settle(record, is_written, first);
+		struct neutrino_frame frame = frame_of(node, launch);
+		write(argument, segment->address + node->offset, node->kernel, launch, &frame);
 	}
-	settle_replay(slot, NEUTRINO_LAUNCH_WRITTEN);
+	settle_replay(slot, true);
 }

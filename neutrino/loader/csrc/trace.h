@@ -1,6 +1,6 @@
 /*
- * The trace directory of this process. Files are opened for each write and closed again, so that a program that closes or
- * counts descriptors finds none of the hook's. All functions may be called from any thread.
+ * The trace directory of this process. What is to be written goes to the writer's queue (writer.h). All functions may be
+ * called from any thread; they leave errno alone.
  */
 #ifndef NEUTRINO_TRACE_H
 #define NEUTRINO_TRACE_H
@@ -8,12 +8,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/uio.h>
 
 #include "neutrino_layout.h"
+#include "quiet_write.h"
 
-/* Create the directory and launches.bin, once. False, also for all later calls, if that fails; then errno is set. */
+/* Create the directory and its files, once. False, also for all later calls, if that fails. */
 bool nt_trace_start(void);
+
+/* Why nt_trace_start has failed, in words. */
+const char *nt_trace_failure(void);
 
 /*
  * Set the folder in which the directory will be created; it may be relative to the current folder. Without this call,
@@ -25,8 +28,9 @@ void nt_trace_parent(const char *folder);
 const char *nt_trace_path(void);
 
 /* A line of events.jsonl under construction: a JSON object. Members that do not fit are left out. */
+#define NT_EVENT_SIZE 16384u
 struct nt_event {
-	char text[16384];
+	char *text;  /* of NT_EVENT_SIZE bytes; NULL: the event is lost */
 	size_t used; /* bytes of text */
 	bool cut;    /* the current member does not fit */
 };
@@ -45,42 +49,40 @@ __attribute__((format(printf, 1, 2))) void nt_trace_note(const char *format, ...
 /* Write a line to event.log. */
 __attribute__((format(printf, 1, 2))) void nt_trace_log(const char *format, ...);
 
-/* Write a file of the trace atomically. name: relative to the directory. False if that fails. */
+/* Write a file of the trace atomically. name: relative to the directory. data: copied. False if it cannot be queued. */
 bool nt_trace_file(const char *name, const void *data, size_t size);
-/* Create a folder in the trace. True also if it exists. */
+/* Copy a file into the trace. path: absolute, or NULL. Nothing happens if it cannot be read. */
+void nt_trace_copy(const char *name, const char *path);
+/* Create a folder in the trace, unless it exists. False if that cannot be queued. */
 bool nt_trace_mkdir(const char *name);
 
-/*
- * Append count parts to a file of the trace; *offset gets their offset in the file. False if not all could be written;
- * then the file is cut back to its former size.
- */
-bool nt_trace_append(const char *name, const struct iovec *parts, int count, uint64_t *offset);
-/* Truncate a file of the trace to size bytes. */
-void nt_trace_cut(const char *name, uint64_t size);
-
-/* Write a line to stderr, if that does not block. */
-__attribute__((format(printf, 1, 2))) void nt_say(const char *format, ...);
-
-/*
- * Return fd, or if that is 0, 1 or 2 a duplicate with a higher number, and close fd: the program would take such a
- * descriptor for its stdin, stdout or stderr. -1 if that fails.
- */
-int nt_above_stdio(int fd);
-
-/* Take the next free record of launches.bin; NULL if there is none. *index gets its number. Lock-free. */
+/* Take a free launch record; NULL if there is none. *index gets its number in launches.bin. Lock-free. */
 struct neutrino_launch *nt_trace_launch(uint64_t *index);
-/* The record of a number that nt_trace_launch has returned. */
+/* The record of a number that nt_trace_launch has returned, until it is settled. */
 struct neutrino_launch *nt_trace_launch_at(uint64_t index);
 /* Count a launch of a kernel, by its id, under a reason (NEUTRINO_REASON_...). Lock-free. */
 void nt_trace_count(uint32_t kernel, unsigned reason);
-void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t launches);
-/* Enlarge launches.bin when it is half full. Called by the drain thread only, from time to time. */
-void nt_trace_grow(void);
-/* Mark launches.bin as complete: all records were drained at the end of the process. */
-void nt_trace_ended(void);
+/* The same for many launches at once. */
+void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number);
+/* Make the counters of a kernel. Before its first launch; it allocates. */
+void nt_trace_kernel(uint32_t kernel);
+/*
+ * Make records for the next launches, and have those written that have changed. Called by the drain thread only, from time
+ * to time.
+ */
+void nt_trace_round(void);
+/*
+ * At the end of the process: wait until everything is written, at most that long. False if that was too short. is_complete:
+ * all records were drained.
+ */
+bool nt_trace_end(unsigned milliseconds, bool is_complete);
+/* In the child after fork: discard everything. */
+void nt_trace_child(void);
 
 /* CLOCK_MONOTONIC, in nanoseconds. */
 uint64_t nt_now_ns(void);
+/* CLOCK_REALTIME, in nanoseconds. */
+uint64_t nt_realtime_ns(void);
 void nt_sleep_us(long microseconds);
 
 #endif

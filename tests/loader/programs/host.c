@@ -47,32 +47,46 @@ int wished(void)
 	return count ? atoi(count) : 1;
 }
 
-/* Launches of the trace in folder that were submitted and are neither written nor lost. */
-static unsigned long left_to_write(const char *folder)
+/* The path of a file of the trace in folder. */
+void trace_file(char *ret, size_t size, const char *folder, const char *name)
 {
-	char path[4096] = "";
-	struct neutrino_launches_header header;
-	struct neutrino_launch launch;
-	unsigned long left = 0;
-	static uint64_t done; /* all records below this one are written or lost, and are not read again */
 	DIR *traces = opendir(folder);
 	struct dirent *entry;
 
+	*ret = 0;
 	while (traces && (entry = readdir(traces)))
 		if (entry->d_name[0] != '.')
-			snprintf(path, sizeof(path), "%s/%s/launches.bin", folder, entry->d_name);
+			snprintf(ret, size, "%s/%s/%s", folder, entry->d_name, name);
 	if (traces)
 		closedir(traces);
+}
+
+/* Whether the trace in folder has the data of all launches so far, or says that they are lost. */
+static bool has_all(const char *folder)
+{
+	char path[4096];
+	struct neutrino_launches_header header;
+	struct neutrino_launch launch;
+	uint64_t row[NEUTRINO_REASON_SLOTS], launches = 0, probed = 0, settled = 0;
+
+	/* First what was counted: whatever has been since, has a record that is not settled. */
+	trace_file(path, sizeof(path), folder, "counters.bin");
 	FILE *file = fopen(path, "rb");
-	if (file && fread(&header, sizeof(header), 1, file) == 1 &&
-	    !fseek(file, (long)(header.records_offset + done * sizeof(launch)), SEEK_SET))
-		for (uint64_t i = done; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++) {
-			left += launch.state <= NEUTRINO_LAUNCH_SUBMITTED;
-			done += !left;
-		}
+	while (file && fread(row, sizeof(row), 1, file) == 1) {
+		for (int i = 0; i < NEUTRINO_REASON_SLOTS; i++)
+			launches += row[i];
+		probed += row[NEUTRINO_REASON_PROBED];
+	}
 	if (file)
 		fclose(file);
-	return left;
+	trace_file(path, sizeof(path), folder, "launches.bin");
+	file = fopen(path, "rb");
+	if (file && fread(&header, sizeof(header), 1, file) == 1 && !fseek(file, (long)header.records_offset, SEEK_SET))
+		for (uint64_t i = 0; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++)
+			settled += launch.state == NEUTRINO_LAUNCH_WRITTEN || launch.state == NEUTRINO_LAUNCH_LOST;
+	if (file)
+		fclose(file);
+	return launches == __atomic_load_n(&launches_made, __ATOMIC_RELAXED) && settled == probed;
 }
 
 /* As long as it takes; a hook that never writes them fails by the limit on the whole program. */
@@ -80,7 +94,7 @@ void written(void)
 {
 	const char *folder = getenv("NEUTRINO_TRACEDIR");
 
-	while (folder && left_to_write(folder))
+	while (folder && !has_all(folder))
 		usleep(2000);
 }
 
@@ -99,7 +113,15 @@ static const struct scenario {
 	{"small-files", plain, false},
 	{"nobody-listens", plain, false},
 	{"forgetful", plain, false},
+	{"clears-environment", plain, false},
 	{"closed", plain, false},
+	{"no-descriptors", no_descriptors, false},
+	{"sandboxed", sandboxed, false},
+	{"other-stderr", other_stderr, false},
+	{"emptied", emptied, false},
+	{"closes-all", closes_all, true},
+	{"little-space", plain, false},
+	{"confined", plain, false},
 	{"many", many, false},
 	{"large", large, false},
 	{"immense", immense, false},
@@ -197,13 +219,19 @@ int main(int argc, char **argv)
 	read_image();
 	find_driver(strcmp(name, "unversioned") ? "libcuda.so.1" : "libcuda.so");
 	CHECK(cu.Init(0));
+	if (!strcmp(name, "clears-environment"))
+		clearenv();
 	find_launches();
 	CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
 	CHECK(cu.CtxSetCurrent(context));
 	counter = make_counter();
 	flag = allocate(8);
 	if (!strcmp(name, "small-files") || !strcmp(name, "cut"))
-		limit_files(*name == 's' ? 1 << 20 : 12 << 20);
+		limit_files(*name == 's' ? 8 << 10 : 12 << 20);
+	if (!strcmp(name, "confined"))
+		confine();
+	if (!strcmp(name, "little-space"))
+		little_space();
 	module = load();
 	function = obtain(module, "count_p2");
 	stream = make_stream(0);

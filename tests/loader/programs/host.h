@@ -19,9 +19,18 @@ int wished(void);
 
 /* Let the hook's own thread work, which does so every few milliseconds. */
 void rest(void);
+/* The path of a file of the trace in folder; "" if there is none. */
+void trace_file(char *ret, size_t size, const char *folder, const char *name);
 /* Wait until the hook, where there is one, has written every launch. None may be on a stream that nothing waits for. */
 void written(void);
 
+void no_descriptors(void);
+void confine(void);
+void sandboxed(void);
+void other_stderr(void);
+void emptied(void);
+void closes_all(void);
+void little_space(void);
 void plain(void);
 void many(void);
 void large(void);

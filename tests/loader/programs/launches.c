@@ -51,6 +51,7 @@ static void take(CUfunction looping, unsigned blocks, unsigned threads, uint32_t
 {
 	void *parameters[] = {&counter, &tickets};
 
+	__atomic_fetch_add(&launches_made, 1, __ATOMIC_RELAXED);
 	CHECK(cu.LaunchKernel(looping, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL));
 }
 
@@ -63,7 +64,7 @@ void growing(void)
 	for (unsigned i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
 		take(looping, 3, 48, wanted[i]);
 		CHECK(cu.StreamSynchronize(stream));
-		rest();
+		written();
 	}
 }
 

@@ -134,6 +134,7 @@ CUdeviceptr allocate(size_t size);
 uint64_t value_at(CUdeviceptr address);
 
 /* A launch of a kernel whose first parameter is a device address and whose second, if it has one, an integer. */
+extern uint64_t launches_made; /* by launch_at, or counted by the scenario */
 CUresult launch_at(CUfunction function, CUdeviceptr address, unsigned blocks, unsigned threads, CUstream stream);
 
 /* Run that many threads of work, each with its number, to their end. */

@@ -1,0 +1,39 @@
+/*
+ * The files of the trace directory, for the thread that writes them. That thread has a descriptor table of its own, where
+ * that is allowed: then its files stay open, and the program neither sees their descriptors nor can close them. Where it
+ * is not, each file is opened for a write and closed again. Every file is opened relative to the directory, which is
+ * opened once.
+ */
+#ifndef NEUTRINO_FILES_H
+#define NEUTRINO_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Give the calling thread a descriptor table of its own, without any of the program's descriptors. */
+void nt_files_own_table(void);
+
+/* Whether descriptors may stay open. */
+bool nt_files_keep_open(void);
+
+/*
+ * Create the trace directory in folder, an absolute path. path, of PATH_MAX bytes, gets its path. False if that fails:
+ * errno is set, and why gets a reason that errno cannot give, or NULL.
+ */
+bool nt_files_create(const char *folder, char *path, const char **why);
+
+/* Remove the directory again, which is empty. */
+void nt_files_remove_directory(void);
+
+/* openat in the directory, for a file of the user alone. -1 if that fails, or if opening a file could end the program. */
+int nt_files_open(const char *name, int flags);
+
+/* Write a file atomically, create a folder, remove a file. False if that fails. */
+bool nt_files_write(const char *name, const void *data, size_t size);
+/* Copy a small file into the directory. True also if there is none at path. */
+bool nt_files_copy(const char *name, const char *path);
+bool nt_files_mkdir(const char *name);
+bool nt_files_unlink(const char *name);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * The hook's settings: the environment as it was at the program's first call of the driver. It is read once, because a
+ * program may change its environment in one thread while another one, inside a call of the hook, would read it.
+ */
+#ifndef NEUTRINO_SETTINGS_H
+#define NEUTRINO_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Variables by which launchers of several processes number them. */
+#define NT_RANKS "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
+#define NT_RANK_COUNT 5
+
+/* Texts are NULL where the variable is not set, or empty. */
+struct nt_settings {
+	const char *key;	/* NEUTRINO_KEY, the part of cache keys that all images of the run share */
+	const char *cache;	/* NEUTRINO_CACHE, a folder */
+	const char *socket;	/* NEUTRINO_SOCKET, of the listener */
+	const char *driver;	/* NEUTRINO_DRIVER, the real driver's path */
+	const char *tracedir;	/* NEUTRINO_TRACEDIR, the folder in which the trace is made */
+	const char *probe_file; /* NEUTRINO_PROBE_FILE */
+	const char *reader;	/* NEUTRINO_READER */
+	const char *probes;	/* NEUTRINO_PROBES, their names */
+	const char *version;	/* NEUTRINO_VERSION, of the command */
+	const char *ranks[NT_RANK_COUNT]; /* in the order of NT_RANKS */
+	uint64_t pool;		 /* NEUTRINO_POOL, bytes; 0: the default */
+	uint64_t timeout;	 /* NEUTRINO_TIMEOUT, seconds; 0: the default */
+	uint64_t max_trace_size; /* NEUTRINO_MAX_TRACE_SIZE, bytes; 0: no limit */
+	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
+	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
+	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */
+};
+
+/* The settings, read at the first call. From any thread. */
+const struct nt_settings *nt_settings(void);
+
+#endif

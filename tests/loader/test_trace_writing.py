@@ -1,0 +1,260 @@
+"""How the trace is written: what the program does to its descriptors, limits and files, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neutrino.abi.launches import LaunchState
+from neutrino.abi.reasons import Reason
+from neutrino.errors import NeutrinoError
+from neutrino.loader.start import Request, prepare
+from neutrino.probing.selection import Selection
+from neutrino.tracing import Trace, summarize
+from neutrino.tracing.launches import Launches, read_launches
+from tests.once import SANITIZERS
+
+from .conftest import CSRC, HERE, Bench, Reference, compile_c
+from .trace_files import Files
+
+_RECORDER = (
+    "counters", "event", "files", "frames", "launches_file", "quiet_write", "records", "regions", "results", "settings",
+    "trace", "writer",
+)  # fmt: skip
+_MIB = 1 << 20
+
+
+@pytest.mark.parametrize(("scenario", "launches"), [("no-descriptors", 21), ("other-stderr", 20), ("confined", 20)])
+def test_limits_of_the_program_cost_no_launch(
+    any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str, launches: int
+) -> None:
+    result = any_bench.run(scenario, tmp_path)
+    assert (result.stdout, result.returncode) == reference(scenario)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": launches}
+    assert len(files.written()) == launches
+
+
+def test_little_address_space_is_enough(bench: Bench, tmp_path: Path) -> None:
+    # Sanitizers need more of it themselves.
+    result = bench.run("little-space", tmp_path)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert len(Files(tmp_path / "trace").written()) == 20
+
+
+def test_what_the_program_opened_as_stderr_is_its_own(bench: Bench, tmp_path: Path) -> None:
+    result = bench.run("other-stderr", tmp_path)
+    assert result.returncode == 0
+    assert (tmp_path / "image.own").read_text() == "own\n"
+
+
+def test_a_filter_that_forbids_to_open_files(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = bench.run("sandboxed", tmp_path)
+    assert (result.stdout, result.returncode) == reference("sandboxed")
+    assert result.stdout.startswith("filter: 0\n")
+    files = Files(tmp_path / "trace")
+    assert files.header["ended"] == 1
+    # The file of the second kernel could not be opened any more.
+    assert Counter(files.launches["state"].tolist()) == {LaunchState.WRITTEN: 21, LaunchState.LOST: 1}
+
+
+def test_no_descriptor_of_the_hook_is_the_programs(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = bench.run("closes-all", tmp_path)
+    assert (result.stdout, result.returncode) == reference("closes-all")
+    assert result.stdout == "other numbers than expected: 0; descriptors of others: 0\n"
+    files = Files(tmp_path / "trace")
+    assert len(files.written()) == files.counted("count_p2")["probed"]
+
+
+def test_files_of_the_trace_that_are_emptied_meanwhile(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = any_bench.run("emptied", tmp_path)
+    assert (result.stdout, result.returncode) == reference("emptied")
+    trace = Trace(Files(tmp_path / "trace").path)
+    (kernel,) = (kernel for kernel in trace.kernels if kernel.name == "count_p2")
+    assert len(list(kernel.launches())) == 20
+
+
+def test_a_full_disk_costs_only_the_trace(bench: Bench, tmp_path: Path) -> None:
+    launches = 500
+    bench.run("plain", tmp_path / "first")
+    shutil.copytree(tmp_path / "first" / "cache", tmp_path / "cache")
+    shutil.copy(tmp_path / "first" / "image", tmp_path / "image")
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    environment = bench.hooked(bench.environment(tmp_path), tmp_path) | {
+        "NEUTRINO_TRACEDIR": str(disk),
+        "HOST_LAUNCHES": str(launches),
+    }
+    # A file system of its own, which ends with the shell. The launches need several times as much.
+    script = 'mount -t tmpfs -o size=256k none "$1" && "$3" many && cp -r "$1" "$2"'
+    result = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", disk, copy, bench.host],
+        env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (result.stdout, result.returncode) == (f"{launches}\n", 0), result.stderr
+    files = Files(copy)
+    assert files.counted("count_p2")["probed"] == len(files.launches)
+    assert LaunchState.LOST in files.launches["state"]
+    trace = Trace(files.path)
+    summarize(trace)
+
+
+def _compile_recorder(folder: Path, sanitizer: str) -> Path:
+    sources = [HERE / "programs" / "recorder.c", *(CSRC / f"{name}.c" for name in _RECORDER)]
+    compile_c(folder / "recorder", *SANITIZERS[sanitizer], *map(str, sources))
+    return folder / "recorder"
+
+
+def _record(recorder: Path, folder: Path, *numbers: int, limit: int = 0) -> tuple[Path, Launches]:
+    environment = os.environ | {"NEUTRINO_TRACEDIR": str(folder), "NEUTRINO_MAX_TRACE_SIZE": str(limit)}
+    result = subprocess.run(
+        [recorder, *map(str, numbers)], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    (path,) = folder.iterdir()
+    return path, read_launches(path / "launches.bin")
+
+
+@pytest.mark.parametrize("sanitizer", sorted(SANITIZERS))
+def test_every_launch_of_every_thread_is_recorded_once(tmp_path: Path, sanitizer: str) -> None:
+    threads, number, kernels = 8, 20_000, 5000
+    _, launches = _record(_compile_recorder(tmp_path, sanitizer), tmp_path / "trace", threads, number, kernels)
+    used = launches.records[launches.records["state"] != LaunchState.EMPTY]
+    assert set(used["state"]) == {LaunchState.WRITTEN}
+    for thread in range(threads):
+        assert (np.sort(used["submit_ns"][used["thread"] == thread]) == np.arange(number)).all()
+    # A kernel for each 64 launches, also those beyond the table of earlier versions.
+    assert launches.counters.sum() == threads * number == launches.counters[:, Reason.PROBED].sum()
+    assert (launches.counters[1 : number // 64 + 1, Reason.PROBED] == threads * 64).all()
+    # Few numbers were taken and not used.
+    assert len(launches.records) < threads * (number + 1000)
+
+
+def test_kernels_beyond_the_earlier_table_have_counters(tmp_path: Path) -> None:
+    _, launches = _record(_compile_recorder(tmp_path, "plain"), tmp_path / "trace", 1, 64 * 6000, 6000)
+    assert (launches.counters[1:6001, Reason.PROBED] == 64).all()
+    assert len(launches.counters) == 6001
+
+
+def test_the_oldest_launches_go_when_the_limit_is_reached(tmp_path: Path) -> None:
+    limit = 16 * _MIB
+    recorder = _compile_recorder(tmp_path, "plain")
+    path, launches = _record(recorder, tmp_path / "trace", 2, 500_000, 10, limit=limit)
+    assert launches.ended
+    assert launches.counters.sum() == 1_000_000
+    taken = sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
+    assert limit / 4 < taken < 1.2 * limit
+    # The records that are left are the last ones, and what they say of their data can be read or is known to be gone.
+    assert 0 < launches.first < len(launches.records)
+    assert set(launches.records["state"][: launches.first]) == {LaunchState.EMPTY}
+    assert launches.data_removed > limit
+    parts = {int(file.name.split(".")[0]): [] for file in (path / "result").iterdir()}
+    for file in (path / "result").iterdir():
+        base = int.from_bytes(file.read_bytes()[24:32], "little")
+        parts[int(file.name.split(".")[0])].append((base, file.read_bytes()))
+    last = launches.records[-1000:]
+    found = 0
+    for number, record in zip(range(len(launches.records) - 1000, len(launches.records)), last, strict=True):
+        if record["state"] != LaunchState.WRITTEN:
+            continue
+        base, data = max(part for part in parts[int(record["kernel"])] if part[0] <= record["data_offset"])
+        frame = int(record["data_offset"]) - base
+        assert data[frame : frame + 8] == b"NTFRAME\0"
+        assert int.from_bytes(data[frame + 8 : frame + 16], "little") == number
+        found += 1
+    assert found > 900
+
+
+def test_a_program_under_a_limit_leaves_a_trace_that_says_what_went(bench: Bench, tmp_path: Path) -> None:
+    result = bench.run("many", tmp_path, extra={"HOST_LAUNCHES": "2000", "NEUTRINO_MAX_TRACE_SIZE": str(256 << 10)})
+    assert result.returncode == 0
+    trace = Trace(Files(tmp_path / "trace").path)
+    summary = summarize(trace)
+    (kernel,) = (entry for entry in summary.kernels if entry.kernel.name == "count_p2")
+    assert kernel.removed > 0
+    assert kernel.written + kernel.removed == kernel.submitted == kernel.kernel.counters[Reason.PROBED]
+    assert len(list(kernel.kernel.launches())) == kernel.written > 0
+    assert sum(len(piece["Tickets"].records) for piece in kernel.kernel.stacks()) == kernel.written
+    assert any("--max-trace-size" in note for note in summary.notes)
+
+
+def test_the_arguments_of_the_program_can_be_left_out(bench: Bench, tmp_path: Path) -> None:
+    bench.run("plain", tmp_path, extra={"NEUTRINO_NO_ARGV": "1"})
+    (process,) = (event for event in Files(tmp_path / "trace").events if event["event"] == "process")
+    assert process["argv"] == [str(bench.host)]
+
+
+@pytest.mark.parametrize(("mode", "is_made"), [(0o777, False), (0o775, False), (0o1777, True), (0o755, True)])
+def test_a_folder_in_which_others_can_write_gets_no_trace(
+    bench: Bench, tmp_path: Path, mode: int, is_made: bool
+) -> None:
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    folder.chmod(mode)
+    result = bench.run("plain", tmp_path)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert len(list(folder.iterdir())) == is_made
+    assert len(result.stderr.splitlines()) == 1
+    assert is_made or "others can write there; chmod go-w it" in result.stderr
+    if not is_made:
+        request = Request(["true"], None, (), Selection(), tracedir=folder, driver=bench.driver)
+        with pytest.raises(NeutrinoError, match="others can write there"):
+            prepare(request)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away, or be another user")
+@pytest.mark.parametrize("link", [False, True])
+def test_a_folder_of_another_user_gets_no_trace(bench: Bench, tmp_path: Path, link: bool) -> None:
+    folder = tmp_path / "trace"
+    if link:
+        (tmp_path / "own").mkdir()
+        folder.symlink_to(tmp_path / "own")
+    else:
+        folder.mkdir()
+    os.chown(folder, 65534, 65534, follow_symlinks=False)
+    result = bench.run("plain", tmp_path)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert "another user" in result.stderr
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_listener_of_another_user_is_not_asked(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    received = []
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        # The other end is known by the user who called listen.
+        os.seteuid(65534)
+        try:
+            listening.listen(8)
+        finally:
+            os.seteuid(0)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    received.append(connection.recv(1))
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        extra = {"NEUTRINO_SOCKET": str(path), "NEUTRINO_TIMEOUT": "5"}
+        result = bench.run("plain", tmp_path, twins=False, extra=extra)
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert received
+    assert not any(received)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"helper": 20}
