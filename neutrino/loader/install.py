@@ -20,8 +20,8 @@ MODULE = "libneutrino_audit.so"
 _ROOM = "glibc.rtld.optional_static_tls"
 _LEAST_ROOM = 512 + 4096
 """Bytes. With a module, glibc lays out the program's thread-local storage before it knows the program's libraries. What
-these have of the fixed kind must then fit into a room of which this is a part, 512 bytes by default, or the program does
-not start. An allocator such as jemalloc has 2.6 KiB. Each thread's stack is shorter by the room: so not too much."""
+these have of the fixed kind must then fit into a room of which this is a part, 512 bytes by default, or it does not
+start. An allocator such as jemalloc has 2.6 KiB. Each thread's stack is shorter by the room: so not too much."""
 
 
 def install_hook(driver: Path, cache: Path, shared: Path | None = None) -> Path:

@@ -32,6 +32,13 @@ static bool begins_with(const char *text, const char *prefix)
 	return true;
 }
 
+static bool is_same(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
+}
+
 /* open(path, O_RDONLY | O_CLOEXEC) as a system call: there is no libc, and errno is the program's. */
 static long open_call(const char *path)
 {
@@ -82,7 +89,10 @@ static bool is_readable(const volatile char *path)
 	return true;
 }
 
-/* Whether a name asks for the driver: it is NT_DRIVER_NAME or that with a version, with or without a folder. */
+/*
+ * Whether a name asks for the driver, with or without a folder. Only by the names that programs use: WSL's driver loads
+ * another part of itself, which is called libcuda.so.1.1.
+ */
 static bool is_driver(const char *name)
 {
 	const char *base = name;
@@ -90,10 +100,7 @@ static bool is_driver(const char *name)
 	for (const char *end = name; *end; end++)
 		if (*end == '/')
 			base = end + 1;
-	if (!begins_with(base, NT_DRIVER_NAME))
-		return false;
-	base += sizeof(NT_DRIVER_NAME) - 1;
-	return !*base || *base == '.';
+	return is_same(base, NT_DRIVER_NAME) || is_same(base, NT_DRIVER_SONAME);
 }
 
 unsigned la_version(unsigned version)
