@@ -74,12 +74,15 @@ def test_no_descriptor_of_the_hook_is_the_programs(bench: Bench, tmp_path: Path,
     assert len(files.written()) == files.counted("count_p2")["probed"]
 
 
-def test_files_of_the_trace_that_are_emptied_meanwhile(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
-    result = any_bench.run("emptied", tmp_path)
-    assert (result.stdout, result.returncode) == reference("emptied")
+@pytest.mark.parametrize(("scenario", "launches"), [("emptied", 20), ("emptied-last", 0)])
+def test_files_of_the_trace_that_are_emptied_meanwhile(
+    any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str, launches: int
+) -> None:
+    result = any_bench.run(scenario, tmp_path)
+    assert (result.stdout, result.returncode) == reference(scenario)
     trace = Trace(Files(tmp_path / "trace").path)
     (kernel,) = (kernel for kernel in trace.kernels if kernel.name == "count_p2")
-    assert len(list(kernel.launches())) == 20
+    assert len(list(kernel.launches())) == launches
 
 
 def test_a_full_disk_costs_only_the_trace(bench: Bench, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "counters.h"
@@ -115,6 +116,16 @@ static void keep_limit(int fd)
 	}
 }
 
+/* Make the file as long as its header says, if something has cut it off: then records that are gone read as EMPTY. */
+static void restore_size(int fd)
+{
+	uint64_t size = header.records_offset + header.records_used * sizeof(struct neutrino_launch);
+	struct stat status;
+
+	if (nt_raw_stat(fd, &status) == 0 && (uint64_t)status.st_size < size && ftruncate(fd, (off_t)size) != 0)
+		nt_trace_log("launches.bin was cut off");
+}
+
 void nt_launches_file_write(bool is_last)
 {
 	static struct nt_changed changed[BATCH];
@@ -141,6 +152,8 @@ void nt_launches_file_write(bool is_last)
 	if (fd >= 0 && memcmp(&header, &written_header, sizeof(header)) != 0 &&
 	    nt_pwrite_all(fd, &header, sizeof(header), 0))
 		written_header = header;
+	if (fd >= 0 && is_last)
+		restore_size(fd);
 	done_with(fd, launches_fd);
 	retry_ns = written ? 0 : nt_now_ns() + RETRY_NS;
 }

@@ -119,6 +119,7 @@ static const struct scenario {
 	{"sandboxed", sandboxed, false},
 	{"other-stderr", other_stderr, false},
 	{"emptied", emptied, false},
+	{"emptied-last", emptied_last, false},
 	{"closes-all", closes_all, true},
 	{"little-space", plain, false},
 	{"confined", plain, false},

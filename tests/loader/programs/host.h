@@ -29,6 +29,7 @@ void confine(void);
 void sandboxed(void);
 void other_stderr(void);
 void emptied(void);
+void emptied_last(void);
 void closes_all(void);
 void little_space(void);
 void plain(void);
