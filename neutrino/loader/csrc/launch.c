@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "lifetimes.h"
 #include "trace.h"
 
 static int ended;
@@ -233,6 +234,8 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 
 	attempt.context = context_of(function, launch);
 	attempt.pool = nt_pool_find(attempt.context);
+	if (!attempt.pool && nt_context_is_green(attempt.context))
+		return run_original(function, launch, NEUTRINO_REASON_LAUNCH_FORM);
 	reason = attempt.pool ? backend->room(&attempt) : NEUTRINO_REASON_CONTEXT;
 	/* Not while its pool is made, or is given up because the context is another one now. */
 	if (reason == NEUTRINO_REASON_CONTEXT && (attempt.pool || !nt_pool_known(attempt.context)))
