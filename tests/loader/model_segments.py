@@ -41,8 +41,8 @@ class Launcher:
 class State:
     """hold, count, events: of each segment; events are the places that its event waits for, as bits.
 
-    free: segments, as bits. stream: (segment + 1, generation, launches). slots: by segment, what the launch in each place
-    has reached. drained: how many were copied. lost: launches that found no room.
+    free: segments, as bits. stream: (segment + 1, generation, launches). slots: by segment, what the launch in each
+    place has reached. drained: how many were copied. lost: launches that found no room.
     """
 
     launchers: tuple[Launcher, ...]
