@@ -147,10 +147,10 @@ def test_a_context_reset_by_a_pointer_older_than_the_hook(
     result = bench.run("reset-unseen", tmp_path)
     assert (result.stdout, result.returncode) == reference("reset-unseen")
     files = Files(tmp_path / "trace")
-    # The hook's own thread may notice before a launch does.
+    # The hook's own thread may notice first, so that the context is prepared when it is made current.
     counted = files.counted("count_p2")
-    assert counted["probed"] + counted["context"] == 28
-    assert 4 <= counted["context"] <= 8
+    assert counted["probed"] + counted.get("context", 0) == 28
+    assert counted["probed"] >= 20
     assert len(files.written()) == counted["probed"]
     files.check_tickets(bench.maps)
 

@@ -234,6 +234,11 @@
 	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device),                                             \
 	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(device)))                               \
+	X(cuGreenCtxCreate, (void **green, void *resources, CUdevice device, unsigned flags),                          \
+	  (green, resources, device, flags), NOTHING, ON_SUCCESS(nt_green_context_comes(*green)))                      \
+	X(cuCtxFromGreenCtx, (CUcontext *context, void *green),                                                        \
+	  (context, green), NOTHING, ON_SUCCESS(nt_green_context_comes(green)))                                        \
+	X(cuGreenCtxDestroy, (void *green), (green), nt_green_context_ends(green), NOTHING)                            \
 	X(cuCtxDetach, (CUcontext context),                                                                            \
 	  (context), IN_TRACE(nt_context_may_end(context)), IN_TRACE(nt_context_may_have_ended(context)))              \
 	X(cuDevicePrimaryCtxRelease, (CUdevice device),                                                                \

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "hash_table.h"
 #include "regions.h"
 #include "sha256.h"
 
@@ -114,8 +115,43 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	return true;
 }
 
+static const char *name_of(const struct nt_entry *entry, uint32_t row)
+{
+	return (const char *)entry->data + entry->kernels[row].name_offset;
+}
+
+void nt_entry_index(struct nt_entry *entry)
+{
+	uint32_t bits = 4;
+
+	while (bits < 31 && 1u << bits < 2 * (uint64_t)entry->header->kernels)
+		bits++;
+	uint32_t *index = calloc((size_t)1 << bits, sizeof(*index)), mask = (1u << bits) - 1;
+	if (!index)
+		return;
+	for (uint32_t row = 0; row < entry->header->kernels; row++) {
+		uint32_t i = (uint32_t)nt_hash_text(name_of(entry, row)) & mask;
+		while (index[i])
+			i = (i + 1) & mask;
+		index[i] = row + 1;
+	}
+	entry->index = index;
+	entry->index_bits = bits;
+}
+
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name)
 {
+	uint32_t mask = (1u << entry->index_bits) - 1;
+
+	if (entry->index) {
+		/* At most half of the index is filled. Of two rows with one name the first is found, as by the search. */
+		for (uint32_t i = (uint32_t)nt_hash_text(name) & mask; entry->index[i]; i = (i + 1) & mask) {
+			NT_STEP();
+			if (strcmp(name_of(entry, entry->index[i] - 1), name) == 0)
+				return &entry->kernels[entry->index[i] - 1];
+		}
+		return NULL;
+	}
 	for (uint32_t i = 0; i < entry->header->kernels; i++)
 		if (strcmp((const char *)entry->data + entry->kernels[i].name_offset, name) == 0)
 			return &entry->kernels[i];

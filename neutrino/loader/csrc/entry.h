@@ -15,6 +15,9 @@ struct nt_entry {
 	const struct neutrino_map *maps;
 	const struct neutrino_twin_kernel *kernels;
 	const struct neutrino_twin_image *images;
+	/* Rows of kernels + 1 by the hash of their names, 2^index_bits of them; NULL before nt_entry_index. */
+	uint32_t *index;
+	uint32_t index_bits;
 };
 
 /*
@@ -22,6 +25,9 @@ struct nt_entry {
  * aligned and must not change.
  */
 bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct nt_entry *ret);
+
+/* Have kernels found by a hash of their names from now on. Without memory they are searched for. */
+void nt_entry_index(struct nt_entry *entry);
 
 /* The kernel of that mangled name, or NULL. */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name);

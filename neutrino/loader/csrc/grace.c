@@ -93,12 +93,19 @@ void nt_retired_release(void)
 {
 	struct nt_retired *added = __atomic_exchange_n(&retired, NULL, __ATOMIC_ACQUIRE);
 
+	static uint64_t seen;
+	uint64_t now = __atomic_load_n(&over, __ATOMIC_ACQUIRE);
+
 	while (added) {
 		struct nt_retired *next = added->next;
 		added->next = waiting;
 		waiting = added;
 		added = next;
 	}
+	/* Tickets that were not over at the last visit are not now, unless a period has ended since. */
+	if (now == seen)
+		return;
+	seen = now;
 	for (struct nt_retired **link = &waiting; *link;) {
 		struct nt_retired *record = *link;
 		if (!nt_grace_is_over(record->ticket)) {

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grace.h"
 #include "graph_layout.h"
 #include "handles.h"
 #include "launch.h"
+#include "lifetimes.h"
 #include "pool.h"
 #include "process.h"
 #include "trace.h"
@@ -17,7 +19,7 @@
 /* An executable graph of the program. */
 struct exec {
 	struct nt_handle handle;
-	CUgraph source; /* the graph that it was made of; NULL once that is destroyed */
+	struct nt_retired retired;
 	struct memory *memory;
 	struct nt_graph_target target; /* pool: as it was when the layout was made */
 	struct nt_layout *layout;
@@ -49,6 +51,7 @@ static struct memory *memories;
 static struct nt_layout *layouts; /* all that are not freed */
 static uint32_t last_id;
 
+/* In a reading section. */
 static struct exec *find_exec(CUgraphExec handle)
 {
 	return handle ? nt_handles_find(&exec_table, handle) : NULL;
@@ -157,12 +160,17 @@ static void give_up(struct exec *exec)
 }
 
 /* Have spare memory for all replays of the layout; without, the originals run. */
+static void have_room(struct exec *exec)
+{
+	if (!exec->layout->probed || have_spare(exec->memory, exec->layout->size))
+		return;
+	nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
+	give_up(exec);
+}
+
 static void complete_layout(struct exec *exec)
 {
-	if (exec->layout->probed && !have_spare(exec->memory, exec->layout->size)) {
-		nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
-		give_up(exec);
-	}
+	have_room(exec);
 	log_layout(exec->layout);
 }
 
@@ -181,18 +189,27 @@ static struct nt_layout *changeable(struct exec *exec)
 
 /* --- what the program does with graphs --- */
 
-/* Begin and end calls of our own: they must neither fail because of a capture nor become part of one. */
-static int relaxed(void)
-{
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+/*
+ * What every change of an executable graph is made in: a reading section, and the capture mode in which calls of our own
+ * neither fail because of a capture nor become part of one.
+ */
+struct change {
+	uint32_t *reading;
+	int mode;
+};
 
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	return mode;
+static struct change begin_change(void)
+{
+	struct change change = {nt_reading_begin(), CU_STREAM_CAPTURE_MODE_RELAXED};
+
+	nt_driver.cuThreadExchangeStreamCaptureMode(&change.mode);
+	return change;
 }
 
-static void restore_mode(int mode)
+static void end_change(struct change change)
 {
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	nt_driver.cuThreadExchangeStreamCaptureMode(&change.mode);
+	nt_reading_end(change.reading);
 }
 
 /* Whether the driver has all that twins in graphs need. */
@@ -209,9 +226,8 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 
 	if (!exec)
 		return;
-	int mode = relaxed();
+	struct change change = begin_change();
 	exec->handle.handle = handle;
-	exec->source = graph;
 	target = &exec->target;
 	target->exec = handle;
 	target->graph = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
@@ -219,6 +235,8 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	exec->memory = memory_of(target->context);
 	if (flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		target->refusal = NEUTRINO_REASON_GRAPH;
+	else if (nt_context_is_green(target->context))
+		target->refusal = NEUTRINO_REASON_LAUNCH_FORM;
 	else if (!exec->memory || !(target->pool = nt_pool_prepare(target->context)) || !(target->cell = take_cell(exec->memory)) ||
 		 nt_driver.cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		target->refusal = NEUTRINO_REASON_CONTEXT;
@@ -236,25 +254,30 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 		pthread_mutex_unlock(&mutex);
 	}
 	/* Nobody would write its cell. */
-	if (exec && exec->layout)
+	if (exec && exec->layout) {
 		nt_layout_restore(target, exec->layout);
-	restore_mode(mode);
+		__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
+	}
+	free(exec);
+	end_change(change);
 }
 
 void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 {
+	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
 	CUgraph clone = NULL;
 	struct nt_layout *layout = NULL;
 
-	if (!exec)
+	if (!exec) {
+		end_change(change);
 		return;
+	}
 	/*
 	 * The originals of this graph are in the executable graph now. Only nodes of the graph that it was made of name its
 	 * nodes, and which of them belongs to which is the driver's to say. So it is updated once more, by a clone of the
 	 * program's graph in which the twins are.
 	 */
-	int mode = relaxed();
 	struct nt_graph_target target = exec->target;
 	if (nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
 		layout = nt_layout_make(&target, graph, clone);
@@ -282,26 +305,25 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 		use_layout(exec, layout);
 		complete_layout(exec);
 	}
-	restore_mode(mode);
+	end_change(change);
 }
 
 void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *parameters, bool is_v2)
 {
+	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
+	struct nt_layout *layout = exec ? changeable(exec) : NULL;
 	CUDA_KERNEL_NODE_PARAMS set = {0};
-	struct nt_layout *layout;
 
-	if (!exec || !(layout = changeable(exec)))
-		return;
 	memcpy(&set, parameters, is_v2 ? sizeof(set) : offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
 	/* If both are given, the driver takes the function. */
 	if (set.func)
 		set.kern = NULL;
-	int mode = relaxed();
-	nt_layout_set(&exec->target, layout, node, &set);
-	if (layout->probed && !have_spare(exec->memory, layout->size))
-		give_up(exec);
-	restore_mode(mode);
+	if (layout) {
+		nt_layout_set(&exec->target, layout, node, &set);
+		have_room(exec);
+	}
+	end_change(change);
 }
 
 void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *parameters)
@@ -312,27 +334,27 @@ void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNo
 
 void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 {
+	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
-	struct nt_layout *layout;
+	struct nt_layout *layout = exec ? changeable(exec) : NULL;
 	CUgraph own;
 
-	if (!exec || !(layout = changeable(exec)))
-		return;
-	int mode = relaxed();
-	if (nt_driver.cuGraphChildGraphNodeGetGraph(node, &own) == CUDA_SUCCESS)
+	if (layout && nt_driver.cuGraphChildGraphNodeGetGraph(node, &own) == CUDA_SUCCESS) {
 		nt_layout_set_child(&exec->target, layout, own, child);
-	if (layout->probed && !have_spare(exec->memory, layout->size))
-		give_up(exec);
-	restore_mode(mode);
+		have_room(exec);
+	}
+	end_change(change);
 }
 
 void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enabled)
 {
+	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
 	struct nt_layout *layout = exec ? changeable(exec) : NULL;
 
 	if (layout)
 		nt_layout_enable(layout, node, enabled);
+	end_change(change);
 }
 
 void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
@@ -344,7 +366,12 @@ void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParam
 		nt_bodies_add(node, graph, parameters);
 }
 
-/* Take an executable graph out of the list. Under the lock. */
+static void release_exec(struct nt_retired *record)
+{
+	free((char *)record - offsetof(struct exec, retired));
+}
+
+/* Take an executable graph out of the list; it is freed later. Under the lock. */
 static void remove_exec(struct exec *exec)
 {
 	for (struct exec **link = &execs; *link; link = &(*link)->next)
@@ -354,29 +381,26 @@ static void remove_exec(struct exec *exec)
 		}
 	nt_handles_remove(&exec_table, &exec->handle);
 	__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
+	nt_retire(&exec->retired, release_exec);
 }
 
 void nt_graph_exec_ends(CUgraphExec handle)
 {
+	uint32_t *reading = nt_reading_begin();
 	struct exec *exec = find_exec(handle);
 
-	if (!exec)
-		return;
-	pthread_mutex_lock(&mutex);
-	remove_exec(exec);
-	pthread_mutex_unlock(&mutex);
-	/* The record itself stays: another thread may be looking at it. */
-	if (exec->event)
-		nt_driver.cuEventDestroy_v2(exec->event);
+	if (exec) {
+		pthread_mutex_lock(&mutex);
+		remove_exec(exec);
+		pthread_mutex_unlock(&mutex);
+		if (exec->event)
+			nt_driver.cuEventDestroy_v2(exec->event);
+	}
+	nt_reading_end(reading);
 }
 
 void nt_graph_ends(CUgraph graph)
 {
-	pthread_mutex_lock(&mutex);
-	for (struct exec *exec = execs; exec; exec = exec->next)
-		if (exec->source == graph)
-			exec->source = NULL;
-	pthread_mutex_unlock(&mutex);
 	nt_bodies_forget(graph);
 }
 
@@ -414,6 +438,8 @@ static bool record_last(struct exec *exec)
 
 void nt_graphs_stream_ends(CUstream stream)
 {
+	uint32_t *reading = nt_reading_begin();
+
 	pthread_mutex_lock(&mutex);
 	struct exec *exec = execs;
 	pthread_mutex_unlock(&mutex);
@@ -423,6 +449,7 @@ void nt_graphs_stream_ends(CUstream stream)
 		record_last(exec);
 		exec->last_stream = NULL;
 	}
+	nt_reading_end(reading);
 }
 
 /*
@@ -446,7 +473,8 @@ static bool follow_last(struct exec *exec, CUstream stream)
 }
 
 /* Fill in the record of a replay; *index gets its number. NULL if there is none. */
-static struct neutrino_launch *add_record(const struct exec *exec, CUstream stream, uint64_t *index)
+static struct neutrino_launch *add_record(const struct exec *exec, const struct nt_pool *pool, CUstream stream,
+					   uint64_t *index)
 {
 	struct neutrino_launch *record = nt_trace_launch(index);
 
@@ -457,7 +485,7 @@ static struct neutrino_launch *add_record(const struct exec *exec, CUstream stre
 	record->context = (uint64_t)(uintptr_t)exec->target.context;
 	record->stream = (uint64_t)(uintptr_t)stream;
 	record->submit_ns = nt_now_ns();
-	record->device = (uint32_t)nt_pool_device(exec->target.pool);
+	record->device = (uint32_t)nt_pool_device(pool);
 	record->thread = nt_thread_id();
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
 	return record;
@@ -478,7 +506,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pool_find(exec->target.context);
 	bool has_room = pool && nt_pool_take(pool, stream, layout->size, &room) == NT_ROOM;
 	if (has_room) {
-		record = add_record(exec, stream, &index);
+		record = add_record(exec, pool, stream, &index);
 		if (!record) {
 			nt_pool_submitted(&room, NULL, NULL, 0, layout->size, false);
 			has_room = false;
@@ -514,18 +542,25 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 {
 	CUresult (*real)(CUgraphExec, CUstream) = per_thread ? nt_driver.cuGraphLaunch_ptsz : nt_driver.cuGraphLaunch;
-	struct exec *exec = nt_process_mode() >= NT_TRACING ? find_exec(handle) : NULL;
+	CUresult result;
 
-	/* Into a capture: the driver refuses it, but would take the write to the cell. */
-	if (!exec && nt_process_mode() >= NT_TRACING)
-		nt_launch_unknown(1); /* instantiated before the hook was loaded */
-	if (!exec || nt_launch_is_captured(stream, per_thread))
+	if (nt_process_mode() < NT_TRACING)
 		return real(handle, stream);
-	if (exec->layout->probed)
-		return replay(exec, stream, per_thread, real);
-	CUresult result = real(handle, stream);
-	if (result == CUDA_SUCCESS)
-		__atomic_add_fetch(&exec->layout->replays, 1, __ATOMIC_RELEASE);
+	uint32_t *reading = nt_reading_begin();
+	struct exec *exec = find_exec(handle);
+	if (!exec)
+		nt_launch_unknown(1); /* instantiated before the hook was loaded */
+	/* Into a capture: the driver refuses it, but would take the write to the cell. */
+	if (!exec || nt_launch_is_captured(stream, per_thread)) {
+		result = real(handle, stream);
+	} else if (exec->layout->probed) {
+		result = replay(exec, stream, per_thread, real);
+	} else {
+		result = real(handle, stream);
+		if (result == CUDA_SUCCESS)
+			__atomic_add_fetch(&exec->layout->replays, 1, __ATOMIC_RELEASE);
+	}
+	nt_reading_end(reading);
 	return result;
 }
 

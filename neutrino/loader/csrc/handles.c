@@ -1,50 +1,87 @@
 #include "handles.h"
 
+#include <stdlib.h>
+
+#define LEAST_BITS 8u
+
 struct nt_handle nt_handle_gone = {.handle = &nt_handle_gone};
+
+static void release(struct nt_retired *record)
+{
+	free(record); /* the first member of the rows */
+}
+
+/* Put a record into the first empty row for it. */
+static void put_new(struct nt_handle_rows *rows, struct nt_handle *record)
+{
+	uint32_t mask = (1u << rows->bits) - 1, i = nt_handles_start(record->handle, rows->bits);
+
+	while (rows->rows[i]) {
+		NT_STEP();
+		i = (i + 1) & mask;
+	}
+	__atomic_store_n(&rows->rows[i], record, __ATOMIC_RELEASE);
+	rows->used++;
+	rows->live++;
+}
+
+/* Have at most a half of the rows filled after one record more, by a copy without removed ones; false without memory. */
+static bool make_space(struct nt_handles *table)
+{
+	struct nt_handle_rows *before = table->rows;
+	uint32_t bits = LEAST_BITS;
+
+	if (before && before->used + 1 <= 1u << (before->bits - 1))
+		return true;
+	/* A quarter filled: as many records again can come before the next copy. */
+	while (before && before->live + 1 > 1u << (bits - 2))
+		bits++;
+	struct nt_handle_rows *rows = calloc(1, sizeof(*rows) + sizeof(rows->rows[0]) * ((size_t)1 << bits));
+	if (!rows)
+		return false;
+	rows->bits = bits;
+	for (uint32_t i = 0; before && i < 1u << before->bits; i++) {
+		NT_STEP();
+		if (before->rows[i] && before->rows[i] != &nt_handle_gone)
+			put_new(rows, before->rows[i]);
+	}
+	__atomic_store_n(&table->rows, rows, __ATOMIC_RELEASE);
+	if (before)
+		nt_retire(&before->retired, release);
+	return true;
+}
+
+/* The row of a handle, or NULL. */
+static struct nt_handle **row_of(struct nt_handle_rows *rows, const void *handle)
+{
+	uint32_t mask = (1u << rows->bits) - 1;
+
+	for (uint32_t i = nt_handles_start(handle, rows->bits); rows->rows[i]; i = (i + 1) & mask) {
+		NT_STEP();
+		if (rows->rows[i]->handle == handle)
+			return &rows->rows[i];
+	}
+	return NULL;
+}
 
 bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 {
-	uint32_t start = nt_handles_start(record->handle);
-	struct nt_handle **free_row = NULL;
-
-	/* Linear probing: until the same handle, or an empty row. A removed record's row is used again. */
-	for (uint32_t i = 0; i < NT_HANDLES_CAPACITY; i++) {
-		struct nt_handle **row = &table->rows[(start + i) % NT_HANDLES_CAPACITY];
-		if (*row && *row != &nt_handle_gone && (*row)->handle == record->handle) {
-			__atomic_store_n(row, record, __ATOMIC_RELEASE);
-			return true;
-		}
-		if (*row == &nt_handle_gone && !free_row)
-			free_row = row;
-		if (*row)
-			continue;
-		/* An empty row: the handle is not in the table. */
-		if (!free_row) {
-			/* At most three quarters are filled, which keeps searches short. */
-			if (table->used >= NT_HANDLES_CAPACITY / 4 * 3)
-				return false;
-			table->used++;
-			free_row = row;
-		}
-		break;
-	}
-	if (!free_row)
+	if (!make_space(table))
 		return false;
-	__atomic_store_n(free_row, record, __ATOMIC_RELEASE);
+	struct nt_handle **row = row_of(table->rows, record->handle);
+	if (row)
+		__atomic_store_n(row, record, __ATOMIC_RELEASE);
+	else
+		put_new(table->rows, record);
 	return true;
 }
 
 void nt_handles_remove(struct nt_handles *table, const struct nt_handle *record)
 {
-	uint32_t start = nt_handles_start(record->handle);
+	struct nt_handle **row = table->rows ? row_of(table->rows, record->handle) : NULL;
 
-	for (uint32_t i = 0; i < NT_HANDLES_CAPACITY; i++) {
-		struct nt_handle **row = &table->rows[(start + i) % NT_HANDLES_CAPACITY];
-		if (!*row)
-			return;
-		if (*row == record) {
-			__atomic_store_n(row, &nt_handle_gone, __ATOMIC_RELEASE);
-			return;
-		}
-	}
+	if (!row || *row != record)
+		return;
+	__atomic_store_n(row, &nt_handle_gone, __ATOMIC_RELEASE);
+	table->rows->live--;
 }

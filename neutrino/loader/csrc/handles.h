@@ -1,49 +1,71 @@
-/* A hash table from the driver's handles to the hook's records, written under the caller's lock and read lock-free. */
+/*
+ * A hash table from the driver's handles to the hook's records, written under the caller's lock and read lock-free. It
+ * grows, and drops removed records, by a copy that takes its place; the old one is freed after a grace period, as records
+ * must be. So look-ups are in reading sections, which last as long as what was found is used.
+ */
 #ifndef NEUTRINO_HANDLES_H
 #define NEUTRINO_HANDLES_H
 
-#include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define NT_HANDLES_CAPACITY (1u << 16)
+#include "grace.h"
 
-/* The first member of every record in a table. Records are never freed, since another thread may be reading them. */
+/* Tests count the rows and records that are looked at. */
+#ifdef NT_COUNT_STEPS
+extern uint64_t nt_steps;
+#define NT_STEP() ((void)nt_steps++)
+#else
+#define NT_STEP() ((void)0)
+#endif
+
+/* The first member of every record in a table. */
 struct nt_handle {
 	void *handle;
 };
 
-struct nt_handles {
-	struct nt_handle *rows[NT_HANDLES_CAPACITY];
+struct nt_handle_rows {
+	struct nt_retired retired;
+	uint32_t bits; /* there are 2^bits rows */
 	uint32_t used; /* rows that are not empty */
+	uint32_t live; /* of those, records that were not removed */
+	struct nt_handle *rows[];
+};
+
+struct nt_handles {
+	struct nt_handle_rows *rows; /* NULL while nothing was added */
 };
 
 /* Replaces a removed record in its row, so that searches continue after it. */
 extern struct nt_handle nt_handle_gone;
 
-/* The row where the search for a handle begins: the high 16 bits of a multiplicative hash. */
-static inline uint32_t nt_handles_start(const void *handle)
+/* The row where the search for a handle begins: the high bits of a multiplicative hash. */
+static inline uint32_t nt_handles_start(const void *handle, uint32_t bits)
 {
-	return (uint32_t)((uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 48);
+	return (uint32_t)((uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits));
 }
 
-/* The record of that handle, or NULL. Lock-free. */
+/* The record of that handle, or NULL. In a reading section, lock-free. */
 static inline void *nt_handles_find(struct nt_handles *table, const void *handle)
 {
-	uint32_t start = nt_handles_start(handle);
+	struct nt_handle_rows *rows = __atomic_load_n(&table->rows, __ATOMIC_ACQUIRE);
 
-	for (uint32_t i = 0; i < NT_HANDLES_CAPACITY; i++) {
-		struct nt_handle *row =
-			__atomic_load_n(&table->rows[(start + i) % NT_HANDLES_CAPACITY], __ATOMIC_ACQUIRE);
+	if (!rows)
+		return NULL;
+	uint32_t mask = (1u << rows->bits) - 1, start = nt_handles_start(handle, rows->bits);
+	/* There is always an empty row. */
+	for (uint32_t i = start;; i = (i + 1) & mask) {
+		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
+		NT_STEP();
 		if (!row)
 			return NULL;
 		if (row->handle == handle)
 			return row;
 	}
-	return NULL;
 }
 
-/* Add a record, in place of one with the same handle; false if the table is full. Under the caller's lock. */
+/* Add a record, in place of one with the same handle; false without memory. Under the caller's lock. */
 bool nt_handles_put(struct nt_handles *table, struct nt_handle *record);
 /* Remove a record, if it is in the table. Under the caller's lock. */
 void nt_handles_remove(struct nt_handles *table, const struct nt_handle *record);

@@ -80,6 +80,7 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 /* Repeat a change of a function's attribute for its twins. Errors are ignored: the program's own call has succeeded. */
 #define FOR_TWINS(handle, ...)                                                                                         \
 	if (result == CUDA_SUCCESS && nt_process_mode() == NT_TRACING) {                                               \
+		uint32_t *reading = nt_reading_begin();                                                                \
 		struct nt_function *found = nt_registry_find(handle);                                                  \
 		void *const twins[] = {found ? found->twin : NULL, found ? found->capped : NULL};                      \
 		for (int each = 0; each < 2; each++) {                                                                 \
@@ -89,6 +90,7 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 		}                                                                                                      \
 		if (found)                                                                                             \
 			nt_twin_forget_shapes(found);                                                                  \
+		nt_reading_end(reading);                                                                               \
 	}
 
 #define NT_WRAP(name, parameters, arguments, before, after)                                                            \

@@ -16,7 +16,7 @@
 
 /* Guards the lists of images and of their kernels. Never held across a driver call or a request. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct nt_image *images;
+static struct nt_hash_table images;
 static uint32_t image_count, kernel_count;
 static bool in_sections; /* set by nt_images_use_sections: twins come from patched files */
 
@@ -101,13 +101,24 @@ static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
 	nt_sha256_finish(&hash, ret);
 }
 
+/* The hash of a key, which is a hash itself. */
+static uint64_t key_hash(const uint8_t key[32])
+{
+	uint64_t hash;
+
+	memcpy(&hash, key, sizeof(hash));
+	return hash;
+}
+
 /* The image with that key, or NULL. Under the mutex. */
 static struct nt_image *find_image(const uint8_t key[32])
 {
-	for (struct nt_image *image = images; image; image = image->next)
-		if (memcmp(image->key, key, 32) == 0)
-			return image;
-	return NULL;
+	uint64_t hash = key_hash(key);
+	struct nt_hashed *found = nt_hashed_first(&images, hash);
+
+	while (found && memcmp(((struct nt_image *)found)->key, key, 32) != 0)
+		found = nt_hashed_next(found->next, hash);
+	return (struct nt_image *)found;
 }
 
 /* What is known of an image before its entry is read. */
@@ -233,13 +244,11 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		copy_bytes(image, bytes->data, bytes->size);
 	pthread_mutex_lock(&mutex);
 	struct nt_image *other = find_image(assessment.key);
-	if (!other) {
+	bool added = !other && nt_hashed_add(&images, &image->by_key, key_hash(image->key));
+	if (added)
 		image->id = ++image_count;
-		image->next = images;
-		images = image;
-	}
 	pthread_mutex_unlock(&mutex);
-	if (other) {
+	if (!added) {
 		free_image(image);
 		return other;
 	}
@@ -321,6 +330,8 @@ void nt_image_resolve(struct nt_image *image)
 		open_copied_entry(image);
 	else if (image->reason == NEUTRINO_REASON_PROBED)
 		cached = fetch_entry(image);
+	if (image->reason == NEUTRINO_REASON_PROBED)
+		nt_entry_index(&image->entry);
 	/* The image's bytes, if these were copied, are not needed any more. */
 	free(image->copy);
 	image->copy = NULL;
@@ -369,10 +380,12 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 /* The kernel of that name in an image, or NULL. Under the mutex. */
 static struct nt_kernel *find_kernel(const struct nt_image *image, const char *name)
 {
-	for (struct nt_kernel *kernel = image->kernels; kernel; kernel = kernel->next)
-		if (strcmp(kernel->name, name) == 0)
-			return kernel;
-	return NULL;
+	uint64_t hash = nt_hash_text(name);
+	struct nt_hashed *found = nt_hashed_first(&image->kernels, hash);
+
+	while (found && strcmp(((struct nt_kernel *)found)->name, name) != 0)
+		found = nt_hashed_next(found->next, hash);
+	return (struct nt_kernel *)found;
 }
 
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
@@ -411,13 +424,12 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	}
 	pthread_mutex_lock(&mutex);
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
-	if (!other && kernel->name) {
+	bool added = !other && kernel->name &&
+		     nt_hashed_add(&image->kernels, &kernel->by_name, nt_hash_text(kernel->name));
+	if (added)
 		kernel->id = ++kernel_count;
-		kernel->next = image->kernels;
-		image->kernels = kernel;
-	}
 	pthread_mutex_unlock(&mutex);
-	if (other || !kernel->name) {
+	if (!added) {
 		free(kernel->name);
 		free(kernel);
 		return other;

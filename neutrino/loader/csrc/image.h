@@ -17,6 +17,7 @@ enum nt_resolve_state {
 };
 
 struct nt_image {
+	struct nt_hashed by_key; /* first: in the table of images */
 	uint32_t id;
 	enum nt_image_kind kind;
 	size_t size;
@@ -30,8 +31,7 @@ struct nt_image {
 	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
 	struct nt_entry entry;
-	struct nt_kernel *kernels;
-	struct nt_image *next;
+	struct nt_hash_table kernels; /* by name */
 };
 
 /* Take twins from the sections of patched files, not from the run. Called before the first image is loaded. */

@@ -5,11 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hash_table.h"
 #include "neutrino_layout.h"
 
 struct nt_backend;
 
 struct nt_kernel {
+	struct nt_hashed by_name; /* first: in its image's table */
 	uint32_t id;	 /* in the trace, from 1 */
 	unsigned reason; /* NEUTRINO_REASON_PROBED: launches go to the backend; else why the original runs */
 	const struct nt_backend *backend;
@@ -27,7 +29,6 @@ struct nt_kernel {
 	bool result_started;  /* the drain thread's own */
 	bool size_noted;      /* that a launch needs more than a pool can hold: said once */
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */
-	struct nt_kernel *next; /* of the same image */
 };
 
 #endif

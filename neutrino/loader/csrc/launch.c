@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "lifetimes.h"
 #include "trace.h"
 
 static int ended;
@@ -267,6 +268,8 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 
 	attempt.context = context_of(function, launch);
 	attempt.pool = nt_pool_find(attempt.context);
+	if (!attempt.pool && nt_context_is_green(attempt.context))
+		return run_original(function, launch, NEUTRINO_REASON_LAUNCH_FORM);
 	reason = attempt.pool ? backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
 	if (reason == NEUTRINO_REASON_PROBED)
 		reason = nt_attempt_take_room(&attempt);

@@ -4,7 +4,10 @@
 #include "registry.h"
 #include "trace.h"
 
-/* The function of a handle if its launches are recorded; NULL if the launch is to be passed through. */
+/*
+ * The function of a handle if its launches are recorded; NULL if the launch is to be passed through. In a reading section,
+ * which lasts until the launch is made.
+ */
 static struct nt_function *recorded(CUfunction handle)
 {
 	if (nt_process_mode() < NT_TRACING)
@@ -32,21 +35,28 @@ static CUresult submit_config(const struct nt_launch *l, CUfunction function, vo
 
 CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
 {
+	uint32_t *reading = nt_reading_begin();
 	struct nt_function *function = recorded(handle);
 
 	launch->submit = submit_plain;
-	return function ? nt_launch(function, launch) : submit_plain(launch, handle, launch->parameters, launch->extra);
+	CUresult result = function ? nt_launch(function, launch)
+				   : submit_plain(launch, handle, launch->parameters, launch->extra);
+	nt_reading_end(reading);
+	return result;
 }
 
 CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
 			  bool per_thread)
 {
+	uint32_t *reading = nt_reading_begin();
 	struct nt_function *function = config ? recorded(handle) : NULL;
 
 	/* Also without a configuration, which the driver refuses. */
-	if (!function)
+	if (!function) {
+		nt_reading_end(reading);
 		return (per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(config, handle,
 												   parameters, extra);
+	}
 	struct nt_launch launch = {
 		{config->gridDimX, config->gridDimY, config->gridDimZ},
 		{config->blockDimX, config->blockDimY, config->blockDimZ},
@@ -58,7 +68,9 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 		submit_config,
 		config,
 	};
-	return nt_launch(function, &launch);
+	CUresult result = nt_launch(function, &launch);
+	nt_reading_end(reading);
+	return result;
 }
 
 /* nt_launch.submit for cuLaunchCooperativeKernel, which takes the parameters as pointers alone. */
@@ -72,19 +84,25 @@ static CUresult submit_cooperative(const struct nt_launch *l, CUfunction functio
 
 CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch)
 {
+	uint32_t *reading = nt_reading_begin();
 	struct nt_function *function = recorded(handle);
 
 	launch->submit = submit_cooperative;
-	return function ? nt_launch(function, launch) : submit_cooperative(launch, handle, launch->parameters, NULL);
+	CUresult result = function ? nt_launch(function, launch)
+				   : submit_cooperative(launch, handle, launch->parameters, NULL);
+	nt_reading_end(reading);
+	return result;
 }
 
 void nt_launch_of_other_form(CUfunction handle)
 {
+	uint32_t *reading = nt_reading_begin();
 	const struct nt_function *function = recorded(handle);
 
 	/* By the kernel's own reason if it has one. */
 	if (function)
 		nt_trace_count(function->kernel->id, function->reason ? function->reason : NEUTRINO_REASON_LAUNCH_FORM);
+	nt_reading_end(reading);
 }
 
 void nt_launch_unknown_form(void)

@@ -20,8 +20,56 @@ void nt_stream_ends(CUstream stream)
 
 void nt_context_comes(CUcontext context)
 {
-	if (context && nt_registry_has_probed() && !nt_pool_known(context))
+	if (context && nt_registry_has_probed() && !nt_pool_known(context) && !nt_context_is_green(context))
 		nt_registry_prepare_context(context);
+}
+
+/* The CUcontexts of green contexts. With more than these, the hook prepares no context that it does not know. */
+enum { GREENS = 256 };
+static CUcontext greens[GREENS];
+static int green_count; /* rows that were ever used */
+
+void nt_green_context_comes(void *green)
+{
+	CUcontext context;
+
+	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS ||
+	    nt_context_is_green(context))
+		return;
+	for (int i = 0; i < GREENS; i++) {
+		CUcontext none = NULL;
+		if (!__atomic_compare_exchange_n(&greens[i], &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			continue;
+		int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
+		while (count <= i && !__atomic_compare_exchange_n(&green_count, &count, i + 1, false, __ATOMIC_ACQ_REL,
+								  __ATOMIC_ACQUIRE))
+			;
+		return;
+	}
+}
+
+bool nt_context_is_green(CUcontext context)
+{
+	int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < count && context; i++)
+		if (__atomic_load_n(&greens[i], __ATOMIC_ACQUIRE) == context)
+			return true;
+	return context && count == GREENS && !nt_pool_known(context);
+}
+
+void nt_green_context_ends(void *green)
+{
+	CUcontext context;
+
+	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
+		return;
+	if (nt_process_mode() == NT_TRACING)
+		nt_registry_forget_context(context);
+	for (int i = 0; i < GREENS; i++) {
+		CUcontext found = context;
+		__atomic_compare_exchange_n(&greens[i], &found, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	}
 }
 
 void nt_context_ends(CUcontext context)

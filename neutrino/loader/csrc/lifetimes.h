@@ -2,6 +2,8 @@
 #ifndef NEUTRINO_LIFETIMES_H
 #define NEUTRINO_LIFETIMES_H
 
+#include <stdbool.h>
+
 #include "driver.h"
 
 /* Before the stream is destroyed. */
@@ -9,6 +11,15 @@ void nt_stream_ends(CUstream stream);
 
 /* After a context has become current: prepare it for launches if it is new. */
 void nt_context_comes(CUcontext context);
+
+/*
+ * After the program has made a green context, or asked for its CUcontext; before it destroys it. The driver allows one to be
+ * current to one thread at a time, so the hook never makes one current: its kernels run unprobed.
+ */
+void nt_green_context_comes(void *green);
+void nt_green_context_ends(void *green);
+/* Lock-free. */
+bool nt_context_is_green(CUcontext context);
 
 /* Before the context is destroyed. */
 void nt_context_ends(CUcontext context);

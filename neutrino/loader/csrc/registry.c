@@ -1,16 +1,19 @@
 #include "registry.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "backend.h"
+#include "drain.h"
+#include "lifetimes.h"
 #include "pool.h"
 #include "trace.h"
 #include "twin.h"
 
 /*
  * Guards the lists and changes of the tables; look-ups in the tables are lock-free. Never held across a call of the driver
- * or a request to the listener. Records are never freed, since another thread may be reading them.
+ * or a request to the listener. Records are freed after a grace period, since another thread may be reading them.
  */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_owner *owners;
@@ -35,8 +38,15 @@ static void prepare(struct nt_function *function)
 	function->reason = function->kernel->reason;
 	if (function->reason != NEUTRINO_REASON_PROBED)
 		return;
+	if (nt_context_is_green(own)) {
+		function->reason = NEUTRINO_REASON_LAUNCH_FORM;
+		return;
+	}
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	nt_driver.cuCtxGetCurrent(&current);
+	/* A CUkernel is prepared for other contexts all the same. */
+	if (nt_context_is_green(current))
+		current = NULL;
 	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
 	bool is_own = !own || own == current || pushed;
 	CUcontext context = pushed ? own : current;
@@ -63,6 +73,41 @@ static void forget_if_renewed(void)
 		nt_pool_context_gone(context, LIMIT_MS);
 }
 
+static void release_function(struct nt_retired *record)
+{
+	struct nt_function *function = (void *)((char *)record - offsetof(struct nt_function, retired));
+
+	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++)
+		free(function->addresses[i]);
+	free(function);
+}
+
+static void release_owner(struct nt_retired *record)
+{
+	struct nt_owner *owner = (void *)((char *)record - offsetof(struct nt_owner, retired));
+
+	free(owner->parts);
+	free(owner);
+}
+
+/* Have owners, linked by next, and their functions freed after a grace period. They are not in the tables any more. */
+static void retire_all(struct nt_owner *owner)
+{
+	while (owner) {
+		struct nt_owner *next = owner->next;
+		for (struct nt_function *function = owner->functions; function;) {
+			struct nt_function *next_function = function->next;
+			nt_retire(&function->retired, release_function);
+			function = next_function;
+		}
+		nt_retire(&owner->retired, release_owner);
+		owner = next;
+	}
+	/* Which frees them; a process without probed kernels has none until now. */
+	nt_drain_start();
+	nt_drain_wake_from(NT_ASLEEP);
+}
+
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
@@ -84,13 +129,15 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 	pthread_mutex_lock(&mutex);
 	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
 	struct nt_function *other = nt_handles_find(&function_table, handle);
-	if (!other || other->owner != owner) {
-		if (nt_handles_put(&function_table, &function->handle)) {
-			function->next = owner->functions;
-			owner->functions = function;
-		}
+	bool added = !owner->is_gone && (!other || other->owner != owner) &&
+		     nt_handles_put(&function_table, &function->handle);
+	if (added) {
+		function->next = owner->functions;
+		owner->functions = function;
 	}
 	pthread_mutex_unlock(&mutex);
+	if (!added)
+		release_function(&function->retired);
 }
 
 /* The module or library of that handle, or NULL. Lock-free. */
@@ -117,11 +164,24 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 		nt_driver.cuCtxGetCurrent(&owner->context);
 	}
 	pthread_mutex_lock(&mutex);
-	if (nt_handles_put(&owner_table, &owner->handle)) {
+	bool added = !(alias && alias->is_gone) && nt_handles_put(&owner_table, &owner->handle);
+	if (added) {
 		owner->next = owners;
+		owner->link = &owners;
+		if (owners)
+			owners->link = &owner->next;
 		owners = owner;
 	}
+	if (added && alias) {
+		owner->next_alias = alias->aliases;
+		owner->alias_link = &alias->aliases;
+		if (alias->aliases)
+			alias->aliases->alias_link = &owner->next_alias;
+		alias->aliases = owner;
+	}
 	pthread_mutex_unlock(&mutex);
+	if (!added)
+		free(owner);
 }
 
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
@@ -135,13 +195,16 @@ void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_byt
 
 void nt_registry_alias(CUmodule module, CUlibrary library)
 {
+	uint32_t *reading = nt_reading_begin();
 	struct nt_owner *owner = find_owner(library, true);
 
 	if (owner && !find_owner(module, false))
 		add_owner(module, false, owner->image, owner);
+	nt_reading_end(reading);
 }
 
-void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+/* nt_registry_obtained in a reading section. */
+static void obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
 	struct nt_owner *owner = find_owner(owner_handle, is_library);
 
@@ -160,15 +223,24 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 		add_function(owner, handle, kernel, is_library);
 }
 
+void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+{
+	uint32_t *reading = nt_reading_begin();
+
+	obtained(owner_handle, is_library, handle, name);
+	nt_reading_end(reading);
+}
+
 void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 {
+	uint32_t *reading = nt_reading_begin();
 	struct nt_function *origin = nt_registry_find(kernel);
 	struct nt_function *known = nt_registry_find(handle);
 
-	/* The CUkernel is not registered, or the CUfunction is already. */
-	if (!origin || !origin->is_kernel || (known && known->kernel == origin->kernel))
-		return;
-	add_function(origin->owner, handle, origin->kernel, false);
+	/* Unless the CUkernel is not registered, or the CUfunction is already. */
+	if (origin && origin->is_kernel && (!known || known->kernel != origin->kernel))
+		add_function(origin->owner, handle, origin->kernel, false);
+	nt_reading_end(reading);
 }
 
 struct nt_function *nt_registry_find(const void *handle)
@@ -176,69 +248,114 @@ struct nt_function *nt_registry_find(const void *handle)
 	return handle ? nt_handles_find(&function_table, handle) : NULL;
 }
 
+/* Take one owner and its functions out of the lists and tables. Under the lock. */
+static void take_one(struct nt_owner *owner)
+{
+	*owner->link = owner->next;
+	if (owner->next)
+		owner->next->link = owner->link;
+	if (owner->alias_link) {
+		*owner->alias_link = owner->next_alias;
+		if (owner->next_alias)
+			owner->next_alias->alias_link = owner->alias_link;
+	}
+	owner->is_gone = true;
+	nt_handles_remove(&owner_table, &owner->handle);
+	for (struct nt_function *function = owner->functions; function; function = function->next)
+		nt_handles_remove(&function_table, &function->handle);
+}
+
 /* Remove an owner, the modules made of it, and their functions; return the owners, linked by next. Under the lock. */
 static struct nt_owner *take_owner(struct nt_owner *gone)
 {
 	struct nt_owner *taken = NULL;
 
-	for (struct nt_owner **link = &owners; *link;) {
-		struct nt_owner *owner = *link;
-		if (owner != gone && owner->alias != gone) {
-			link = &owner->next;
-			continue;
-		}
-		*link = owner->next;
-		owner->next = taken;
-		taken = owner;
-		nt_handles_remove(&owner_table, &owner->handle);
-		for (struct nt_function *function = owner->functions; function; function = function->next)
-			nt_handles_remove(&function_table, &function->handle);
+	if (gone->is_gone)
+		return NULL; /* by another thread */
+	while (gone->aliases) {
+		struct nt_owner *alias = gone->aliases;
+		take_one(alias);
+		alias->next = taken;
+		taken = alias;
 	}
-	return taken;
+	take_one(gone);
+	gone->next = taken;
+	return gone;
 }
 
 void nt_registry_unloading(void *handle, bool is_library)
 {
-	struct nt_owner *owner = find_owner(handle, is_library);
+	uint32_t *reading = nt_reading_begin();
+	struct nt_owner *owner = find_owner(handle, is_library), *taken = NULL;
 
-	if (!owner)
-		return;
-	pthread_mutex_lock(&mutex);
-	take_owner(owner);
-	pthread_mutex_unlock(&mutex);
-	nt_twins_unload(owner);
+	if (owner) {
+		pthread_mutex_lock(&mutex);
+		taken = take_owner(owner);
+		pthread_mutex_unlock(&mutex);
+	}
+	if (taken) {
+		nt_twins_unload(owner);
+		retire_all(taken);
+	}
+	nt_reading_end(reading);
 }
 
+/* Forget the modules of a context; the driver unloads them with it, our twins included. */
+static void forget_owners(CUcontext context)
+{
+	struct nt_handle_rows *rows = __atomic_load_n(&owner_table.rows, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
+		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
+		struct nt_owner *owner = (struct nt_owner *)row;
+		if (!row || row == &nt_handle_gone || owner->is_library || owner->context != context)
+			continue;
+		pthread_mutex_lock(&mutex);
+		struct nt_owner *taken = take_owner(owner);
+		pthread_mutex_unlock(&mutex);
+		retire_all(taken);
+	}
+}
+
+/* Forget what the functions that outlive a context have in it. */
+static void forget_functions(CUcontext context)
+{
+	struct nt_handle_rows *rows = __atomic_load_n(&function_table.rows, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
+		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
+		struct nt_function *function = (struct nt_function *)row;
+		if (!row || row == &nt_handle_gone)
+			continue;
+		if (!function->is_kernel && function->context == context) {
+			pthread_mutex_lock(&mutex);
+			nt_handles_remove(&function_table, row);
+			pthread_mutex_unlock(&mutex);
+		}
+		for (int j = 0; j < NT_FUNCTION_CONTEXTS; j++) {
+			struct nt_addresses *addresses = __atomic_load_n(&function->addresses[j], __ATOMIC_ACQUIRE);
+			/* Not freed, since a launch may be reading it; NULL equals no context. */
+			if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
+				__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
+		}
+	}
+}
+
+/* The tables are walked without the lock: what is added meanwhile is not of the context that is gone. */
 void nt_registry_forget_context(CUcontext context)
 {
-	pthread_mutex_lock(&mutex);
-	for (struct nt_owner *owner = owners; owner;) {
-		/* The driver unloads the modules of a context with it, our twins included. */
-		if (!owner->is_library && owner->context == context) {
-			take_owner(owner);
-			owner = owners; /* the list has changed: begin again */
-			continue;
-		}
-		for (struct nt_function *function = owner->functions; function; function = function->next) {
-			if (!function->is_kernel && function->context == context)
-				nt_handles_remove(&function_table, &function->handle);
-			for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
-				struct nt_addresses *addresses =
-					__atomic_load_n(&function->addresses[i], __ATOMIC_ACQUIRE);
-				/* Not freed, since a launch may be reading it; NULL equals no context. */
-				if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
-					__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
-			}
-		}
-		owner = owner->next;
-	}
-	pthread_mutex_unlock(&mutex);
+	uint32_t *reading = nt_reading_begin();
+
+	forget_owners(context);
+	forget_functions(context);
+	nt_reading_end(reading);
 }
 
 void nt_registry_prepare_context(CUcontext context)
 {
 	struct nt_function **list = NULL;
 	size_t count = 0, capacity = 0;
+	uint32_t *reading = nt_reading_begin();
 
 	/* Collect the functions under the lock, and prepare them without it, since that calls the driver. */
 	pthread_mutex_lock(&mutex);
@@ -268,6 +385,7 @@ void nt_registry_prepare_context(CUcontext context)
 		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
 	}
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	nt_reading_end(reading);
 	free(list);
 	nt_pool_prepare(context);
 }

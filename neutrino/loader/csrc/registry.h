@@ -17,8 +17,10 @@ struct nt_part;
 
 /* A module or a library of the program. */
 struct nt_owner {
-	struct nt_handle handle;
+	struct nt_handle handle; /* first: what nt_handles_find compares */
+	struct nt_retired retired;
 	bool is_library;
+	bool is_gone; /* unloaded: no function is added to it any more */
 	struct nt_image *image;
 	CUcontext context;	/* that a module belongs to */
 	struct nt_owner *alias; /* a module made of this library */
@@ -26,7 +28,9 @@ struct nt_owner {
 	int load_noted;		/* that a part would not load: said once */
 	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
 	struct nt_function *functions;
-	struct nt_owner *next;
+	struct nt_owner *aliases; /* modules made of this library */
+	/* Lists: all owners, and the aliases of one library; with what points at this one in each. */
+	struct nt_owner *next, **link, *next_alias, **alias_link;
 };
 
 /* Addresses of the original's module variables in one context. */
@@ -38,6 +42,7 @@ struct nt_addresses {
 /* A CUfunction or CUkernel of the program. */
 struct nt_function {
 	struct nt_handle handle; /* first: what nt_handles_find compares */
+	struct nt_retired retired;
 	struct nt_owner *owner;
 	struct nt_kernel *kernel;
 	bool is_kernel; /* a CUkernel: one handle for all contexts */
@@ -80,7 +85,10 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 /* Register the CUfunction of a CUkernel that the program has obtained for the current context. */
 void nt_registry_function_of(CUkernel kernel, CUfunction function);
 
-/* The function of that handle, or NULL. Lock-free. */
+/*
+ * The function of that handle, or NULL. In a reading section (grace.h), which lasts as long as it is used: it is freed some
+ * time after its module was unloaded. Lock-free.
+ */
 struct nt_function *nt_registry_find(const void *handle);
 
 /* Prepare all CUkernels for launches in a context, which is current. Not on the launch path. */

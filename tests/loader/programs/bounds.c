@@ -1,5 +1,6 @@
 /* Scenarios of what must have no bound: streams and threads that come, stay and go. And of a process that does nothing. */
 #include <dirent.h>
+#include <malloc.h>
 
 #include "host.h"
 
@@ -90,6 +91,35 @@ void idle(void)
 		usleep(2000000);
 		fprintf(stderr, "slept %ld times\n", slept() - before);
 	}
+}
+
+static long heap_kilobytes(void)
+{
+	return (long)(mallinfo2().uordblks / 1024);
+}
+
+/* Modules that come and go; now and then one is launched. */
+void reloads(void)
+{
+	long before = 0;
+
+	for (int i = 0; i < wished(); i++) {
+		CUmodule loaded = load();
+		CUfunction obtained = obtain(loaded, "count_p2");
+		if (i % 100 == 0) {
+			CHECK(count(obtained, 1, 32, stream));
+			CHECK(cu.StreamSynchronize(stream));
+		}
+		CHECK(cu.ModuleUnload(loaded));
+		if (i % 100 == 99)
+			usleep(2000);
+		if (i == 1000) {
+			usleep(200000);
+			before = heap_kilobytes();
+		}
+	}
+	usleep(500000);
+	fprintf(stderr, "grew by %ld KiB\n", heap_kilobytes() - before);
 }
 
 /* Launches that are larger than what a pool begins with. */

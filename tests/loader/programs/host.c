@@ -147,6 +147,7 @@ static const struct scenario {
 	{"idle", idle, false},
 	{"out-of-memory", out_of_memory, false},
 	{"growth", growth, false},
+	{"reloads", reloads, false},
 	{"spin", spin, false},
 	{"endless", endless, true},
 	{"primary", primary, false},

@@ -59,6 +59,7 @@ void passing_threads(void);
 void idle(void);
 void out_of_memory(void);
 void growth(void);
+void reloads(void);
 void spin(void);
 void endless(void);
 void primary(void);
