@@ -21,6 +21,7 @@ from pathlib import Path
 
 SOURCES = (
     "backend.c",
+    "coverage.c",
     "drain.c",
     "driver.c",
     "entry.c",

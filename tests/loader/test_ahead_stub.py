@@ -16,7 +16,7 @@ from neutrino.tracing import Trace
 
 from .conftest import IMAGE, Bench, compile_c, second
 from .patched import Programs, section_of
-from .trace_files import Files
+from .trace_files import ALL_PROBED, Files
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the stub records on x86-64 alone")
 
@@ -53,7 +53,7 @@ def test_a_library_attached_by_the_patcher_records(programs: Programs, tmp_path:
     attach(plain, patched, [section_of()], str(programs.stub))
     result = programs.run(tmp_path, programs.user, f"+{patched}")
     assert (result.stdout, result.returncode) == ("120\n", 0)
-    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n{ALL_PROBED}", result.stderr)
     files = check(programs, tmp_path / "trace", 20)
     assert (files.path / "read.py").is_file()
     assert Trace(files.path).complete

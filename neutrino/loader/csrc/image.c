@@ -412,7 +412,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	pthread_mutex_lock(&mutex);
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
 	if (!other && kernel->name) {
-		kernel->id = ++kernel_count;
+		kernel->id = __atomic_add_fetch(&kernel_count, 1, __ATOMIC_RELAXED);
 		kernel->next = image->kernels;
 		image->kernels = kernel;
 	}
@@ -426,4 +426,9 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		write_kernel_files(image, kernel);
 	log_kernel(image, kernel, detail);
 	return kernel;
+}
+
+uint32_t nt_image_kernels(void)
+{
+	return __atomic_load_n(&kernel_count, __ATOMIC_RELAXED);
 }

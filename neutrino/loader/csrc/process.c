@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "coverage.h"
 #include "driver.h"
 #include "entry_fetch.h"
 #include "graph.h"
@@ -28,11 +29,13 @@ static bool is_set(const char *variable)
 	return value && *value;
 }
 
-/* Print where the trace is, on stderr. */
+/* Print where the trace is and how much it covers, on stderr. */
 static void say_where(void)
 {
-	if (!is_set("NEUTRINO_QUIET"))
-		nt_say("neutrino: trace in %s\n", nt_trace_path());
+	if (is_set("NEUTRINO_QUIET"))
+		return;
+	nt_say("neutrino: trace in %s\n", nt_trace_path());
+	nt_coverage_say(getenv("RANK"));
 }
 
 /* Note a patched library whose twins were not used, in the trace and where that helps on stderr. */
@@ -52,6 +55,19 @@ static void note_unused(const char *library)
 static pid_t process;
 static bool is_ahead; /* twins come from patched files */
 
+/* Print that the process has called the driver, and has not loaded anything that could be probed. */
+static void say_unused(void)
+{
+#ifndef NEUTRINO_LATE /* which may have come after the images */
+	if (is_set("NEUTRINO_QUIET"))
+		return;
+	/* No trace: so that the listener does not say that the driver was never called. */
+	if (!is_ahead)
+		nt_listener_hello("");
+	nt_coverage_say_unused(getenv("RANK"));
+#endif
+}
+
 /* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
 static void at_exit(void)
 {
@@ -62,7 +78,10 @@ static void at_exit(void)
 	nt_process_missed();
 #endif
 	/* Without a trace there is nothing to end. */
-	if (__atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL) != NT_TRACING)
+	int mode = __atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL);
+	if (mode == NT_READY)
+		say_unused();
+	if (mode != NT_TRACING)
 		return;
 	struct nt_event event;
 	uint64_t begin = nt_now_ns();

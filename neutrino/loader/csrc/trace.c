@@ -572,6 +572,11 @@ void nt_trace_count(uint32_t kernel, unsigned reason)
 	nt_trace_count_many(kernel, reason, 1);
 }
 
+uint64_t nt_trace_counted(uint32_t kernel, unsigned reason)
+{
+	return __atomic_load_n(&trace.header, __ATOMIC_ACQUIRE) ? __atomic_load_n(counter_of(kernel, reason), __ATOMIC_RELAXED) : 0;
+}
+
 void nt_trace_grow(void)
 {
 	struct neutrino_launches_header *header = __atomic_load_n(&trace.header, __ATOMIC_ACQUIRE);

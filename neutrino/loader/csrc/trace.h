@@ -74,6 +74,8 @@ struct neutrino_launch *nt_trace_launch_at(uint64_t index);
 /* Count a launch of a kernel, by its id, under a reason (NEUTRINO_REASON_...). Lock-free. */
 void nt_trace_count(uint32_t kernel, unsigned reason);
 void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t launches);
+/* How many launches of a kernel were counted under a reason. */
+uint64_t nt_trace_counted(uint32_t kernel, unsigned reason);
 /* Enlarge launches.bin when it is half full. Called by the drain thread only, from time to time. */
 void nt_trace_grow(void);
 /* Mark launches.bin as complete: all records were drained at the end of the process. */

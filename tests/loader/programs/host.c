@@ -89,6 +89,9 @@ static const struct scenario {
 	{"nobody-listens", plain, false},
 	{"forgetful", plain, false},
 	{"closed", plain, false},
+	{"idle", loaded, true},
+	{"loaded", loaded, false},
+	{"mixture", mixture, false},
 	{"many", many, false},
 	{"large", large, false},
 	{"immense", immense, false},
@@ -178,6 +181,8 @@ int main(int argc, char **argv)
 	read_image();
 	find_driver(strcmp(name, "unversioned") ? "libcuda.so.1" : "libcuda.so");
 	CHECK(cu.Init(0));
+	if (!strcmp(name, "idle"))
+		return 0;
 	find_launches();
 	CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
 	CHECK(cu.CtxSetCurrent(context));

@@ -21,6 +21,8 @@ void rest(void);
 void written(void);
 
 void plain(void);
+void loaded(void);
+void mixture(void);
 void many(void);
 void large(void);
 void immense(void);
