@@ -24,6 +24,7 @@ from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.install import install_hook, preload
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
+from neutrino.loader.unused import Unused
 from neutrino.private_files import cache_root, private_folder, read_private, write_private
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -107,7 +108,8 @@ def prepare(request: Request) -> dict[str, str]:
         # The twins are in the patched libraries, so there is nothing for a listener to make.
         environment["NEUTRINO_AHEAD"] = "1"
     else:
-        environment |= _start_probing(request, request.probes, driver, kind, cache)
+        unused = None if request.quiet else Unused.watch(tracedir)
+        environment |= _start_probing(request, request.probes, driver, kind, cache, unused)
     environment |= {
         "LD_PRELOAD": preload(folder, environment.get("LD_PRELOAD", "")),
         "NEUTRINO_DRIVER": str(driver.absolute()),
@@ -133,11 +135,11 @@ _RUN_VARIABLES = (
 
 
 def _start_probing(
-    request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path
+    request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path, unused: Unused | None
 ) -> dict[str, str]:
     """Start the listener for a run with probes; return the environment variables that configure the hook for it.
 
-    cache: the folder of the cache.
+    cache: the folder of the cache. unused: says that COMMAND never used a GPU.
     """
     version = driver_version(driver, cache)
     try:
@@ -166,6 +168,7 @@ def _start_probing(
             assembled=assembled,
             retarget=request.retarget,
             scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
+            unused=unused,
         )
     )
     return {
