@@ -140,7 +140,12 @@ def _parser() -> _Parser:
         help="a Python script to run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
         "launches of a kernel; its output goes to analyze.log in the trace; repeatable",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not print the trace's path on stderr")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="do not print on stderr, at the end, where the trace is and what it covers",
+    )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

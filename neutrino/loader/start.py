@@ -49,8 +49,8 @@ class Request:
     to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then. pool: bytes
     of device memory for maps, None for the default. timeout: seconds that the program waits for the twins of an image,
     None for the default. save_temps: a folder for the output of each stage. quiet: whether not to print where traces
-    are. retarget: whether twins may be made from PTX of another architecture than the machine code's. scripts: False
-    disables the probes' analyze hooks and callbacks.
+    are and what they cover. retarget: whether twins may be made from PTX of another architecture than the machine
+    code's. scripts: False disables the probes' analyze hooks and callbacks.
     """
 
     command: list[str]
