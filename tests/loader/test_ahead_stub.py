@@ -166,8 +166,10 @@ def test_of_two_hooks_one_records(programs: Programs, tmp_path: Path, one: Path,
         steps.append(f"+{programs.library('tied-to-copy', section_of(second(IMAGE)), image=second(IMAGE), stub=copy)}")
     result = programs.run(tmp_path, programs.user, *steps, hook=other == "hook")
     assert (result.stdout, result.returncode) == ("120\n" * len(steps), 0)
-    assert len(result.stderr.splitlines()) == 1
-    check(programs, tmp_path / "trace", 20 * len(steps))
+    launches = 20 * len(steps)
+    assert f"\nneutrino: {launches} of {launches} launches probed" in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+    check(programs, tmp_path / "trace", launches)
 
 
 def test_the_trace_may_be_relative_and_need_not_be_possible(programs: Programs, tmp_path: Path, one: Path) -> None:
@@ -211,8 +213,9 @@ def test_what_was_looked_up_before_is_named(programs: Programs, tmp_path: Path, 
     assert str(library) in note
     assert "looked up before" in note
     said = result.stderr.splitlines()
-    assert len(said) == (0 if quiet else 2)
+    assert len(said) == (0 if quiet else 3)
     assert quiet or f"nothing of {library} was recorded" in said[0]
+    assert quiet or said[2] == "neutrino: nothing was probed: no launch of a kernel was seen"
     # The other way about it is recorded.
     result = programs.run(tmp_path, programs.user, f"?{library}", f"*{runtime}", f"+{library}",
                           extra=extra | {"NEUTRINO_TRACEDIR": str(tmp_path / "second")})  # fmt: skip
