@@ -160,6 +160,7 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
                 "path": str(trace.path),
                 "coverage": coverage_document(trace.coverage),
                 "why": [{**why_document(why), "demangled": _demangled(why.kernel)} for why in kernels],
+                "notes": list(trace.notes),
             }
             for trace, kernels in reasons
         ]
@@ -330,6 +331,9 @@ class _Report:
             for line in why.lines():
                 self.console.print(Padding(Text(escaped(line.text)), (0, 0, 0, line.indent)))
             self.console.print()
+        # Such as why the driver did not load a twin.
+        for note in trace.notes:
+            self.console.print(f"note: {escaped(note)}")
 
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""

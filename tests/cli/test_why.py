@@ -25,7 +25,8 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writer.kernel(4, "left", Reason.NOT_SELECTED)
     writer.kernel(5, "idle", Reason.NUMERICS, "a sum is fused elsewhere")
     writer.kernel(6, "whole", maps=[BLOCK_SCHED])
-    writer.events[-5]["image"] = 1
+    (gemm,) = (event for event in writer.events if event.get("name") == "gemm")
+    gemm["image"] = 1
     for _ in range(2):
         regions = fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 6, 0)]})
         writer.launch(1, (1, 1, 1), (32, 1, 1), regions)
@@ -37,6 +38,7 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Functions that the hook did not see obtained are no kernels.
     writer.count(0, Reason.LAUNCH_FORM, 2)
     writer.kernel(0, "(unknown)", Reason.LAUNCH_FORM)
+    writer.event("note", text="a twin\x1b did not load")
     return writer.write()
 
 
@@ -90,6 +92,7 @@ def test_kernels_with_most_launches_come_first_with_all_reasons(
         "libcublas",
     ]
     assert "\x1b" not in captured.out
+    assert shown[-1] == "note: a twin\\x1b did not load"
     assert "\\x1b[31mred" in captured.out
 
 
@@ -128,6 +131,7 @@ def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(trace), "--why", "--json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)["traces"]
     assert document["coverage"]["launches"] == 1262
+    assert document["notes"] == ["a twin\x1b did not load"]
     assert [(row["name"], row["launches"], row["probed"]) for row in document["why"]] == [
         ("gemm", 1234, 0), ("vecadd", 18, 2), ("_Z4axpyPf", 8, 0), ("(unknown)", 2, 0),
     ]  # fmt: skip
