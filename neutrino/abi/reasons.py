@@ -1,4 +1,4 @@
-"""Why a launch ran, or a kernel runs, its original; numbers in files, words in events, texts for people."""
+"""Why a launch ran, or a kernel runs, its original: numbers in files, words in events, texts for people, remedies."""
 
 from __future__ import annotations
 
@@ -63,3 +63,19 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.NOT_PATCHED: "no probe was given, and the kernel's file has no usable twin of it",
     Reason.LOCAL_MEMORY: "the twin needs more local memory than the context has set aside and the original needs",
 }
+
+REASON_REMEDY: dict[Reason, str] = {
+    Reason.NO_PTX: "keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, "
+    "in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true",
+    Reason.NO_SITE: "neutrino-probe sites shows what a probe matches",
+    Reason.VARIANT: "--retarget, where it is proven to be the same program",
+    Reason.PARAMETERS: "probes with fewer maps",
+    Reason.HELPER: "a longer --timeout, if it took too long",
+    Reason.GRAPH: "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max",
+    Reason.OCCUPANCY: "probes that need fewer registers",
+    Reason.MAP_SIZE: "a larger --pool, or maps with less per thread or warp",
+    Reason.POOL_FULL: "a larger --pool",
+    Reason.TABLE_FULL: "fewer kernels, by -k",
+    Reason.NOT_PATCHED: "neutrino-patch the file, or neutrino -p PROBE",
+}
+"""What the user can do about a reason. A reason without an entry has no remedy."""

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.why import Why, coverage_document, explain, why_document
 from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.loader.script_trust import why_not_trusted
@@ -65,14 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     """Read the traces and print their report. Returns the exit status, as ``main`` does."""
     print_anything()
+    if not options.trace and options.why:
+        # `neutrino-report --why TRACE`.
+        options.trace, options.why = [options.why], ""
+    if not options.trace:
+        _parser().error("the following arguments are required: trace")
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
+        asked = Selection((options.why,) if options.why else ())
     except NeutrinoError as error:
         return _fail(error)
 
     # The traces, each with its scripts run first if asked for. One that cannot be read is reported and left out.
     paths: list[Path] = []
     summaries = []
+    reasons: list[tuple[Trace, list[Why]]] = []
     status = DONE
     for path in options.trace:
         try:
@@ -87,13 +97,24 @@ def _run(options: argparse.Namespace) -> int:
             status = _analyze(path) or status
         try:
             trace = Trace(path)
-            summaries.append(summarize(trace, lambda kernel: selection.selects(kernel.name, _demangled(kernel))))
+            if options.why is None:
+                summaries.append(summarize(trace, lambda kernel: selection.selects(kernel.name, _demangled(kernel))))
+                continue
+            kept = [
+                kernel
+                for kernel in trace.kernels
+                if selection.selects(kernel.name, _demangled(kernel)) and asked.selects(kernel.name, _demangled(kernel))
+            ]
+            reasons.append((trace, explain(trace, kept, whole=bool(options.why) or options.all)))
         except TraceError as error:
             status = _fail(error)
 
     # The report.
     try:
-        _print(summaries, options)
+        if options.why is None:
+            _print(summaries, options)
+        else:
+            _print_why(reasons, options)
     except BrokenPipeError:
         # The reader closed the pipe (| head). Python would print an error when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,6 +123,11 @@ def _run(options: argparse.Namespace) -> int:
         # A full disk. What is left in the buffer must not fail a second time when Python closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail(error.strerror or str(error))
+    if status == DONE and options.why is not None:
+        if not any(why for _, why in reasons):
+            _say(f"no kernel matches {options.why}" if options.why else "every launch that was chosen was probed")
+        found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
+        return DONE if found else NOTHING
     if status == DONE and not any(summary.kernels for summary in summaries):
         # The table of kernels that were not probed, if there is one, says why.
         if not any(summary.not_probed for summary in summaries):
@@ -126,6 +152,29 @@ def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> No
         sys.stdout.flush()
 
 
+def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse.Namespace) -> None:
+    """Print for each trace why launches were not probed. Raises as ``_print``."""
+    if options.json:
+        documents = [
+            {
+                "path": str(trace.path),
+                "coverage": coverage_document(trace.coverage),
+                "why": [{**why_document(why), "demangled": _demangled(why.kernel)} for why in kernels],
+                "notes": list(trace.notes),
+            }
+            for trace, kernels in reasons
+        ]
+        print(json.dumps({"traces": documents}, indent=1))
+    else:
+        console = Console(markup=False, highlight=False, emoji=False)
+        for number, (trace, kernels) in enumerate(reasons):
+            with console.capture() as captured:
+                _Report(console, options.wide, options.all).show_why(trace, kernels)
+            print(("\n" if number else "") + captured.get().rstrip("\n"))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with all options and their help."""
     parser = argparse.ArgumentParser(
@@ -135,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed or "
         "was not run, 3 no kernel was probed.",
     )
-    parser.add_argument("trace", nargs="+", help="a trace directory, or a folder of them")
+    parser.add_argument("trace", nargs="*", help="a trace directory, or a folder of them")
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
     parser.add_argument("-k", "--kernel", help="only these kernels", **names)
     parser.add_argument("--filter", help="exclude these kernels", **names)
@@ -145,6 +194,14 @@ def _parser() -> argparse.ArgumentParser:
         help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "
         "does, and print which; scripts that other users could have written are not run; their output is appended to "
         "analyze.log in the trace",
+    )
+    parser.add_argument(
+        "--why",
+        nargs="?",
+        const="",
+        metavar="KERNEL",
+        help="instead of the report: for each kernel why launches were not probed, what is known about that, and what "
+        "helps; those with most such launches first. KERNEL, a pattern as of -k, shows these kernels in any case",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
@@ -271,6 +328,18 @@ class _Report:
         for note in summary.notes:
             self._line(f"note: {note}")
 
+    def show_why(self, trace: Trace, kernels: Sequence[Why]) -> None:
+        """Print for each kernel how many launches were not probed, for which reasons, and what helps."""
+        self._heading(trace)
+        for why in kernels:
+            self.console.print(self._label(why.kernel), style="bold", soft_wrap=self.wide)
+            for line in why.lines():
+                self.console.print(Padding(Text(escaped(line.text)), (0, 0, 0, line.indent)))
+            self.console.print()
+        # Such as why the driver did not load a twin.
+        for note in trace.notes:
+            self.console.print(f"note: {escaped(note)}")
+
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
         name = _demangled(kernel)
@@ -287,6 +356,7 @@ class _Report:
         self._line(f"{command or 'unknown command'}: {', '.join(facts)}")
         if trace.clock is Clock.STEPS:
             self._line("embedded device: times are steps of the interpreter, not cycles")
+        self._line(trace.coverage.sentence)
         self._line()
 
     def _kernel(self, summary: KernelSummary) -> None:
@@ -471,6 +541,7 @@ def _document(summary: TraceSummary) -> dict[str, Any]:
         "process": trace.process,
         "devices": list(trace.devices),
         "clock": trace.clock.value,
+        "coverage": coverage_document(trace.coverage),
         "kernels": [_kernel_document(kernel) for kernel in summary.kernels],
         "not_probed": [
             {

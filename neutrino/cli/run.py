@@ -158,7 +158,12 @@ def _parser() -> _Parser:
         action="store_true",
         help="leave COMMAND's arguments out of the traces, which then hold only its name",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not print the trace's path on stderr")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="do not print on stderr, at the end, where the trace is and what it covers",
+    )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

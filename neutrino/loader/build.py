@@ -22,6 +22,7 @@ from pathlib import Path
 SOURCES = (
     "backend.c",
     "counters.c",
+    "coverage.c",
     "drain.c",
     "drain_thread.c",
     "driver.c",

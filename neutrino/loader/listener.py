@@ -27,6 +27,7 @@ from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
+from neutrino.loader.unused import Unused
 from neutrino.private_files import private_folder
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -60,7 +61,8 @@ class Settings:
     run_key: 32 bytes that identify the run's settings in keys of cache entries. save_temps: a folder for the output of
     each stage. device: whether the program runs on a GPU or on the emulator. assembled: False if the run's key was made
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
-    another architecture than the machine code's. scripts: those to run for every trace.
+    another architecture than the machine code's. scripts: those to run for every trace. unused: says it if no process
+    has called by COMMAND's end; None to be silent.
     """
 
     probes: ProbeSet
@@ -72,6 +74,7 @@ class Settings:
     assembled: bool = True
     retarget: bool = False
     scripts: Scripts = NO_SCRIPTS
+    unused: Unused | None = None
 
 
 def start_listener(settings: Settings) -> Path:
@@ -170,6 +173,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)
+    has_call = False
     # The final poll finds a connection that was made while the last caller ended.
     while callers or workers or poll.poll(0):
         # Without a pidfd, the end of a worker is noticed only by asking from time to time.
@@ -190,6 +194,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
             if user != os.geteuid():
                 # Only this user's processes are served.
                 continue
+            has_call = True
             caller = next((pidfd for pidfd, caller_pid in callers.items() if caller_pid == pid), None)
             if caller is None:
                 caller = _watch(poll, pid)
@@ -210,6 +215,9 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
                     os._exit(0)
             descriptor = _watch(poll, worker)
             workers[-worker if descriptor is None else descriptor] = worker
+    # Every process that begins a trace calls, and one that has used the driver for nothing else at its end.
+    if settings.unused and not has_call:
+        settings.unused.say()
 
 
 def _forget_ended(poll: select.poll, ready: set[int], callers: dict[int, int], workers: dict[int, int]) -> None:

@@ -26,6 +26,7 @@ from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.program import why_not_hooked
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
+from neutrino.loader.unused import Unused
 from neutrino.private_files import cache_root, private_folder, read_private, unsafe_parent, write_private
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -50,10 +51,10 @@ class Request:
     None to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then.
     pool: bytes of device memory for maps, None for the default. timeout: seconds that the program waits for the
     twins of an image, None for the default. save_temps: a folder for the output of each stage. quiet: whether not
-    to print where traces are. hides_arguments: leave COMMAND's arguments out of traces. max_trace_size: bytes of
-    launch records and their data that a trace keeps, None for no limit. retarget: whether twins may be made from
-    PTX of another architecture than the machine code's. scripts: False disables the probes' analyze hooks and
-    callbacks.
+    to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
+    max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
+    twins may be made from PTX of another architecture than the machine code's. scripts: False disables the probes'
+    analyze hooks and callbacks.
     """
 
     command: list[str]
@@ -116,7 +117,8 @@ def prepare(request: Request) -> dict[str, str]:
         # The twins are in the patched libraries, so there is nothing for a listener to make.
         environment["NEUTRINO_AHEAD"] = "1"
     else:
-        environment |= _start_probing(request, request.probes, driver, kind, cache)
+        unused = None if request.quiet else Unused.watch(tracedir)
+        environment |= _start_probing(request, request.probes, driver, kind, cache, unused)
     environment |= variables(module, environment)
     environment |= {
         "NEUTRINO_DRIVER": str(driver.absolute()),
@@ -143,11 +145,14 @@ _RUN_VARIABLES = (
 """Variables by which the hook knows the probes of a run; not all runs set all of them."""
 
 
-def _start_probing(request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path) -> dict[str, str]:
+def _start_probing(
+    request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path, unused: Unused | None
+) -> dict[str, str]:
     """Start the listener for a run with probes; return the environment variables that configure the hook for it.
 
     The listener makes twins (instrumented kernels) when the hook, in COMMAND, asks for them. driver: the library, which
-    decides which assembler is used. kind: of the device. cache: the folder of the cache.
+    decides which assembler is used. kind: of the device. cache: the folder of the cache. unused: reports that COMMAND
+    never used a GPU.
     """
     version = driver_version(driver, cache)
     try:
@@ -176,6 +181,7 @@ def _start_probing(request: Request, probes: ProbeSet, driver: Path, kind: Devic
             assembled=assembled,
             retarget=request.retarget,
             scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
+            unused=unused,
         )
     )
     return {

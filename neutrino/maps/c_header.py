@@ -22,7 +22,7 @@ from neutrino.abi.launches import (
 )
 from neutrino.abi.levels import LEVELS
 from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_PER_VARIABLE, MAX_MAPS
-from neutrino.abi.reasons import REASON_TEXT, Reason
+from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.records import MAX_RECORD
 from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST, REQUEST_MAGIC
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
@@ -103,6 +103,8 @@ def c_header() -> str:
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]
     lines += ["", "#define NEUTRINO_REASON_TEXTS \\"]
     lines += [f'    [{reason.value}] = "{REASON_TEXT[reason]}", \\' for reason in Reason]
+    lines += ["", "#define NEUTRINO_REASON_REMEDIES \\"]
+    lines += [f'    [{reason.value}] = "{remedy}", \\' for reason, remedy in REASON_REMEDY.items()]
     lines += ["", "#define NEUTRINO_VENDOR_LIBRARIES \\"]
     lines += [f'    "{name}", \\' for name in VENDOR_LIBRARIES]
     lines += ["", "enum neutrino_launch_state {"]

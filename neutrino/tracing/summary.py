@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level
-from neutrino.abi.reasons import REASON_TEXT, Reason
+from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType, Report
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -122,6 +122,11 @@ class NotProbed:
         """The reason as a sentence."""
         return REASON_TEXT[self.reason]
 
+    @property
+    def remedy(self) -> str:
+        """What the user can do about it; "" if nothing is known."""
+        return REASON_REMEDY.get(self.reason, "")
+
 
 @dataclass(frozen=True)
 class TraceSummary:
@@ -151,7 +156,7 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
         elif kernel.reason is Reason.PROBED:
             # The process died before the manifest was written.
             notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
-        not_probed += _not_probed(kernel)
+        not_probed += not_probed_launches(kernel)
     not_probed.sort(key=lambda row: -row.launches)
     return TraceSummary(trace, tuple(kernels), tuple(not_probed), tuple(notes))
 
@@ -339,7 +344,7 @@ def _counted(number: int, word: str) -> str:
     return f"{number:,} {word if number == 1 else plural}"
 
 
-def _not_probed(kernel: TraceKernel) -> list[NotProbed]:
+def not_probed_launches(kernel: TraceKernel) -> list[NotProbed]:
     """Return for each reason how many launches of a kernel ran the original; one entry with 0 if it was never launched.
 
     Empty for a probed kernel whose launches all ran the twin (instrumented copy).

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from neutrino.abi.launches import MAX_KERNELS, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
+from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
 from neutrino.tracing.manifest import Manifest, read_manifest
@@ -163,6 +164,11 @@ class Trace:
     def launches(self) -> Array:
         """All launch records by number, 1-D, by ``LAUNCH``; memory-mapped. Those that are EMPTY were not used."""
         return self._launches.records
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """What part of the process's launches was probed."""
+        return Coverage.of(self._launches.counters)
 
     @property
     def data_removed(self) -> int:

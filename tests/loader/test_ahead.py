@@ -22,7 +22,7 @@ from neutrino.tracing import Trace
 
 from .conftest import IMAGE, RUN_KEY, TICKETS, Bench, in_parts, second
 from .patched import Programs, section_of
-from .trace_files import Files
+from .trace_files import ALL_PROBED, Files
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_a_patched_librarys_launches_are_recorded(programs: Programs, tmp_path: 
     library = programs.library("plain", section_of(), stub=None)
     result = programs.run(tmp_path, programs.user, f"+{library}", f"={library}", hook=True)
     assert (result.stdout, result.returncode) == ("120\n240\n", 0)
-    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n{ALL_PROBED}", result.stderr)
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2") == {"probed": 40}
     assert len(files.check_tickets(programs.bench.maps)) == 240
@@ -233,7 +233,7 @@ def test_a_library_that_is_not_used_is_noted(programs: Programs, tmp_path: Path)
     idle = programs.library("idle", section_of(second(IMAGE)), image=second(IMAGE))
     result = programs.run(tmp_path, programs.user, f"?{idle}", f"+{used}", hook=True)
     assert (result.stdout, result.returncode) == ("120\n", 0)
-    assert len(result.stderr.splitlines()) == 1
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n{ALL_PROBED}", result.stderr)
     (note,) = Trace(Files(tmp_path / "trace").path).notes
     assert str(idle) in note
 
@@ -250,7 +250,7 @@ def test_neutrino_without_a_probe_takes_those_of_the_libraries(programs: Program
     library = programs.library("command", section_of())
     result = neutrino(tmp_path, "--device", "embedded", str(programs.user), f"+{library}")
     assert (result.stdout, result.returncode) == ("120\n", 0)
-    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n{ALL_PROBED}", result.stderr)
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2") == {"probed": 20}
     assert len(files.check_tickets(programs.bench.maps)) == 120

@@ -17,7 +17,7 @@ from neutrino.tracing import Trace
 
 from .conftest import IMAGE, Bench, compile_c, second
 from .patched import PROGRAMS, Programs, section_of
-from .trace_files import Files
+from .trace_files import ALL_PROBED, Files
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the stub records on x86-64 alone")
 
@@ -54,7 +54,7 @@ def test_a_library_attached_by_the_patcher_records(programs: Programs, tmp_path:
     attach(plain, patched, [section_of()], str(programs.stub))
     result = programs.run(tmp_path, programs.user, f"+{patched}")
     assert (result.stdout, result.returncode) == ("120\n", 0)
-    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n{ALL_PROBED}", result.stderr)
     files = check(programs, tmp_path / "trace", 20)
     assert (files.path / "read.py").is_file()
     assert Trace(files.path).complete
@@ -196,7 +196,8 @@ def test_of_two_hooks_one_records(programs: Programs, tmp_path: Path, one: Path,
     result = programs.run(tmp_path, programs.user, *steps, hook=other != "copy")
     count = 2 if other == "copy" else 1
     assert (result.stdout, result.returncode) == ("120\n" * count, 0)
-    assert len(result.stderr.splitlines()) == 1
+    assert f"\nneutrino: {20 * count} of {20 * count} launches probed" in result.stderr
+    assert len(result.stderr.splitlines()) == 2
     check(programs, tmp_path / "trace", 20 * count)
 
 
@@ -241,8 +242,9 @@ def test_what_was_looked_up_before_is_named(programs: Programs, tmp_path: Path, 
     assert str(library) in note
     assert "looked up before" in note
     said = result.stderr.splitlines()
-    assert len(said) == (0 if quiet else 2)
+    assert len(said) == (0 if quiet else 3)
     assert quiet or f"nothing of {library} was recorded" in said[0]
+    assert quiet or said[2] == "neutrino: nothing was probed: no launch of a kernel was seen"
     # The other way about it is recorded.
     result = programs.run(tmp_path, programs.user, f"?{library}", f"*{runtime}", f"+{library}",
                           extra=extra | {"NEUTRINO_TRACEDIR": str(tmp_path / "second")})  # fmt: skip

@@ -18,7 +18,7 @@ from neutrino.errors import ToolMissingError
 from neutrino.toolchain.location import find_tool
 
 from .conftest import IMAGE, TICKETS, Bench
-from .trace_files import Files
+from .trace_files import ALL_PROBED, Files
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_the_second_run_finds_everything_in_the_cache(bench: Bench, home: Path, 
             home, "-p", str(TICKETS), "--tracedir", run, str(bench.host), "plain", extra=extra
         )
         assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
-        assert re.fullmatch(rf"neutrino: trace in {home}/{run}/\w+\n", result.stderr)
+        assert re.fullmatch(rf"neutrino: trace in {home}/{run}/\w+\n{ALL_PROBED}", result.stderr)
         files = Files(home / run)
         assert files.counted("count_p2") == {"probed": 20}
         assert list(files.check_tickets(bench.maps)) == list(range(120))

@@ -34,14 +34,14 @@ from .conftest import (
     write_reasons,
     write_with_local_memory,
 )
-from .trace_files import Files
+from .trace_files import ALL_PROBED, Files
 
 
 @pytest.mark.parametrize("scenario", ["plain", "unversioned"])
 def test_every_launch_is_probed_and_written(any_bench: Bench, tmp_path: Path, scenario: str) -> None:
     result = any_bench.run(scenario, tmp_path)
     assert (result.stdout, result.returncode) == ("120\n", 0)
-    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n", result.stderr)
+    assert re.fullmatch(rf"neutrino: trace in {tmp_path}/trace/\w+\n{ALL_PROBED}", result.stderr)
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2") == {"probed": 20}
     assert list(files.check_tickets(any_bench.maps)) == list(range(120))

@@ -16,6 +16,8 @@ from neutrino.abi.results import FRAME
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import copies_in, copy_stride, region_layout
 
+ALL_PROBED = r"neutrino: (\d+) of \1 launches probed \(100 %\), 1 of 1 kernels\n"
+"""A regular expression: what a process says at its end if all launches of its one kernel were probed."""
 _COUNTING = ("count_p2", "count_p6")
 """Kernels of kernels.ptx whose warps take tickets of a counter of the program's."""
 

@@ -113,6 +113,18 @@ static bool add_up(struct page *page, uint32_t kernel, uint64_t ret[NEUTRINO_REA
 	return memcmp(ret, page->written[kernel], NEUTRINO_REASON_SLOTS * sizeof(*ret)) != 0;
 }
 
+uint64_t nt_trace_counted(uint32_t kernel, unsigned reason)
+{
+	const struct page *page = kernel / PAGE_KERNELS < MOST_PAGES
+					  ? __atomic_load_n(&pages[kernel / PAGE_KERNELS], __ATOMIC_ACQUIRE)
+					  : NULL;
+	uint64_t ret = 0;
+
+	for (uint32_t i = 0; page && i < SHARDS; i++)
+		ret += __atomic_load_n(&page->shards[i].counts[kernel % PAGE_KERNELS][reason], __ATOMIC_RELAXED);
+	return ret;
+}
+
 /* Write the counters of a page's kernels that have changed. */
 static bool write_page(int fd, struct page *page, uint64_t first_kernel)
 {

@@ -427,7 +427,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	bool added = !other && kernel->name &&
 		     nt_hashed_add(&image->kernels, &kernel->by_name, nt_hash_text(kernel->name));
 	if (added)
-		kernel->id = ++kernel_count;
+		kernel->id = __atomic_add_fetch(&kernel_count, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&mutex);
 	if (!added) {
 		free(kernel->name);
@@ -439,4 +439,9 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		write_kernel_files(image, kernel);
 	log_kernel(image, kernel, detail);
 	return kernel;
+}
+
+uint32_t nt_image_kernels(void)
+{
+	return __atomic_load_n(&kernel_count, __ATOMIC_RELAXED);
 }

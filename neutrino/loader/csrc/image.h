@@ -49,4 +49,7 @@ void nt_image_resolve(struct nt_image *image);
 /* The kernel of that name in a resolved image, which is made and logged if it is new; NULL without memory. */
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name);
 
+/* How many kernels there are in all images: their ids are 1 to this number. */
+uint32_t nt_image_kernels(void);
+
 #endif

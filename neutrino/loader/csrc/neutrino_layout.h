@@ -126,6 +126,19 @@ enum neutrino_level {
     [21] = "no probe was given, and the kernel's file has no usable twin of it", \
     [22] = "the twin needs more local memory than the context has set aside and the original needs", \
 
+#define NEUTRINO_REASON_REMEDIES \
+    [1] = "keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true", \
+    [3] = "neutrino-probe sites shows what a probe matches", \
+    [4] = "--retarget, where it is proven to be the same program", \
+    [6] = "probes with fewer maps", \
+    [10] = "a longer --timeout, if it took too long", \
+    [12] = "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max", \
+    [14] = "probes that need fewer registers", \
+    [15] = "a larger --pool, or maps with less per thread or warp", \
+    [16] = "a larger --pool", \
+    [19] = "fewer kernels, by -k", \
+    [21] = "neutrino-patch the file, or neutrino -p PROBE", \
+
 #define NEUTRINO_VENDOR_LIBRARIES \
     "libcublas", \
     "libcudnn", \

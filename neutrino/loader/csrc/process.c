@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "coverage.h"
 #include "drain.h"
 #include "driver.h"
 #include "entry_fetch.h"
@@ -21,11 +22,13 @@
 
 int nt_process_mode_now;
 
-/* Print where the trace is, on stderr. */
+/* Print where the trace is and how much it covers, on stderr. */
 static void say_where(void)
 {
-	if (!nt_settings()->is_quiet)
-		nt_say("neutrino: trace in %s\n", nt_trace_path());
+	if (nt_settings()->is_quiet)
+		return;
+	nt_say("neutrino: trace in %s\n", nt_trace_path());
+	nt_coverage_say(nt_settings()->ranks[0]);
 }
 
 /* Note a patched library whose twins were not used, in the trace and where that helps on stderr. */
@@ -45,6 +48,19 @@ static void note_unused(const char *library)
 static pid_t process;
 static bool is_ahead; /* twins come from patched files */
 
+/* Print that the process has called the driver, and has not loaded anything that could be probed. */
+static void say_unused(void)
+{
+#ifndef NEUTRINO_LATE /* which may have come after the images */
+	if (nt_settings()->is_quiet)
+		return;
+	/* No trace: so that the listener does not say that the driver was never called. */
+	if (!is_ahead)
+		nt_listener_hello("");
+	nt_coverage_say_unused(nt_settings()->ranks[0]);
+#endif
+}
+
 /* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
 static void at_exit(void)
 {
@@ -55,7 +71,10 @@ static void at_exit(void)
 	nt_process_missed();
 #endif
 	/* Without a trace there is nothing to end. */
-	if (__atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL) != NT_TRACING)
+	int mode = __atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL);
+	if (mode == NT_READY)
+		say_unused();
+	if (mode != NT_TRACING)
 		return;
 	struct nt_event event;
 	uint64_t begin = nt_now_ns();

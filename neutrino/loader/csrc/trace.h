@@ -64,6 +64,8 @@ struct neutrino_launch *nt_trace_launch_at(uint64_t index);
 void nt_trace_count(uint32_t kernel, unsigned reason);
 /* The same for many launches at once. */
 void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number);
+/* How many launches of a kernel were counted under a reason. */
+uint64_t nt_trace_counted(uint32_t kernel, unsigned reason);
 /* Make the counters of a kernel. Before its first launch; it allocates. */
 void nt_trace_kernel(uint32_t kernel);
 /*

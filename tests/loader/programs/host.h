@@ -33,6 +33,8 @@ void emptied_last(void);
 void closes_all(void);
 void little_space(void);
 void plain(void);
+void loaded(void);
+void mixture(void);
 void many(void);
 void large(void);
 void immense(void);

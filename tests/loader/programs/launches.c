@@ -7,6 +7,33 @@ void plain(void)
 		CHECK(count(function, 3, 48, stream));
 }
 
+/* Loads a kernel and launches none. */
+void loaded(void)
+{
+}
+
+/* Five kernels of two images, each launched a number of times of its own. */
+void mixture(void)
+{
+	CUfunction nothing = obtain(module, "count_p0"), looping = obtain(module, "loop_p2");
+	CUfunction raising = obtain(module, "raise_p1");
+
+	CHECK(count(function, 1, 32, stream));
+	for (int i = 0; i < 1200; i++)
+		CHECK(cu.LaunchKernel(nothing, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+	for (int i = 0; i < 4; i++)
+		CHECK(launch_at(looping, counter, 1, 32, stream));
+	for (int i = 0; i < 3; i++)
+		CHECK(launch_at(raising, flag, 1, 32, stream));
+	image[strlen(image) - 1] ^= 1;
+	CUmodule other = load();
+	CUfunction counting = obtain(other, "count_p2"), left_out = obtain(other, "loop_p2");
+	for (int i = 0; i < 2; i++)
+		CHECK(count(counting, 1, 32, stream));
+	for (int i = 0; i < 7; i++)
+		CHECK(launch_at(left_out, counter, 1, 32, stream));
+}
+
 void many(void)
 {
 	CUstream streams[4];

@@ -1,0 +1,71 @@
+"""What part of a process's launches was probed: each kernel of each replay of a graph is a launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.abi.reasons import Reason
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Launches and kernels of a process, of those that ``-k`` and ``--filter`` have chosen.
+
+    probed, launches: launches of twins (instrumented copies), and all. kernels_probed, kernels: those with such
+    launches; functions that the hook has not seen obtained are no kernels. left_out: launches that were not chosen.
+    not_probed: the other launches by reason, most first.
+    """
+
+    probed: int
+    launches: int
+    kernels_probed: int
+    kernels: int
+    left_out: int
+    not_probed: dict[Reason, int]
+
+    @classmethod
+    def of(cls, counters: npt.NDArray[Any]) -> Coverage:
+        """Coverage by the counters of ``launches.bin``: launches ``[kernel][reason]``, u64."""
+        by_reason = {reason: int(counters[:, reason].sum()) for reason in Reason}
+        probed = by_reason.pop(Reason.PROBED)
+        left_out = by_reason.pop(Reason.NOT_SELECTED)
+        not_probed = {reason: by_reason[reason] for reason in sorted(by_reason, key=lambda reason: -by_reason[reason])}
+        # Row 0 is of functions that the hook has not seen obtained.
+        chosen = np.delete(counters[1:], Reason.NOT_SELECTED, axis=1)
+        return cls(
+            probed,
+            probed + sum(by_reason.values()),
+            int(np.count_nonzero(counters[1:, Reason.PROBED])),
+            int(np.count_nonzero(chosen.any(axis=1))),
+            left_out,
+            {reason: count for reason, count in not_probed.items() if count},
+        )
+
+    @property
+    def share(self) -> float:
+        """Part of the launches that was probed, from 0 to 1; 0 without a launch."""
+        return self.probed / self.launches if self.launches else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Launches and kernels in words, as the hook says them on stderr when the process ends (``coverage.c``)."""
+        if not self.launches:
+            none = f"-k or --filter left out all {self.left_out:,} launches"
+            return f"nothing was probed: {none if self.left_out else 'no launch of a kernel was seen'}"
+        launches = f"{self.probed:,} of {self.launches:,} launches"
+        kernels = f"{self.kernels_probed:,} of {self.kernels:,} kernels"
+        left_out = f"; -k or --filter left out {self.left_out:,} more" if self.left_out else ""
+        if not self.probed:
+            return f"nothing was probed: {launches}, {kernels}{left_out}"
+        return f"{launches} probed ({percent(self.probed, self.launches)}), {kernels}{left_out}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share that is not 0 as a percentage, rounded down: 100 only if nothing is missing."""
+    if part == whole:
+        return "100 %"
+    return f"{int(part / whole * 100)} %" if part / whole >= 0.01 else "under 1 %"

@@ -1,0 +1,155 @@
+"""A COMMAND that never uses a GPU: one line says so on a terminal, and nobody waits for who says it."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from neutrino.loader.unused import Terminal as Remembered
+
+from .conftest import IMAGE, Bench
+
+LINE = "neutrino: nothing was recorded: COMMAND never used a GPU (no process of it was seen loading GPU code)"
+
+
+class Terminal:
+    """A terminal that commands have as their stderr."""
+
+    def __init__(self) -> None:
+        self.master, self.slave = os.openpty()
+        self.shown = b""
+
+    def read(self, seconds: float) -> bool:
+        """Read what comes within that time; False once nobody has the terminal open any more."""
+        if select.select([self.master], [], [], seconds)[0]:
+            try:
+                self.shown += os.read(self.master, 65536)
+            except OSError:
+                return False
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        return self.shown.decode().splitlines()
+
+    def release(self) -> None:
+        if self.slave >= 0:
+            os.close(self.slave)
+            self.slave = -1
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    opened = Terminal()
+    yield opened
+    opened.release()
+    os.close(opened.master)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "image").write_bytes(IMAGE)
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+def start(home: Path, stderr: int, *arguments: str, extra: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ, "HOST_IMAGE": str(home / "image"), "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_RUNTIME_DIR": str(home / "run"), **(extra or {}),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-p", "block_sched", *arguments]
+    return subprocess.Popen(
+        command, env=environment, cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr
+    )
+
+
+def shown_until_the_listener_ends(home: Path, terminal: Terminal, *arguments: str) -> list[str]:
+    """What the terminal shows of a run, until nothing of it is left."""
+    process = start(home, terminal.slave, *arguments)
+    # The folder with the listener's socket is removed as the last of all.
+    while process.poll() is None or list((home / "run").iterdir()):
+        terminal.read(0.05)
+    terminal.read(0.05)
+    return terminal.lines
+
+
+def test_a_terminal_is_told(home: Path, terminal: Terminal) -> None:
+    assert shown_until_the_listener_ends(home, terminal, "sh", "-c", "echo own >&2; true & wait") == ["own", LINE]
+
+
+def test_quiet(home: Path, terminal: Terminal) -> None:
+    assert shown_until_the_listener_ends(home, terminal, "-q", "true") == []
+
+
+@pytest.mark.parametrize("scenario", ["plain", "idle"])
+def test_a_command_that_used_the_driver_says_for_itself(
+    bench: Bench, home: Path, terminal: Terminal, scenario: str
+) -> None:
+    lines = shown_until_the_listener_ends(home, terminal, "sh", "-c", f"'{bench.host}' {scenario}; true")
+    assert LINE not in lines
+    word = "called the CUDA driver" if scenario == "idle" else "launches"
+    assert [word in line for line in lines].count(True) == 1
+
+
+def test_a_trace_of_a_process_that_could_not_call_is_respected(home: Path, terminal: Terminal) -> None:
+    assert shown_until_the_listener_ends(home, terminal, "mkdir", "-p", "trace/Nov20_131500_4242") == []
+
+
+def test_a_pipe_is_not_told_and_ends_when_the_command_closes_it(home: Path) -> None:
+    reading, writing = os.pipe()
+    process = start(home, writing, "sh", "-c", "exec 2>&-; echo > closed; cat gate")
+    os.mkfifo(home / "gate")
+    os.close(writing)
+    try:
+        # The end of the pipe, though COMMAND and the listener still run.
+        with os.fdopen(reading, "rb") as pipe:
+            assert pipe.read() == b""
+        assert process.poll() is None
+    finally:
+        (home / "gate").write_text("")
+        assert process.wait(60) == 0
+
+
+def test_nobody_keeps_a_terminal_open(home: Path, terminal: Terminal) -> None:
+    os.mkfifo(home / "gate")
+    process = start(home, terminal.slave, "sh", "-c", "exec 2>&-; echo > closed; cat gate")
+    terminal.release()
+    try:
+        deadline = time.monotonic() + 60
+        while terminal.read(1):
+            assert time.monotonic() < deadline
+        assert process.poll() is None
+        assert terminal.lines == []
+    finally:
+        (home / "gate").write_text("")
+        assert process.wait(60) == 0
+
+
+def test_another_terminal_of_the_same_name_is_left_alone() -> None:
+    master, slave = os.openpty()
+    remembered = Remembered.of(slave)
+    assert remembered is not None
+    os.close(slave)
+    os.close(master)
+    # Times of files are as coarse as the kernel's ticks.
+    time.sleep(0.05)
+    # The least free number is given away first.
+    master, slave = os.openpty()
+    assert os.ttyname(slave) == remembered.path
+    remembered.say("to the first")
+    assert not select.select([master], [], [], 0.2)[0]
+    same = Remembered.of(slave)
+    assert same is not None
+    same.say("to the second")
+    assert os.read(master, 100) == b"neutrino: to the second\r\n"
+    os.close(slave)
+    remembered.say("to nobody")
+    os.close(master)
