@@ -34,6 +34,7 @@ SOURCES = (
     "grace.c",
     "graph.c",
     "graph_layout.c",
+    "graph_memory.c",
     "handles.c",
     "hook.c",
     "image.c",

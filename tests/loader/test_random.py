@@ -31,6 +31,7 @@ def test_a_program_of_random_calls(
     files = Files(tmp_path / "trace")
     counted = files.counted("count_p2", "count_p6")
     assert counted["probed"] == len(files.written()) > 0
-    assert {"graph", "refused"} <= counted.keys()
-    assert counted.keys() <= {"probed", "graph", "refused", "pool-full", "context"}
+    assert "refused" in counted
+    assert counted.keys() <= {"probed", "refused", "pool-full", "context"}
+    assert len(files.replays())
     files.check_tickets(any_bench.maps)

@@ -6,6 +6,7 @@
 
 #include "grace.h"
 #include "graph_layout.h"
+#include "graph_memory.h"
 #include "handles.h"
 #include "launch.h"
 #include "lifetimes.h"
@@ -20,7 +21,7 @@
 struct exec {
 	struct nt_handle handle;
 	struct nt_retired retired;
-	struct memory *memory;
+	struct nt_graph_memory *memory;
 	struct nt_graph_target target; /* pool: as it was when the layout was made */
 	struct nt_layout *layout;
 	/* The stream of the last replay, by its explicit handle, and in a per-thread default stream its thread. */
@@ -31,23 +32,10 @@ struct exec {
 	struct exec *next;
 };
 
-/* Device memory of a context for its executable graphs. */
-struct memory {
-	CUcontext context;
-	CUdeviceptr cells; /* the current page of them */
-	uint32_t used;	   /* of the page */
-	CUdeviceptr spare; /* where replays without room write, all of them to the same place */
-	uint64_t spare_size;
-	struct memory *next;
-};
-
-enum { CELLS = 8192 }; /* of a page */
-
 /* Guards the lists, and changes of the table. Never held across a call of the driver but where memory is allocated. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_handles exec_table;
 static struct exec *execs;
-static struct memory *memories;
 static struct nt_layout *layouts; /* all that are not freed */
 static uint32_t last_id;
 
@@ -55,61 +43,6 @@ static uint32_t last_id;
 static struct exec *find_exec(CUgraphExec handle)
 {
 	return handle ? nt_handles_find(&exec_table, handle) : NULL;
-}
-
-/* --- device memory --- */
-
-/* The memory of a context, which is current; NULL without memory. */
-static struct memory *memory_of(CUcontext context)
-{
-	struct memory *memory;
-
-	pthread_mutex_lock(&mutex);
-	for (memory = memories; memory && memory->context != context; memory = memory->next)
-		;
-	if (!memory && (memory = calloc(1, sizeof(*memory)))) {
-		memory->context = context;
-		memory->next = memories;
-		memories = memory;
-	}
-	pthread_mutex_unlock(&mutex);
-	return memory;
-}
-
-/* A new cell, which no replay uses yet; 0 without memory. */
-static CUdeviceptr take_cell(struct memory *memory)
-{
-	CUdeviceptr ret = 0;
-
-	pthread_mutex_lock(&mutex);
-	if (!memory->cells || memory->used == CELLS) {
-		memory->used = 0;
-		if (nt_driver.cuMemAlloc_v2(&memory->cells, CELLS * sizeof(uint64_t)) != CUDA_SUCCESS)
-			memory->cells = 0;
-	}
-	if (memory->cells)
-		ret = memory->cells + memory->used++ * sizeof(uint64_t);
-	pthread_mutex_unlock(&mutex);
-	return ret;
-}
-
-/* Have at least size bytes of spare memory; false if there are not so many. */
-static bool have_spare(struct memory *memory, uint64_t size)
-{
-	CUdeviceptr larger;
-
-	pthread_mutex_lock(&mutex);
-	if (memory->spare_size < size) {
-		/* What was there before stays: replays under way may write to it. Doubled, so that it stays small in sum. */
-		uint64_t wanted = size < 2 * memory->spare_size ? 2 * memory->spare_size : size;
-		if (nt_driver.cuMemAlloc_v2(&larger, wanted) == CUDA_SUCCESS) {
-			__atomic_store_n(&memory->spare, larger, __ATOMIC_RELEASE);
-			memory->spare_size = wanted;
-		}
-	}
-	bool ret = memory->spare_size >= size;
-	pthread_mutex_unlock(&mutex);
-	return ret;
 }
 
 /* --- layouts --- */
@@ -162,7 +95,7 @@ static void give_up(struct exec *exec)
 /* Have spare memory for all replays of the layout; without, the originals run. */
 static void have_room(struct exec *exec)
 {
-	if (!exec->layout->probed || have_spare(exec->memory, exec->layout->size))
+	if (!exec->layout->probed || nt_graph_spare(exec->memory, exec->layout->size))
 		return;
 	nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
 	give_up(exec);
@@ -232,12 +165,12 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	target->exec = handle;
 	target->graph = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
 	nt_driver.cuCtxGetCurrent(&target->context);
-	exec->memory = memory_of(target->context);
+	exec->memory = nt_graph_memory_of(target->context);
 	if (flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		target->refusal = NEUTRINO_REASON_GRAPH;
 	else if (nt_context_is_green(target->context))
 		target->refusal = NEUTRINO_REASON_LAUNCH_FORM;
-	else if (!exec->memory || !(target->pool = nt_pool_prepare(target->context)) || !(target->cell = take_cell(exec->memory)) ||
+	else if (!exec->memory || !(target->pool = nt_pool_prepare(target->context)) || !(target->cell = nt_graph_cell(exec->memory)) ||
 		 nt_driver.cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		target->refusal = NEUTRINO_REASON_CONTEXT;
 	target->most = target->pool ? nt_pool_most(target->pool) / REPLAY_PART : 0;
@@ -412,17 +345,8 @@ void nt_graphs_context_ends(CUcontext context)
 		if (exec->target.context == context)
 			remove_exec(exec);
 	}
-	/* The driver frees the device memory with the context. */
-	for (struct memory **link = &memories; *link;) {
-		struct memory *memory = *link;
-		if (memory->context == context) {
-			*link = memory->next;
-			free(memory);
-		} else {
-			link = &memory->next;
-		}
-	}
 	pthread_mutex_unlock(&mutex);
+	nt_graph_memory_forget(context);
 }
 
 /* --- replays --- */
@@ -512,7 +436,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 			has_room = false;
 		}
 	}
-	uint64_t base = has_room ? room.address : __atomic_load_n(&exec->memory->spare, __ATOMIC_ACQUIRE);
+	uint64_t base = has_room ? room.address : nt_graph_spare_address(exec->memory);
 	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
 	bool is_set = follow_last(exec, stream) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS;
 	if (!is_set)

@@ -1,0 +1,101 @@
+#include "graph_memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct nt_graph_memory {
+	CUcontext context;
+	CUdeviceptr cells; /* the current page of them */
+	uint32_t used;	   /* of the page */
+	CUdeviceptr spare; /* where replays without room write, all of them to the same place */
+	uint64_t spare_size;
+	struct nt_graph_memory *next;
+};
+
+enum { CELLS = 8192 }; /* of a page */
+
+/* Guards the list, and changes. Never held across a call of the driver. Not taken on the launch path. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct nt_graph_memory *memories;
+
+struct nt_graph_memory *nt_graph_memory_of(CUcontext context)
+{
+	struct nt_graph_memory *memory;
+
+	pthread_mutex_lock(&mutex);
+	for (memory = memories; memory && memory->context != context; memory = memory->next)
+		;
+	if (!memory && (memory = calloc(1, sizeof(*memory)))) {
+		memory->context = context;
+		memory->next = memories;
+		memories = memory;
+	}
+	pthread_mutex_unlock(&mutex);
+	return memory;
+}
+
+/* A cell of the current page, 0 if there is none. */
+static CUdeviceptr next_cell(struct nt_graph_memory *memory)
+{
+	CUdeviceptr ret = 0;
+
+	pthread_mutex_lock(&mutex);
+	if (memory->cells && memory->used < CELLS)
+		ret = memory->cells + memory->used++ * sizeof(uint64_t);
+	pthread_mutex_unlock(&mutex);
+	return ret;
+}
+
+CUdeviceptr nt_graph_cell(struct nt_graph_memory *memory)
+{
+	CUdeviceptr cell = next_cell(memory), page;
+
+	if (cell || nt_driver.cuMemAlloc_v2(&page, CELLS * sizeof(uint64_t)) != CUDA_SUCCESS)
+		return cell;
+	pthread_mutex_lock(&mutex);
+	/* Another thread may have got a page meanwhile, whose other cells are lost then. */
+	memory->cells = page;
+	memory->used = 0;
+	pthread_mutex_unlock(&mutex);
+	return next_cell(memory);
+}
+
+bool nt_graph_spare(struct nt_graph_memory *memory, uint64_t size)
+{
+	uint64_t before = __atomic_load_n(&memory->spare_size, __ATOMIC_ACQUIRE);
+	CUdeviceptr larger;
+
+	if (before >= size)
+		return true;
+	/* What was there before stays: replays under way may write to it. Doubled, so that it stays small in sum. */
+	uint64_t wanted = size < 2 * before ? 2 * before : size;
+	if (nt_driver.cuMemAlloc_v2(&larger, wanted) != CUDA_SUCCESS)
+		return false;
+	pthread_mutex_lock(&mutex);
+	if (memory->spare_size < wanted) {
+		__atomic_store_n(&memory->spare, larger, __ATOMIC_RELEASE);
+		__atomic_store_n(&memory->spare_size, wanted, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&mutex);
+	return true;
+}
+
+CUdeviceptr nt_graph_spare_address(const struct nt_graph_memory *memory)
+{
+	return __atomic_load_n(&memory->spare, __ATOMIC_ACQUIRE);
+}
+
+void nt_graph_memory_forget(CUcontext context)
+{
+	pthread_mutex_lock(&mutex);
+	for (struct nt_graph_memory **link = &memories; *link;) {
+		struct nt_graph_memory *memory = *link;
+		if (memory->context == context) {
+			*link = memory->next;
+			free(memory);
+		} else {
+			link = &memory->next;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+}
