@@ -120,8 +120,8 @@ def test_kernels_left_out_are_not_chosen(any_bench: Bench, tmp_path: Path) -> No
 
 
 def test_no_gpu_code(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
-    result = any_bench.run("idle", tmp_path)
-    assert (result.stdout, result.returncode) == reference("idle")
+    result = any_bench.run("unused", tmp_path)
+    assert (result.stdout, result.returncode) == reference("unused")
     assert re.fullmatch(
         r"neutrino: nothing was recorded: process \d+ called the CUDA driver and loaded no GPU code\n", result.stderr
     )
@@ -135,7 +135,7 @@ def test_no_launch(any_bench: Bench, tmp_path: Path, reference: Reference) -> No
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
 
 
-@pytest.mark.parametrize("scenario", ["plain", "idle"])
+@pytest.mark.parametrize("scenario", ["plain", "unused"])
 def test_quiet(bench: Bench, tmp_path: Path, scenario: str) -> None:
     assert bench.run(scenario, tmp_path, extra={"NEUTRINO_QUIET": "1"}).stderr == ""
 
@@ -155,7 +155,7 @@ def test_what_is_no_rank_is_not_printed(bench: Bench, tmp_path: Path, rank: str)
 
 
 @pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full"])
-@pytest.mark.parametrize("scenario", ["plain", "idle"])
+@pytest.mark.parametrize("scenario", ["plain", "unused"])
 def test_stderr_that_takes_nothing(
     bench: Bench, tmp_path: Path, reference: Reference, closing: str, scenario: str
 ) -> None:

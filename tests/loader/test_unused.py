@@ -89,13 +89,13 @@ def test_quiet(home: Path, terminal: Terminal) -> None:
     assert shown_until_the_listener_ends(home, terminal, "-q", "true") == []
 
 
-@pytest.mark.parametrize("scenario", ["plain", "idle"])
+@pytest.mark.parametrize("scenario", ["plain", "unused"])
 def test_a_command_that_used_the_driver_says_for_itself(
     bench: Bench, home: Path, terminal: Terminal, scenario: str
 ) -> None:
     lines = shown_until_the_listener_ends(home, terminal, "sh", "-c", f"'{bench.host}' {scenario}; true")
     assert LINE not in lines
-    word = "called the CUDA driver" if scenario == "idle" else "launches"
+    word = "called the CUDA driver" if scenario == "unused" else "launches"
     assert [word in line for line in lines].count(True) == 1
 
 

@@ -41,6 +41,7 @@ static void *once_on_its_own_stream(void *unused)
 
 	(void)unused;
 	CHECK(cu.CtxSetCurrent(context));
+	__atomic_fetch_add(&launches_made, 1, __ATOMIC_RELAXED);
 	CHECK(cu.LaunchKernel_ptsz(function, 1, 1, 1, 32, 1, 1, 0, NULL, each, NULL));
 	CHECK(cu.StreamSynchronize_ptsz(NULL));
 	return NULL;

@@ -123,7 +123,7 @@ static const struct scenario {
 	{"closes-all", closes_all, true},
 	{"little-space", plain, false},
 	{"confined", plain, false},
-	{"idle", loaded, true},
+	{"unused", loaded, true},
 	{"loaded", loaded, false},
 	{"mixture", mixture, false},
 	{"many", many, false},
@@ -226,7 +226,7 @@ int main(int argc, char **argv)
 	CHECK(cu.Init(0));
 	if (!strcmp(name, "clears-environment"))
 		clearenv();
-	if (!strcmp(name, "idle"))
+	if (!strcmp(name, "unused"))
 		return 0;
 	find_launches();
 	CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
