@@ -68,4 +68,6 @@ def test_a_replay_costs_one_write_of_64_bits(bench: Bench, tmp_path: Path) -> No
     events = added.pop("cuEventRecord", 0)
     assert events <= 1024 / 8
     assert added.pop("cuThreadExchangeStreamCaptureMode", 0) <= 2 * events + 2
+    # Which of the contexts at its address is the current one: before waits and launches.
+    assert added.pop("cuCtxGetId") <= 1024 + 64
     assert added == {"cuGraphLaunch": 1024, "cuStreamWriteValue64_v2": 1024, "cuStreamIsCapturing": 1024}

@@ -21,7 +21,7 @@ struct coverage {
 	uint64_t by_reason[NEUTRINO_REASON_SLOTS];
 };
 
-/* What is to be written at once, so that the lines of several processes do not mix. What does not fit is left out. */
+/* A line, written at once, so that those of several processes do not mix. What does not fit is left out. */
 struct text {
 	char data[3072]; /* nt_say writes less than PIPE_BUF, 4096 */
 	size_t used;
@@ -168,7 +168,8 @@ void nt_coverage_say(const char *rank)
 		if (has_rank) {
 			add(&text, "; ");
 		} else {
-			add(&text, "\n");
+			nt_say("%s\n", text.data);
+			text.used = 0;
 			begin_line(&text, rank);
 		}
 		add_reasons(&text, &coverage, !has_rank);

@@ -21,39 +21,72 @@ static bool copy_back(struct nt_pool *pool, CUdeviceptr from, uint64_t size)
 	       nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
 }
 
-/*
- * Copy launches [from, to) of a small segment from the device in one piece, and append their frames to the files of their
- * kernels, by one write per kernel.
- */
-static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32_t from, uint32_t to)
-{
-	/* Offsets in the segment, and from begin on in pool->staging. */
-	uint64_t begin = segment->slots[from].offset * UNIT;
-	uint64_t end = begin;
-	bool handled[SLOTS] = {false}; /* by the index of the launch */
+/* Launches of a small segment that are to be drained. */
+struct part {
+	struct nt_segment *segment;
+	uint32_t from, to; /* launches */
+	uint64_t begin;	   /* bytes of the segment that they fill: from here */
+	uint64_t end;	   /* to here */
+	uint64_t staged;   /* where these are in pool->staging */
+};
 
-	/* The range of the segment that the launches fill. */
+static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t to)
+{
+	struct part part = {.segment = segment, .from = from, .to = to, .begin = segment->slots[from].offset * UNIT};
+
+	part.end = part.begin;
 	for (uint32_t i = from; i < to; i++) {
 		const struct nt_slot *slot = &segment->slots[i];
-		if (!nt_slot_is_refused(slot) && slot->offset * UNIT + slot->size > end)
-			end = slot->offset * UNIT + slot->size;
+		if (!nt_slot_is_refused(slot) && slot->offset * UNIT + slot->size > part.end)
+			part.end = slot->offset * UNIT + slot->size;
 	}
-	bool copied = end == begin || copy_back(pool, segment->address + begin, end - begin);
-	for (uint32_t i = from; i < to; i++) {
+	return part;
+}
+
+/*
+ * Copy parts from the device, each where it is staged, and wait for all; false if that fails. Those of adjacent segments
+ * are copied at once: every call of the driver may keep a launch of the program waiting.
+ */
+static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned count)
+{
+	for (unsigned i = 0; i < count;) {
+		const struct part *first = &parts[i];
+		CUdeviceptr from = first->segment->address + first->begin;
+		uint64_t size = first->end - first->begin;
+		/* The next one, if it follows on the device as it does in the staging memory. */
+		for (i++; i < count; i++) {
+			CUdeviceptr next = parts[i].segment->address + parts[i].begin;
+			if (next < from || next - from != parts[i].staged - first->staged)
+				break;
+			size = parts[i].staged + (parts[i].end - parts[i].begin) - first->staged;
+		}
+		if (size && nt_driver.cuMemcpyDtoHAsync_v2(pool->staging + first->staged, from, size, pool->stream) != CUDA_SUCCESS)
+			return false;
+	}
+	return nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
+}
+
+/* Have the frames of a part written, one piece per kernel. copied: data is what the device had from part->begin on. */
+static void write_part(const struct part *part, const uint8_t *data, bool copied)
+{
+	const struct nt_segment *segment = part->segment;
+	bool handled[SLOTS] = {false}; /* by the index of the launch */
+
+	for (uint32_t i = part->from; i < part->to; i++) {
 		struct nt_kernel *kernel = segment->slots[i].kernel;
 		if (handled[i] || !kernel)
 			continue;
 		/* One piece, with the frames of all launches of this kernel. */
 		uint64_t size = 0;
 		uint32_t count = 0;
-		for (uint32_t j = i; j < to; j++) {
+		for (uint32_t j = i; j < part->to; j++) {
 			if (segment->slots[j].kernel != kernel)
 				continue;
 			size += sizeof(struct neutrino_frame) + segment->slots[j].size;
 			count++;
 		}
 		struct nt_piece *piece = copied ? nt_frames_piece(kernel, size, count) : NULL;
-		for (uint32_t j = i; j < to; j++) {
+		for (uint32_t j = i; j < part->to; j++) {
 			const struct nt_slot *slot = &segment->slots[j];
 			if (slot->kernel != kernel)
 				continue;
@@ -62,16 +95,24 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 				nt_frame_lost(slot->launch, slot->size);
 				continue;
 			}
-			const uint8_t *data = pool->staging + (slot->offset * UNIT - begin);
+			const uint8_t *regions = data + (slot->offset * UNIT - part->begin);
 			struct neutrino_frame frame = nt_frame_of(slot);
 			nt_frames_add(piece, slot->launch, &frame);
-			nt_frames_add_data(piece, data, slot->size);
-			nt_frame_learn(kernel, nt_trace_launch_at(slot->launch), data, 0, slot->size);
+			nt_frames_add_data(piece, regions, slot->size);
+			nt_frame_learn(kernel, nt_trace_launch_at(slot->launch), regions, 0, slot->size);
 		}
 		if (piece)
 			nt_frames_write(piece);
 	}
-	nt_replays_write(segment, from, to, copied ? pool->staging : NULL, begin);
+	nt_replays_write(segment, part->from, part->to, copied ? data : NULL, part->begin);
+}
+
+/* Drain launches [from, to) of a small segment. */
+static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32_t from, uint32_t to)
+{
+	struct part part = part_of(segment, from, to);
+
+	write_part(&part, pool->staging, part.end == part.begin || copy_parts(pool, &part, 1));
 }
 
 /* Copy the maps of one launch from the device in pieces, and have them written as a frame. from: a device address. */
@@ -113,6 +154,11 @@ static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
 
 	if (nt_slot_is_refused(slot))
 		return;
+	/* The kernels of a replay are many, and small as a rule: copied at once. */
+	if (slot->layout && slot->size <= STAGING_SIZE) {
+		nt_replays_write(segment, 0, 1, copy_back(pool, segment->address, slot->size) ? pool->staging : NULL, 0);
+		return;
+	}
 	if (slot->layout) {
 		nt_replay_write_large(segment, write_large, pool);
 		return;
@@ -140,15 +186,13 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
 	return until;
 }
 
-/* Zero a segment whose launches were all copied, and make it available again. */
-static void recycle(struct nt_pool *pool, struct nt_segment *segment)
+/* Make a segment available again that was zeroed, or never if it could not be. */
+static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_zeroed)
 {
 	bool is_small = segment->chunks == 0;
-	uint64_t size = is_small ? SEGMENT_SIZE : segment->slots[0].size;
 
 	/* A segment that cannot be zeroed is never used again, and no longer visited by the drain thread. */
-	if (nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) != CUDA_SUCCESS ||
-	    nt_driver.cuStreamSynchronize(pool->stream) != CUDA_SUCCESS) {
+	if (!is_zeroed) {
 		/* DONE is cleared, so that it is not visited; FINISHING is set, so that no thread finishes it. */
 		__atomic_fetch_xor(&segment->hold, HOLD_DONE | HOLD_FINISHING, __ATOMIC_ACQ_REL);
 		return;
@@ -172,24 +216,77 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment)
 		nt_stream_retire(pool, stream);
 }
 
-/*
- * Drain and recycle a full segment if all its launches are complete: by its event, the watermarks, or all_complete.
- * Returns whether it was.
- */
-static bool drain_full(struct nt_pool *pool, struct nt_segment *segment, bool all_complete)
+/* Whether all launches of a full segment are complete: by its event, or by the watermarks. */
+static bool is_complete(const struct nt_pool *pool, const struct nt_segment *segment)
 {
-	if (!all_complete) {
-		/* Either is enough: the event has completed, or the watermarks cover all launches. */
-		CUresult status = segment->recorded ? nt_driver.cuEventQuery(segment->event) : CUDA_ERROR_NOT_READY;
-		if (status != CUDA_SUCCESS && complete_until(pool, segment, segment->count) < segment->count)
+	return (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) ||
+	       complete_until(pool, segment, segment->count) == segment->count;
+}
+
+/* Drain and recycle a full large segment, which is complete. */
+static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
+{
+	uint64_t size = segment->slots[0].size;
+
+	drain_large(pool, segment);
+	recycle(pool, segment,
+		nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) == CUDA_SUCCESS &&
+			nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS);
+}
+
+#define MOST_PARTS (STAGING_SIZE / SEGMENT_SIZE)
+
+/* Full small segments, complete, by ascending address. They are drained together. */
+struct batch {
+	struct part parts[MOST_PARTS];
+	unsigned count;
+};
+
+/* Zero the segments of a batch, adjacent ones at once; false if that fails. */
+static bool zero_batch(struct nt_pool *pool, const struct batch *batch)
+{
+	for (unsigned i = 0; i < batch->count;) {
+		CUdeviceptr from = batch->parts[i].segment->address;
+		uint64_t size = 0;
+		while (i < batch->count && batch->parts[i].segment->address == from + size) {
+			size += SEGMENT_SIZE;
+			i++;
+		}
+		if (nt_driver.cuMemsetD8Async(from, 0, size, pool->stream) != CUDA_SUCCESS)
 			return false;
 	}
-	if (segment->chunks)
-		drain_large(pool, segment);
-	else if (segment->drained < segment->count)
-		drain_small(pool, segment, segment->drained, segment->count);
-	recycle(pool, segment);
+	return nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
+}
+
+/* Drain and recycle the segments of a batch, and empty it. False if the context is another one by now. */
+static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *batch)
+{
+	if (!batch->count)
+		return true;
+	/* Before: they are zeroed, and must not be the program's by now. */
+	if (!nt_pool_is_current(pool, context))
+		return false;
+	bool copied = copy_parts(pool, batch->parts, batch->count);
+	for (unsigned i = 0; i < batch->count; i++)
+		if (batch->parts[i].from < batch->parts[i].to)
+			write_part(&batch->parts[i], pool->staging + batch->parts[i].staged, copied);
+	bool is_zeroed = zero_batch(pool, batch);
+	for (unsigned i = 0; i < batch->count; i++)
+		recycle(pool, batch->parts[i].segment, is_zeroed);
+	batch->count = 0;
 	return true;
+}
+
+/* Add a full small segment to a batch that has room for it. */
+static void add_to_batch(struct batch *batch, struct nt_segment *segment)
+{
+	struct part *part = &batch->parts[batch->count];
+
+	/* Perhaps all was drained while the segment was open. */
+	*part = segment->drained < segment->count ? part_of(segment, segment->drained, segment->count)
+						  : (struct part){.segment = segment};
+	part->staged = batch->count * SEGMENT_SIZE + part->begin;
+	batch->count++;
 }
 
 /*
@@ -232,6 +329,7 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 {
 	struct nt_drained drained = {false, false};
+	struct batch batch = {.count = 0};
 	bool is_short = nt_slabs_run_short(pool);
 	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);
 	uint32_t small_end = pool->slab_end * SLAB_SEGMENTS;
@@ -250,13 +348,24 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 		/* Whoever still holds it, or finishes it, wakes this thread. One that could not be zeroed is not used again. */
 		if (!(hold & HOLD_DONE))
 			continue;
-		/* Before each: it is zeroed, and must not be the program's by now. */
+		if (!all_complete && !is_complete(pool, segment)) {
+			drained.in_flight = true;
+			continue;
+		}
+		drained.worked = true;
+		if (!segment->chunks) {
+			add_to_batch(&batch, segment);
+			if (batch.count == MOST_PARTS && !drain_batch(pool, context, &batch))
+				return drained;
+			continue;
+		}
+		/* As in drain_batch. */
 		if (!nt_pool_is_current(pool, context))
 			return drained;
-		bool done = drain_full(pool, segment, all_complete);
-		drained.worked |= done;
-		drained.in_flight |= !done;
+		drain_full_large(pool, segment);
 	}
+	if (!nt_drain_is_stopped())
+		drain_batch(pool, context, &batch);
 	return drained;
 }
 
