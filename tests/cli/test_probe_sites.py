@@ -384,7 +384,10 @@ def test_registers_are_those_of_the_assembler(probe: Probe, assembler: Assembler
 
 @pytest.mark.parametrize(
     ("kernel", "shipped", "changed"),
-    [("gelu_sm_90", "value_watch", r"\.maxnreg \d+"), ("layernorm_bf16", "smem_bank_conflict", r"\s*mul\.rn\.f32 .*")],
+    [
+        ("gelu_sm_90", "program_progress", r"\.maxnreg \d+"),
+        ("layernorm_bf16", "smem_bank_conflict", r"\s*mul\.rn\.f32 .*"),
+    ],
 )
 def test_what_is_shown_is_what_was_assembled(
     probe: Probe, assembler: Assembler, kernel: str, shipped: str, changed: str

@@ -130,8 +130,8 @@ _rewritten(
 )
 _rewritten(
     "a function's state where that of its caller is not",
-    r"\[%neutrino_state\+48\]",
-    "[%neutrino_state+56]",
+    r"\[%neutrino_state\+56\]",
+    "[%neutrino_state+64]",
     (CALLS, SUMS),
     by=MEMORY_OR_RECORDS,
 )

@@ -317,16 +317,16 @@ _rewritten("narrow fields stored wide", r"st\.global\.b8 ", "st.global.b16 ", (B
 
 _rewritten(
     "maps swapped",
-    r"\[__neutrino_block\+(16|32)\]",
-    lambda found: f"[__neutrino_block+{48 - int(found[1])}]",
+    r"\[__neutrino_block\+(24|40)\]",
+    lambda found: f"[__neutrino_block+{64 - int(found[1])}]",
     (MEMORY, WARPS),
     (MEMORY, SUMS),
     by=MEMORY_OR_RECORDS,
 )
 _rewritten(
     "records and counts swapped",
-    r"\[__neutrino_block\+(16|24)\]",
-    lambda found: f"[__neutrino_block+{40 - int(found[1])}]",
+    r"\[__neutrino_block\+(24|32)\]",
+    lambda found: f"[__neutrino_block+{56 - int(found[1])}]",
     (BRANCHES, ACCESSES),
     by=MEMORY_OR_RECORDS,
 )
@@ -521,7 +521,7 @@ _rewritten(
 
 _rewritten(
     "twin stores into the program's memory",
-    r"ld\.param\.u64 %neutrino_td0, \[__neutrino_block\+16\];",
+    r"ld\.param\.u64 %neutrino_td0, \[__neutrino_block\+24\];",
     "ld.param.u64 %neutrino_td0, [out];",
     (BRANCHES, ACCESSES),
     (MEMORY, ACCESSES),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from neutrino.abi.entries import TWIN_KERNEL, TWINS_HEADER
 from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.cache.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
@@ -45,7 +46,7 @@ def kernels(draw: st.DrawFn, maps: int, images: int) -> KernelEntry:
     return KernelEntry(
         draw(NAMES), reason, draw(DETAILS), draw(NAMES),
         tuple(draw(st.lists(st.tuples(st.integers(0, 30000), st.integers(0, 30000)), max_size=4))), tuple(variables),
-        draw(st.integers(60000, 65536)), 16 + 16 * maps + 8 * len(variables), draw(st.integers(0, images - 1)),
+        draw(st.integers(60000, 65536)), block_size(maps, len(variables)), draw(st.integers(0, images - 1)),
         draw(st.integers(0, images - 1)), draw(FILES),
     )  # fmt: skip
 MAPS = st.builds(

@@ -352,7 +352,7 @@ GELU = Path(__file__).parents[1] / "fixtures" / "kernels" / "triton" / "gelu_sm_
 @pytest.mark.parametrize(
     ("text", "arch", "probe", "capped"),
     [
-        (GELU.read_text(), "sm_90a", "value_watch", True),
+        (GELU.read_text(), "sm_90a", "program_progress", True),
         (wide(34), "sm_90", "block_sched", False),
         (wide(38), "sm_90", "gmem_bytes", False),
     ],

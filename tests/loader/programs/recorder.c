@@ -62,7 +62,9 @@ static bool drain(unsigned thread)
 			count++;
 		struct nt_piece *piece = nt_frames_piece(kernel, count * (sizeof(struct neutrino_frame) + MAPS_SIZE), count);
 		for (uint32_t j = 0; j < count; j++) {
-			nt_frames_add(piece, &threads[thread].slots[(i + j) % WAITING]);
+			const struct nt_slot *slot = &threads[thread].slots[(i + j) % WAITING];
+			struct neutrino_frame frame = nt_frame_of(slot);
+			nt_frames_add(piece, slot->launch, &frame);
 			nt_frames_add_data(piece, data, MAPS_SIZE);
 		}
 		nt_frames_write(piece);
