@@ -32,7 +32,7 @@ RESULTS = ROOT / "bench" / "results" / "graphs_h200.json"
 REPLAYS = ("queue", "alternate", "updates", "nested", "memory", "loop")
 TORCH = ("launches", "graph")
 STEPS = 20
-ROUNDS = 15
+ROUNDS = 9
 SUBMITS = ("plain", "gmem_bytes", "block_sched")
 MOST_MICROSECONDS = 1.5
 """That a replay of 200 kernels may take longer to submit."""

@@ -219,8 +219,11 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 /* Whether all launches of a full segment are complete: by its event, or by the watermarks. */
 static bool is_complete(const struct nt_pool *pool, const struct nt_segment *segment)
 {
-	return (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) ||
-	       complete_until(pool, segment, segment->count) == segment->count;
+	if (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) {
+		nt_raise_to(&segment->stream->watermark, segment->covered);
+		return true;
+	}
+	return complete_until(pool, segment, segment->count) == segment->count;
 }
 
 /* Drain and recycle a full large segment, which is complete. */

@@ -1,7 +1,7 @@
 /*
- * The device memory of a pool: slabs of small segments and areas for large launches, half of the pool's limit each. A pool
- * begins small, gets more when launches lack it as long as enough is left for the program, and gives back what no launch
- * has when an allocation of the program fails.
+ * The device memory of a pool: slabs of small segments and areas for large launches, half of the pool's limit each. Unless
+ * memory is plenty, a pool begins small, and gets more when launches lack it as long as enough is left for the program. It
+ * gives back what no launch has when an allocation of the program fails.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -11,20 +11,41 @@
 
 #define LEFT_LEAST (UINT64_C(512) << 20) /* bytes that the program finds free, or a part (1/LEFT_PART) of the device */
 #define LEFT_PART 50
+#define PLENTY 16 /* times what a pool may have: then it is got at once */
 #define GROW_PAUSE_NS UINT64_C(10000000000) /* after the program lacked memory: 10 s */
+
+/* Free and total bytes of the device; false if the driver does not say. */
+static bool device_memory(uint64_t *left, uint64_t *total)
+{
+	size_t free_bytes = 0, all = 0;
+
+	if (!nt_driver.cuMemGetInfo_v2 || nt_driver.cuMemGetInfo_v2(&free_bytes, &all) != CUDA_SUCCESS)
+		return false;
+	*left = free_bytes;
+	*total = all;
+	return true;
+}
 
 /* Whether size bytes more leave the program what it may want. Also true if the driver does not say what is free. */
 static bool leaves_enough(uint64_t size)
 {
-	size_t left = 0, total = 0;
+	uint64_t left, total;
 
-	if (!nt_driver.cuMemGetInfo_v2 || nt_driver.cuMemGetInfo_v2(&left, &total) != CUDA_SUCCESS)
+	if (!device_memory(&left, &total))
 		return true;
 	uint64_t least = total / LEFT_PART > LEFT_LEAST ? total / LEFT_PART : LEFT_LEAST;
 	/* Of a small device, half. */
 	if (least > total / 2)
 		least = total / 2;
 	return left >= size + least;
+}
+
+/* Whether there is so much free that size bytes do not matter. */
+static bool is_little(uint64_t size)
+{
+	uint64_t left, total;
+
+	return device_memory(&left, &total) && left / PLENTY >= size;
 }
 
 /* Allocate size bytes, all zero; 0 if there are none. */
@@ -154,7 +175,8 @@ static bool make_all(struct nt_pool *pool, uint64_t size)
 
 bool nt_slabs_make(struct nt_pool *pool)
 {
-	uint64_t size = pool->most < POOL_START ? pool->most : POOL_START;
+	/* All that it may have if that is little of what is free: launches until it has grown would find no room. */
+	uint64_t size = pool->most < POOL_START || is_little(pool->most) ? pool->most : POOL_START;
 
 	for (uint32_t i = 0; i < AREAS; i++)
 		pool->areas[i].busy = ~UINT64_C(0);
