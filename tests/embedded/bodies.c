@@ -32,10 +32,14 @@ static const char condition_image[] =
 
 static uint64_t make_handle(CUgraph graph, unsigned value, unsigned flags)
 {
+	CUresult (*create)(uint64_t *, CUgraph, CUcontext, unsigned, unsigned) =
+		function_named("cuGraphConditionalHandleCreate");
+	CUcontext context;
 	uint64_t handle;
 
-	CHECK(CALL(cuGraphConditionalHandleCreate, (uint64_t *, CUgraph, CUcontext, unsigned, unsigned))(
-		&handle, graph, NULL, value, flags));
+	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&context));
+	EXPECT(201, create(&handle, graph, NULL, value, flags));
+	CHECK(create(&handle, graph, context, value, flags));
 	return handle;
 }
 

@@ -27,6 +27,11 @@ static void *make_green(CUcontext *ret)
 	EXPECT(132 - 2 * 64, rest.count);
 	CHECK(CALL(cuDevResourceGenerateDesc, (void **, void *, unsigned))(&description, groups, 1));
 	EXPECT(1, CALL(cuGreenCtxCreate, (void **, void *, CUdevice, unsigned))(&green, description, 0, 0));
+	/* Without a description it has all. */
+	CHECK(CALL(cuGreenCtxCreate, (void **, void *, CUdevice, unsigned))(&green, NULL, 0, 1));
+	CHECK(CALL(cuGreenCtxGetDevResource, (void *, void *, int))(green, &rest, MULTIPROCESSORS));
+	EXPECT(132, rest.count);
+	CHECK(CALL(cuGreenCtxDestroy, (void *))(green));
 	CHECK(CALL(cuGreenCtxCreate, (void **, void *, CUdevice, unsigned))(&green, description, 0, 1));
 	CHECK(CALL(cuCtxFromGreenCtx, (CUcontext *, void *))(ret, green));
 	return green;

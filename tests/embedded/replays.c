@@ -26,14 +26,14 @@ static void write_value(void)
 	CHECK(synchronize(stream));
 	to_host(&both, word, sizeof(both));
 	EXPECT(UINT64_C(7) << 32 | 10, both);
-	CHECK(write_here(NULL, word, 4, 1));
+	CHECK(write_here(NULL, word, 4, 0));
 	EXPECT(4, get_word());
 
 	EXPECT(1, write64(stream, word + 4, 1));
 	EXPECT(1, write32(stream, word + 2, 1));
 	EXPECT(1, write32(stream, word + 64, 1));
 	EXPECT(1, write64(stream, 0, 1));
-	EXPECT(1, CALL(cuStreamWriteValue32_v2, (CUstream, CUdeviceptr, uint32_t, unsigned))(stream, word, 1, 2));
+	EXPECT(1, CALL(cuStreamWriteValue32_v2, (CUstream, CUdeviceptr, uint32_t, unsigned))(stream, word, 1, 1));
 	EXPECT(4, get_word());
 
 	CHECK(CALL(cuStreamBeginCapture_v2, (CUstream, int))(stream, 0));
@@ -162,7 +162,7 @@ static void nested(void)
 	/* A child graph as a whole: one of the same shape only. */
 	CUresult (*set_child)(CUgraphExec, CUgraphNode, CUgraph) = function_named("cuGraphExecChildGraphNodeSetParams");
 	CHECK(set_child(exec, child_node, other_within));
-	EXPECT(1, set_child(exec, child_node, graph));
+	EXPECT(910, set_child(exec, child_node, graph));
 	EXPECT(1, set_child(exec, outer[0], other_within));
 	set_word(1);
 	CHECK(launch_graph(exec, NULL));
@@ -268,10 +268,10 @@ static void read_back(void)
 	EXPECT((intptr_t)step, (intptr_t)read.func);
 	EXPECT(0, (intptr_t)read.kern);
 	EXPECT(0, (intptr_t)read.kernelParams);
-	EXPECT((intptr_t)CU_LAUNCH_PARAM_BUFFER_POINTER, (intptr_t)read.extra[0]);
-	EXPECT(0, memcmp(read.extra[1], &packed, 12));
-	EXPECT((intptr_t)CU_LAUNCH_PARAM_BUFFER_SIZE, (intptr_t)read.extra[2]);
-	EXPECT(12, *(size_t *)read.extra[3]);
+	EXPECT((intptr_t)CU_LAUNCH_PARAM_BUFFER_SIZE, (intptr_t)read.extra[0]);
+	EXPECT(12, *(size_t *)read.extra[1]);
+	EXPECT((intptr_t)CU_LAUNCH_PARAM_BUFFER_POINTER, (intptr_t)read.extra[2]);
+	EXPECT(0, memcmp(read.extra[3], &packed, 12));
 	EXPECT(0, (intptr_t)read.extra[4]);
 	CUgraphExec exec = instantiate(graph);
 	packed.x = 8;
@@ -299,6 +299,15 @@ static void read_back(void)
 	value.priority = 0;
 	CHECK(get(nodes[1], CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
 	EXPECT(-2, value.priority);
+	/* Of tuning: set, kept when the parameters change, copied. */
+	value.priority = 1;
+	CHECK(set(nodes[0], CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &value));
+	CHECK(get_kernel(nodes[0], &read));
+	CHECK(CALL(cuGraphKernelNodeSetParams_v2, (CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))(nodes[0], &read));
+	CHECK(CALL(cuGraphKernelNodeCopyAttributes, (CUgraphNode, CUgraphNode))(nodes[1], nodes[0]));
+	value.priority = 7;
+	CHECK(get(nodes[1], CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &value));
+	EXPECT(1, value.priority);
 	EXPECT(1, get(nodes[0], 77, &value));
 	struct {
 		uint64_t flags;
@@ -342,8 +351,8 @@ static void identities(void)
 	CHECK(detach(own));
 	CHECK(CALL(cuCtxGetCurrent, (CUcontext *))(&found));
 	EXPECT((intptr_t)primary, (intptr_t)found);
-	EXPECT(201, detach(primary));
-	EXPECT(1, detach(NULL));
+	CHECK(detach(primary));
+	EXPECT(201, detach(NULL));
 }
 
 static CUresult launch_with(CUfunction function, unsigned blocks, CUstream stream, CUlaunchAttribute attribute,
@@ -369,14 +378,17 @@ static void attributes(void)
 	CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
 				   .value.programmaticStreamSerializationAllowed = 1};
 	CUlaunchAttribute completion = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
+	/* Not updatable from the device: only in a capture may a launch say so. */
+	CUlaunchAttribute updatable = {.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
+	CUlaunchAttribute carveout = {.id = CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, .value.priority = 50};
 	CUlaunchAttributeValue value;
 	CUresult (*get)(CUgraphNode, int, CUlaunchAttributeValue *) = function_named("cuGraphKernelNodeGetAttribute");
 	uint32_t two = 2;
 	void *of_two[] = {&word, &two};
 	int blocks, processors;
 	CUgraph graph;
-	CUgraphNode nodes[3];
-	size_t count = 3;
+	CUgraphNode nodes[5];
+	size_t count = 5;
 
 	set_word(1);
 	CHECK(launch_with(step, 1, stream, early, of_two));
@@ -394,7 +406,8 @@ static void attributes(void)
 	set_word(0);
 	CHECK(launch_with(add, 4, stream, clusters_of(2), of_two));
 	EXPECT(8, get_word());
-	EXPECT(1, launch_with(add, 3, stream, clusters_of(2), of_two));
+	EXPECT(912, launch_with(add, 3, stream, clusters_of(2), of_two));
+	EXPECT(801, launch_with(add, 1, stream, updatable, of_two));
 	EXPECT(912, launch_with(add, 16, stream, clusters_of(16), of_two));
 	CHECK(CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))(&blocks, add, 1, 0));
 	CHECK(CALL(cuDeviceGetAttribute, (int *, int, CUdevice))(&processors, 16, 0));
@@ -407,6 +420,8 @@ static void attributes(void)
 	CHECK(launch_with(add, 2, stream, cooperative, of_two));
 	CHECK(launch_with(add, 2, stream, priority, of_two));
 	CHECK(launch_with(add, 2, stream, clusters_of(2), of_two));
+	CHECK(launch_with(add, 2, stream, updatable, of_two));
+	CHECK(launch_with(add, 2, stream, carveout, of_two));
 	CHECK(CALL(cuStreamEndCapture, (CUstream, CUgraph *))(stream, &graph));
 	CHECK(CALL(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))(graph, nodes, &count));
 	CHECK(get(nodes[0], CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value));
@@ -415,6 +430,10 @@ static void attributes(void)
 	EXPECT(-3, value.priority);
 	CHECK(get(nodes[2], CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value));
 	EXPECT(2, value.clusterDim.x);
+	for (int i = 3; i < 5; i++) {
+		CHECK(get(nodes[i], CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, &value));
+		EXPECT(i == 3 ? -1 : 50, value.priority);
+	}
 	/* An executable graph keeps the attributes of what is set. */
 	CUgraphExec exec = instantiate(graph);
 	CUDA_KERNEL_NODE_PARAMS read;

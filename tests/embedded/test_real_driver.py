@@ -20,6 +20,10 @@ DIFFERENCES: dict[str, str] = {
     "ask_graphs instances: a graph captured of a graph's launch": (
         "the type of a node that no call has given: the program's stack holds the handle of another one there"
     ),
+    "ask_replays attributes: a packed buffer": "the address in the buffer is the real driver's",
+    "ask_contexts destroyed-context: destroyed context": (
+        "a destroyed context is destroyed again: the same driver answered 709 once and 201 once"
+    ),
     "ask_images names: cuMemAlloc of 2000, flags 0": "there are no functions of CUDA before 3.2, of 32-bit addresses",
 }
 # Programs whose questions no real driver has been asked yet: what the stand-in answers there is by the documentation.

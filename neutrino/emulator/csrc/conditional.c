@@ -74,7 +74,8 @@ static CUresult make(uint64_t *ret, CUgraph graph, CUcontext handle, uint32_t de
 	/* The word belongs to no context, since it goes with the graph. */
 	if (!ret || !ed_object_check(graph, ED_GRAPH) || flags > ASSIGN_DEFAULT)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = ed_context_of(handle, &context);
+	/* The current context is not taken for NULL here. */
+	CUresult result = handle ? ed_context_of(handle, &context) : CUDA_ERROR_INVALID_CONTEXT;
 	if (result)
 		return result;
 	struct ed_condition *condition = calloc(1, sizeof(*condition));

@@ -279,18 +279,17 @@ API cuCtxAttach(CUcontext *context, unsigned int flags)
 	return attach(context, flags);
 }
 
-/* cuCtxDetach: destroys the thread's current context, unless it is attached. */
+/* cuCtxDetach: destroys the thread's current context, unless it is attached or the primary one. */
 static CUresult detach(CUcontext handle)
 {
-	if (!handle)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->is_primary || handle->green_of)
+	if (!handle || !ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->green_of)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (__atomic_load_n(&handle->attached, __ATOMIC_RELAXED)) {
 		__atomic_sub_fetch(&handle->attached, 1, __ATOMIC_RELAXED);
 		return CUDA_SUCCESS;
 	}
-	return destroy_handle(handle);
+	/* Those who retained the primary context still have it. */
+	return handle->is_primary ? CUDA_SUCCESS : destroy_handle(handle);
 }
 
 API cuCtxDetach(CUcontext context)

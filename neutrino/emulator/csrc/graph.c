@@ -257,6 +257,7 @@ CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, const struct ed_kerne
 				   p->kernelParams, p->extra, &ret->kernel);
 	if (!result && like) {
 		memcpy(ret->kernel.cluster, like->cluster, sizeof(like->cluster));
+		memcpy(ret->kernel.tuning, like->tuning, sizeof(like->tuning));
 		ret->kernel.priority = like->priority;
 	}
 	return result;

@@ -151,7 +151,7 @@ static CUresult set_child(CUgraphExec exec, CUgraphNode node, CUgraph child)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (ed_plan_compare(before, now, &error) != ED_UPDATE_SUCCESS) {
 		ed_plan_release(now);
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	}
 	ed_plan_rename(now, before);
 	step->operation.plan = now;

@@ -204,14 +204,17 @@ static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 	if (result)
 		return result;
 	const struct ed_description *kernel = function->kernel;
-	/* Pointers to the parameters, or the list of a packed buffer with the buffer's size as its sixth element. */
+	/*
+	 * Pointers to the parameters, or the list of a packed buffer, the size first, as NVIDIA's driver orders it. The
+	 * size itself is the sixth element.
+	 */
 	void **pointers = realloc(node->pointers, (kernel->parameter_count + 6) * sizeof(*pointers));
 	if (!pointers)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	node->pointers = pointers;
 	if (work->is_packed) {
-		void *list[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, work->parameters, CU_LAUNCH_PARAM_BUFFER_SIZE,
-				&pointers[5], CU_LAUNCH_PARAM_END, (void *)(uintptr_t)work->packed_size};
+		void *list[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &pointers[5], CU_LAUNCH_PARAM_BUFFER_POINTER,
+				work->parameters, CU_LAUNCH_PARAM_END, (void *)(uintptr_t)work->packed_size};
 		memcpy(pointers, list, sizeof(list));
 	} else {
 		for (uint32_t i = 0; i < kernel->parameter_count; i++)

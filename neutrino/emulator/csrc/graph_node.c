@@ -6,6 +6,7 @@
 #include "conditional.h"
 #include "graph.h"
 #include "graph_memory.h"
+#include "launch_attributes.h"
 
 #define OF_TYPE 16 /* bytes: where the parameters of the type begin */
 
@@ -120,7 +121,8 @@ API cuGraphKernelNodeGetAttribute(CUgraphNode node, int attribute, CUlaunchAttri
 	ENTER();
 	if (!value || !is_kernel_node(node))
 		return CUDA_ERROR_INVALID_VALUE;
-	const struct ed_kernel_work *work = &node->operation.kernel;
+	struct ed_kernel_work *work = &node->operation.kernel;
+	const uint32_t *tuning = ed_tuning_find(work, attribute);
 	CUlaunchAttributeValue found = {.pad = {0}};
 	switch (attribute) {
 	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
@@ -136,7 +138,10 @@ API cuGraphKernelNodeGetAttribute(CUgraphNode node, int attribute, CUlaunchAttri
 	case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
 		break;
 	default:
-		return CUDA_ERROR_INVALID_VALUE;
+		if (!tuning)
+			return CUDA_ERROR_INVALID_VALUE;
+		memcpy(&found, tuning, sizeof(*tuning));
+		break;
 	}
 	*value = found;
 	return CUDA_SUCCESS;
@@ -148,6 +153,7 @@ API cuGraphKernelNodeSetAttribute(CUgraphNode node, int attribute, const CUlaunc
 	if (!value || !is_kernel_node(node))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ed_kernel_work *work = &node->operation.kernel;
+	uint32_t *tuning = ed_tuning_find(work, attribute);
 	switch (attribute) {
 	case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
 		work->is_cooperative = value->cooperative != 0;
@@ -164,7 +170,10 @@ API cuGraphKernelNodeSetAttribute(CUgraphNode node, int attribute, const CUlaunc
 		/* Nothing on the device updates nodes. */
 		return value->cooperative ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 	default:
-		return CUDA_ERROR_INVALID_VALUE;
+		if (!tuning)
+			return CUDA_ERROR_INVALID_VALUE;
+		memcpy(tuning, value, sizeof(*tuning));
+		return CUDA_SUCCESS;
 	}
 }
 
@@ -175,6 +184,7 @@ API cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from)
 		return CUDA_ERROR_INVALID_VALUE;
 	to->operation.kernel.is_cooperative = from->operation.kernel.is_cooperative;
 	memcpy(to->operation.kernel.cluster, from->operation.kernel.cluster, sizeof(to->operation.kernel.cluster));
+	memcpy(to->operation.kernel.tuning, from->operation.kernel.tuning, sizeof(to->operation.kernel.tuning));
 	to->operation.kernel.priority = from->operation.kernel.priority;
 	return CUDA_SUCCESS;
 }

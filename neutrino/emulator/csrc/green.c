@@ -160,6 +160,8 @@ static CUresult create(CUcontext *ret, uintptr_t description, CUdevice device, u
 {
 	CUcontext primary;
 
+	/* No description is one of the whole device. */
+	description = description ? description : DESCRIPTION + ED_MULTIPROCESSORS;
 	if (!ret || flags != DEFAULT_STREAM || description <= DESCRIPTION ||
 	    description > DESCRIPTION + ED_MULTIPROCESSORS)
 		return CUDA_ERROR_INVALID_VALUE;

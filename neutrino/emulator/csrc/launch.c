@@ -159,6 +159,7 @@ CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const 
 	};
 	memcpy(ret->grid, grid, sizeof(ret->grid));
 	memcpy(ret->block, block, sizeof(ret->block));
+	memcpy(ret->tuning, ed_tuning_default, sizeof(ret->tuning));
 	if (!ret->parameters)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = pack(kernel, parameters, extra, ret);

@@ -29,6 +29,9 @@ struct ed_write {
 	uint32_t size;
 };
 
+/* How many attributes of a launch are for tuning: ed_tuning_find. */
+#define ED_TUNINGS 4
+
 struct ed_kernel_work {
 	CUfunction function; /* the program's handle, which may be a CUkernel */
 	uint64_t module;     /* the device process's id */
@@ -38,6 +41,7 @@ struct ed_kernel_work {
 	bool is_cooperative;
 	uint32_t cluster[3]; /* blocks, 0 where none were asked for */
 	int priority;
+	uint32_t tuning[ED_TUNINGS]; /* nodes show it; it changes nothing here */
 	bool is_packed; /* the parameters were given as a buffer, with this size */
 	uint64_t packed_size;
 	uint32_t size;

@@ -5,8 +5,6 @@
 #include "memory.h"
 #include "stream.h"
 
-#define NO_MEMORY_BARRIER 1u /* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER: the other flag is none, the default */
-
 /* Write the word. Its memory may have been freed since the call. A kernel that polls it sees all of it or nothing. */
 CUresult ed_write_run(const struct ed_write *write)
 {
@@ -33,7 +31,8 @@ static CUresult write_value(CUstream stream, CUdeviceptr to, uint64_t value, uin
 		return result;
 	if (failure)
 		return (CUresult)failure;
-	if (flags > NO_MEMORY_BARRIER || to % size || !ed_memory_is_valid(to, size))
+	/* The second version does not have the only flag, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER. */
+	if (flags || to % size || !ed_memory_is_valid(to, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ed_operation operation = {
 		.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
