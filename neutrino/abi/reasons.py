@@ -73,8 +73,8 @@ REASON_REMEDY: dict[Reason, str] = {
     Reason.HELPER: "a longer --timeout, if it took too long",
     Reason.GRAPH: "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max",
     Reason.OCCUPANCY: "probes that need fewer registers",
-    Reason.MAP_SIZE: "a larger --pool, or maps with less per thread or warp",
-    Reason.POOL_FULL: "a larger --pool",
+    Reason.MAP_SIZE: "a larger --max-device-memory, or maps with less per thread or warp",
+    Reason.POOL_FULL: "a larger --max-device-memory",
     Reason.TABLE_FULL: "fewer kernels, by -k",
     Reason.NOT_PATCHED: "neutrino-patch the file, or neutrino -p PROBE",
 }

@@ -134,8 +134,8 @@ enum neutrino_level {
     [10] = "a longer --timeout, if it took too long", \
     [12] = "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max", \
     [14] = "probes that need fewer registers", \
-    [15] = "a larger --pool, or maps with less per thread or warp", \
-    [16] = "a larger --pool", \
+    [15] = "a larger --max-device-memory, or maps with less per thread or warp", \
+    [16] = "a larger --max-device-memory", \
     [19] = "fewer kernels, by -k", \
     [21] = "neutrino-patch the file, or neutrino -p PROBE", \
 
