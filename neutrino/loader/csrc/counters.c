@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "drain.h"
 #include "neutrino_layout.h"
 #include "quiet_write.h"
 #include "trace.h"
@@ -79,6 +80,8 @@ void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number)
 	if (!__atomic_load_n(&shard->is_changed, __ATOMIC_SEQ_CST)) {
 		__atomic_store_n(&shard->is_used, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&shard->is_changed, 1, __ATOMIC_SEQ_CST);
+		/* A launch that is not probed wakes nobody else. */
+		nt_drain_wake_from(NT_ASLEEP);
 	}
 }
 

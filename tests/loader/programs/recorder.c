@@ -49,6 +49,12 @@ static void *launch(void *argument)
 	return NULL;
 }
 
+/* There is no drain thread here to be woken. */
+int nt_drain_sleep;
+void nt_drain_wake(void)
+{
+}
+
 /* Hand what a thread has launched to the writer, a piece for each run of a kernel. */
 static bool drain(unsigned thread)
 {
