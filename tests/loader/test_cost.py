@@ -65,9 +65,11 @@ def test_a_replay_costs_one_write_of_64_bits(bench: Bench, tmp_path: Path) -> No
     added = calls[1] - calls[0]
     # Waits of the program's own.
     del added["cuStreamSynchronize"], added["cuCtxGetCurrent"]
-    events = added.pop("cuEventRecord", 0)
-    assert events <= 1024 / 8
+    # One after each replay, for one that may follow in another stream, and those of full segments.
+    events = added.pop("cuEventRecord", 0) - 1024
+    assert 0 <= events <= 1024 / 8
     assert added.pop("cuThreadExchangeStreamCaptureMode", 0) <= 2 * events + 2
+    assert added.pop("cuStreamGetId", 0) == 1024
     # Which of the contexts at its address is the current one: before waits and launches.
     assert added.pop("cuCtxGetId") <= 1024 + 64
     assert added == {"cuGraphLaunch": 1024, "cuStreamWriteValue64_v2": 1024, "cuStreamIsCapturing": 1024}

@@ -28,6 +28,10 @@ from .trace_files import Files
         ("graph-changes", {"probed": 32 * 4 + 50 * 4}, 82),
         ("graph-threads", {"probed": 4 * 40 * 6}, 160),
         ("graph-contexts", {"probed": 15}, 15),
+        ("graph-reset", {"probed": 12}, 4),
+        ("graph-sizes", {"probed": 200}, 200),
+        ("graph-disabled", {"probed": 4}, 2),
+        ("graph-handed", {"probed": 1200}, 600),
     ],
 )
 def test_every_kernel_of_every_replay_is_recorded(
@@ -61,3 +65,24 @@ def test_replays_without_room_compute_all_the_same(any_bench: Bench, tmp_path: P
     files.check_tickets(any_bench.maps)
     numbers = np.sort(files.written()[files.written()["graph"] != 0]["node"])
     assert (np.bincount(numbers)[1:] == counted["probed"] // 3).all()
+
+
+def test_a_replay_after_one_whose_stream_is_gone_has_its_own_memory(
+    any_bench: Bench, tmp_path: Path, reference: Reference
+) -> None:
+    result = any_bench.run("graph-captured-end", tmp_path)
+    assert (result.stdout, result.returncode) == reference("graph-captured-end")
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 6}
+    files.check_tickets(any_bench.maps)
+
+
+def test_the_memory_of_a_replay_does_not_grow_with_changes(bench: Bench, tmp_path: Path) -> None:
+    bench.run("graph-sizes", tmp_path, extra={"NEUTRINO_POOL": str(64 << 20)})
+    sizes = Files(tmp_path / "trace").replays()["data_size"]
+    assert sizes.max() <= 2 * sizes[2]
+
+
+def test_replays_in_short_streams_give_their_room_back(bench: Bench, tmp_path: Path) -> None:
+    bench.run("graph-short-streams", tmp_path, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 120}

@@ -34,6 +34,7 @@
 	X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                   \
 	X(cuCtxGetCurrent, (CUcontext *))                                                                              \
 	X(cuCtxGetDevice, (CUdevice *))                                                                                \
+	X(cuStreamGetId, (CUstream, unsigned long long *))                                                             \
 	X(cuCtxGetId, (CUcontext, unsigned long long *))                                                               \
 	X(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                                   \
 	X(cuCtxPushCurrent_v2, (CUcontext))                                                                            \
@@ -186,7 +187,7 @@
 	  (exec, node, child), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_child_set(exec, node, child))))                   \
 	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
 	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
-	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), IN_TRACE(nt_graph_exec_ends(exec)), NOTHING)                 \
+	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), nt_graph_exec_ends(exec), NOTHING)                           \
 	X(cuGraphDestroy, (CUgraph graph), (graph), nt_graph_ends(graph), NOTHING)                                      \
 	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
 	   CUgraphNodeParams *parameters),                                                                             \

@@ -193,6 +193,9 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 
 	/* A segment that cannot be zeroed is never used again, and no longer visited by the drain thread. */
 	if (!is_zeroed) {
+		/* Its launches are settled, and must not be marked as lost when the context ends. */
+		for (uint32_t i = 0; i < segment->count; i++)
+			segment->slots[i].sequence = 0;
 		/* DONE is cleared, so that it is not visited; FINISHING is set, so that no thread finishes it. */
 		__atomic_fetch_xor(&segment->hold, HOLD_DONE | HOLD_FINISHING, __ATOMIC_ACQ_REL);
 		return;
@@ -219,11 +222,8 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 /* Whether all launches of a full segment are complete: by its event, or by the watermarks. */
 static bool is_complete(const struct nt_pool *pool, const struct nt_segment *segment)
 {
-	if (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) {
-		nt_raise_to(&segment->stream->watermark, segment->covered);
-		return true;
-	}
-	return complete_until(pool, segment, segment->count) == segment->count;
+	return (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) ||
+	       complete_until(pool, segment, segment->count) == segment->count;
 }
 
 /* Drain and recycle a full large segment, which is complete. */

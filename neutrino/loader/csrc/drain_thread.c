@@ -78,6 +78,7 @@ static void forget_pool(struct nt_pool *pool, CUcontext context)
 {
 	nt_drain_lose_all(pool);
 	nt_pool_unmake(pool, false);
+	nt_graphs_context_ends(context);
 	nt_registry_forget_context(context);
 	nt_launch_forget_context(context, 0);
 	__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);

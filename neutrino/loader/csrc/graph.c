@@ -24,10 +24,9 @@ struct exec {
 	struct nt_graph_memory *memory;
 	struct nt_graph_target target; /* pool: as it was when the layout was made */
 	struct nt_layout *layout;
-	/* The stream of the last replay, by its explicit handle, and in a per-thread default stream its thread. */
-	CUstream last_stream;
-	uint32_t last_thread;
-	bool is_recorded; /* event follows the last replay */
+	uint64_t last_stream; /* id of the stream of the last replay; 0: not known */
+	bool has_run;	      /* there was a replay */
+	bool is_recorded;     /* event follows the last one */
 	CUevent event;
 	struct exec *next;
 };
@@ -191,6 +190,8 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 		nt_layout_restore(target, exec->layout);
 		__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
 	}
+	if (exec && exec->event)
+		nt_driver.cuEventDestroy_v2(exec->event);
 	free(exec);
 	end_change(change);
 }
@@ -233,8 +234,11 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 	}
 	if (layout) {
 		/* The program goes on naming nodes by the graph that it was made of: in the order of both graphs. */
-		for (size_t i = 0; i < layout->count && layout->count == exec->layout->count; i++)
+		for (size_t i = 0; i < layout->count && layout->count == exec->layout->count; i++) {
 			layout->nodes[i].node = exec->layout->nodes[i].node;
+			layout->nodes[i].is_disabled = exec->layout->nodes[i].is_disabled;
+			layout->nodes[i].is_paired = false;
+		}
 		use_layout(exec, layout);
 		complete_layout(exec);
 	}
@@ -351,49 +355,23 @@ void nt_graphs_context_ends(CUcontext context)
 
 /* --- replays --- */
 
-/* Record the event after the last replay of an executable graph, in the stream of that; whether it could be done. */
-static bool record_last(struct exec *exec)
+/* A number of a stream that no other one ever has, not even at its address; 0 if the driver gives none. */
+static uint64_t stream_id(CUstream stream)
 {
-	/* In a capture the event would become a part of the program's graph. */
-	exec->is_recorded = !nt_launch_is_captured(exec->last_stream, false) &&
-			    nt_driver.cuEventRecord(exec->event, exec->last_stream) == CUDA_SUCCESS;
-	return exec->is_recorded;
-}
+	unsigned long long id = 0;
 
-void nt_graphs_stream_ends(CUstream stream)
-{
-	uint32_t *reading = nt_reading_begin();
-
-	pthread_mutex_lock(&mutex);
-	struct exec *exec = execs;
-	pthread_mutex_unlock(&mutex);
-	for (; exec; exec = exec->next) {
-		if (exec->last_stream != stream || exec->is_recorded)
-			continue;
-		record_last(exec);
-		exec->last_stream = NULL;
-	}
-	nt_reading_end(reading);
+	return nt_driver.cuStreamGetId && nt_driver.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id : 0;
 }
 
 /*
  * The driver lets a replay wait for the one before, also in another stream, but not the write to our cell, which comes
  * before the replay: so that waits here. False if it cannot.
  */
-static bool follow_last(struct exec *exec, CUstream stream)
+static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 {
-	uint32_t thread = stream == CU_STREAM_PER_THREAD ? nt_thread_id() : 0;
-
-	if (stream == exec->last_stream && thread == exec->last_thread)
+	if (!exec->has_run || (id && id == exec->last_stream))
 		return true;
-	bool is_first = !exec->last_stream && !exec->is_recorded;
-	if (!is_first && !exec->is_recorded && (!exec->last_stream || !record_last(exec)))
-		return false;
-	if (!is_first && nt_driver.cuStreamWaitEvent(stream, exec->event, 0) != CUDA_SUCCESS)
-		return false;
-	exec->last_stream = stream;
-	exec->last_thread = thread;
-	return true;
+	return exec->is_recorded && nt_driver.cuStreamWaitEvent(stream, exec->event, 0) == CUDA_SUCCESS;
 }
 
 /* Fill in the record of a replay; *index gets its number. NULL if there is none. */
@@ -421,6 +399,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	CUresult (*write)(CUstream, CUdeviceptr, uint64_t, unsigned) =
 		nt_driver.cuStreamWriteValue64_v2 ? nt_driver.cuStreamWriteValue64_v2 : nt_driver.cuStreamWriteValue64;
 	struct nt_layout *layout = exec->layout;
+	uint64_t size = layout->size;
 	CUstream given = stream;
 	struct nt_room room;
 	struct neutrino_launch *record = NULL;
@@ -428,25 +407,27 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 
 	stream = nt_explicit_stream(stream, per_thread);
 	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pool_find(exec->target.context);
-	bool has_room = pool && nt_pool_take(pool, stream, layout->size, &room) == NT_ROOM;
+	bool has_room = pool && nt_pool_take(pool, stream, size, &room) == NT_ROOM;
 	if (has_room) {
 		record = add_record(exec, pool, stream, &index);
 		if (!record) {
-			nt_pool_submitted(&room, NULL, NULL, 0, layout->size, false);
+			nt_pool_submitted(&room, NULL, NULL, 0, size, false);
 			has_room = false;
 		}
 	}
 	uint64_t base = has_room ? room.address : nt_graph_spare_address(exec->memory);
 	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
-	bool is_set = follow_last(exec, stream) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS;
+	uint64_t id = stream_id(stream);
+	bool is_set = follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS;
 	if (!is_set)
 		give_up(exec);
 	if (is_set && has_room)
 		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
 	CUresult result = real(exec->handle.handle, given);
-	/* Other threads have default streams of their own, in which no event can be recorded from here. */
-	exec->is_recorded = is_set && stream == CU_STREAM_PER_THREAD &&
-			    nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
+	/* Each time: later this stream may be gone, or be captured, or be another thread's. */
+	exec->is_recorded = nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
+	exec->last_stream = id;
+	exec->has_run = true;
 	bool is_launched = is_set && result == CUDA_SUCCESS;
 	if (is_launched)
 		__atomic_add_fetch(has_room ? &layout->replays : &layout->replays_full, 1, __ATOMIC_RELEASE);
@@ -458,7 +439,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 			__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
 		if (is_set && !is_launched)
 			__atomic_sub_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
-		nt_pool_submitted(&room, NULL, layout, index, layout->size, is_launched);
+		nt_pool_submitted(&room, NULL, layout, index, size, is_launched);
 	}
 	return result;
 }

@@ -217,6 +217,8 @@ static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, un
 	if (reason != NEUTRINO_REASON_PROBED)
 		return;
 	layout->probed++;
+	if (node->room < node->size)
+		node->room = node->size;
 	if (node->offset + node->size > layout->size)
 		layout->size = node->offset + node->size;
 }
@@ -248,6 +250,7 @@ static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode clon
 		return;
 	}
 	added->node = node;
+	added->is_paired = true;
 	added->may_repeat = may_repeat;
 	settle_node(making->layout, added, probe_node(making->target, added, &place, free_offset(making->layout)));
 }
@@ -351,16 +354,18 @@ void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layou
 	layout->probed -= before.reason == NEUTRINO_REASON_PROBED;
 	free(before.packed);
 	*found = (struct nt_graph_node){.node = node, .kernel = before.kernel, .may_repeat = before.may_repeat,
-					.is_disabled = before.is_disabled};
+					.is_disabled = before.is_disabled, .is_paired = before.is_paired,
+					.offset = before.offset, .room = before.room};
 	if (!parameters) {
 		settle_node(layout, found, NEUTRINO_REASON_GRAPH);
 		return;
 	}
-	/* Where its regions were, as long as they have the same size: programs may set parameters before each replay. */
-	unsigned reason = probe_node(target, found, &place, before.size ? before.offset : free_offset(layout));
-	if (reason == NEUTRINO_REASON_PROBED && before.size && found->size > before.size) {
+	/* Where its regions were, as long as they fit: programs may set parameters before each replay. */
+	unsigned reason = probe_node(target, found, &place, before.room ? before.offset : free_offset(layout));
+	if (reason == NEUTRINO_REASON_PROBED && before.room && found->size > before.room) {
 		free(found->packed);
 		found->packed = NULL;
+		found->room = 0;
 		reason = probe_node(target, found, &place, free_offset(layout));
 		if (reason != NEUTRINO_REASON_PROBED && nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node, parameters))
 			nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
@@ -411,7 +416,8 @@ void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *l
 {
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];
-		if (node->reason != NEUTRINO_REASON_PROBED)
+		/* What cannot be named for sure stays: its cell is written as before. */
+		if (node->reason != NEUTRINO_REASON_PROBED || !node->is_paired)
 			continue;
 		void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node->packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
 				 &node->packed_size, CU_LAUNCH_PARAM_END};
@@ -427,11 +433,13 @@ void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *l
 			.extra = node->packed_size ? extra : NULL,
 			.ctx = target->context,
 		};
-		if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS)
+		if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS) {
 			nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
+			continue;
+		}
 		node->reason = NEUTRINO_REASON_GRAPH;
+		layout->probed--;
 	}
-	layout->probed = 0;
 }
 
 void nt_layout_free(struct nt_layout *layout)

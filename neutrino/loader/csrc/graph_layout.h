@@ -21,6 +21,7 @@ struct nt_graph_node {
 	unsigned reason;	  /* PROBED: its twin runs; else why the original does */
 	bool may_repeat;	  /* in the body of a conditional node */
 	bool is_disabled;	  /* by the program: neither runs */
+	bool is_paired; /* node is known to name it: after an update it is taken to, by its place in the graph */
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared; /* bytes of dynamic shared memory */
@@ -28,6 +29,7 @@ struct nt_graph_node {
 	uint32_t dynamic_cap;
 	uint64_t offset; /* of its maps' regions, in bytes from where the replay's memory begins */
 	uint64_t size;
+	uint64_t room; /* bytes from offset on that are this node's, and may be more than it needs now */
 	/* The program's own launch, to put it back: the function, and the parameters in one buffer. */
 	CUfunction function;
 	uint8_t *packed;

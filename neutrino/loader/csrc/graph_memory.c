@@ -5,6 +5,7 @@
 
 struct nt_graph_memory {
 	CUcontext context;
+	uint64_t id;	   /* of the context, if the driver gives one: another may come to its address */
 	CUdeviceptr cells; /* the current page of them */
 	uint32_t used;	   /* of the page */
 	CUdeviceptr spare; /* where replays without room write, all of them to the same place */
@@ -21,12 +22,16 @@ static struct nt_graph_memory *memories;
 struct nt_graph_memory *nt_graph_memory_of(CUcontext context)
 {
 	struct nt_graph_memory *memory;
+	uint64_t id = 0;
 
+	if (nt_driver.cuCtxGetId)
+		nt_driver.cuCtxGetId(context, (void *)&id);
 	pthread_mutex_lock(&mutex);
-	for (memory = memories; memory && memory->context != context; memory = memory->next)
+	for (memory = memories; memory && (memory->context != context || memory->id != id); memory = memory->next)
 		;
 	if (!memory && (memory = calloc(1, sizeof(*memory)))) {
 		memory->context = context;
+		memory->id = id;
 		memory->next = memories;
 		memories = memory;
 	}
@@ -53,10 +58,15 @@ CUdeviceptr nt_graph_cell(struct nt_graph_memory *memory)
 	if (cell || nt_driver.cuMemAlloc_v2(&page, CELLS * sizeof(uint64_t)) != CUDA_SUCCESS)
 		return cell;
 	pthread_mutex_lock(&mutex);
-	/* Another thread may have got a page meanwhile, whose other cells are lost then. */
-	memory->cells = page;
-	memory->used = 0;
+	/* Another thread may have got a page meanwhile. */
+	bool is_needed = !memory->cells || memory->used == CELLS;
+	if (is_needed) {
+		memory->cells = page;
+		memory->used = 0;
+	}
 	pthread_mutex_unlock(&mutex);
+	if (!is_needed)
+		nt_driver.cuMemFree_v2(page);
 	return next_cell(memory);
 }
 
@@ -72,11 +82,14 @@ bool nt_graph_spare(struct nt_graph_memory *memory, uint64_t size)
 	if (nt_driver.cuMemAlloc_v2(&larger, wanted) != CUDA_SUCCESS)
 		return false;
 	pthread_mutex_lock(&mutex);
-	if (memory->spare_size < wanted) {
+	bool is_needed = memory->spare_size < wanted;
+	if (is_needed) {
 		__atomic_store_n(&memory->spare, larger, __ATOMIC_RELEASE);
 		__atomic_store_n(&memory->spare_size, wanted, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&mutex);
+	if (!is_needed)
+		nt_driver.cuMemFree_v2(larger);
 	return true;
 }
 

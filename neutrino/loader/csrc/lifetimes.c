@@ -12,7 +12,6 @@ void nt_stream_ends(CUstream stream)
 
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
 		return; /* a default stream, which cannot be destroyed */
-	nt_graphs_stream_ends(stream);
 	if ((nt_driver.cuStreamGetCtx && nt_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS) ||
 	    nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
 		nt_pool_forget_stream(context, stream);
@@ -64,8 +63,10 @@ void nt_green_context_ends(void *green)
 
 	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
 		return;
-	if (nt_process_mode() == NT_TRACING)
+	if (nt_process_mode() == NT_TRACING) {
+		nt_graphs_context_ends(context);
 		nt_registry_forget_context(context);
+	}
 	for (int i = 0; i < GREENS; i++) {
 		CUcontext found = context;
 		__atomic_compare_exchange_n(&greens[i], &found, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
@@ -93,6 +94,7 @@ static void forget(CUcontext context)
 {
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_context_gone(context, DRAIN_LIMIT_MS);
+	nt_graphs_context_ends(context);
 	nt_registry_forget_context(context);
 }
 

@@ -9,21 +9,11 @@
  * if possible. own: the stream that the calling thread launches on, or is about to destroy; NULL if there is none. An
  * event can be recorded only there, since the program may destroy any other stream at the same time. A segment without an
  * event is complete when a watermark shows it.
- *
- * A replay of a large graph fills a segment: an event each time would be a good part of what it costs to submit. So some
- * go without, and the next event covers them.
  */
 static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
 {
-	struct nt_stream *stream = segment->stream;
-	bool is_own = stream == own;
-
-	if (is_own && segment->slots[0].layout &&
-	    __atomic_add_fetch(&stream->unrecorded, 1, __ATOMIC_RELAXED) % EVENT_EVERY != 0)
-		is_own = false;
-	/* Read first: what is submitted later may not be before the event. */
-	segment->covered = __atomic_load_n(&stream->submitted, __ATOMIC_ACQUIRE);
-	segment->recorded = is_own && nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
+	segment->recorded = segment->stream == own &&
+			    nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
 	/* One step: the segment may be recycled as soon as it is done. */
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
 }

@@ -26,8 +26,6 @@
 #define POOL_START (UINT64_C(64) << 20)	       /* a pool begins with this, at most */
 #define POOL_DEFAULT_MOST (UINT64_C(1) << 30)
 
-#define EVENT_EVERY 4u /* of the segments of replays of a stream that have an event */
-
 /* Flags beside the count of holders in nt_segment.hold. */
 #define HOLD_FULL 0x80000000u /* no more launches come */
 #define HOLD_DONE 0x40000000u /* full, and every launch has been submitted: the drain thread's now */
@@ -69,7 +67,6 @@ struct nt_stream {
 	uint32_t next_gone;  /* the same in nt_pool.gone, or among the free rows */
 	uint32_t references; /* segments that are its own, and one for the table */
 	uint32_t life;	     /* streams that had this row */
-	uint32_t unrecorded; /* segments of replays that were finished without an event since the last one with */
 } __attribute__((aligned(64)));
 
 #define BUCKETS 16384u	      /* of the table of streams; each begins a list */
@@ -87,7 +84,6 @@ struct nt_segment {
 	uint32_t count;	  /* launches, valid once full */
 	uint32_t drained; /* the drain thread's own: launches copied back */
 	bool recorded;	  /* the event follows the last launch */
-	uint64_t covered; /* then: launches of the stream up to this sequence are complete with the event */
 };
 
 /* Device memory of 64 small segments, or fewer in the first ones of a small pool. */

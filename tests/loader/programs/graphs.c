@@ -1,4 +1,6 @@
 /* Scenarios of executable graphs that are launched many times, changed in between, and destroyed. */
+#include <sched.h>
+
 #include "host.h"
 
 /* A graph of that many launches of count_p2, by its CUfunction and its CUkernel in turns, each of i + 1 blocks. */
@@ -184,4 +186,147 @@ void graph_many(void)
 			CHECK(cu.StreamSynchronize(stream));
 	}
 	CHECK(cu.StreamSynchronize(stream));
+}
+
+/* A reset of the primary context: graphs made after it must not use device memory of before, which is the program's. */
+void graph_reset(void)
+{
+	enum { BLOCKS = 300, WORDS = 65536 };
+	static CUdeviceptr blocks[BLOCKS];
+	static unsigned words[WORDS];
+	void *exec = made_of(chain(3, NULL));
+	int changed = 0;
+
+	CHECK(cu.GraphLaunch(exec, stream));
+	CHECK(cu.StreamSynchronize(stream));
+	CHECK(cu.DevicePrimaryCtxReset_v2(0));
+	CHECK(cu.DevicePrimaryCtxRetain(&context, 0));
+	CHECK(cu.CtxSetCurrent(context));
+	for (int i = 0; i < BLOCKS; i++) {
+		blocks[i] = allocate(sizeof(words));
+		CHECK(cu.MemsetD32Async(blocks[i], 0x55aa55aa, WORDS, NULL));
+	}
+	CHECK(cu.CtxSynchronize());
+	counter = make_counter();
+	module = load();
+	function = obtain(module, "count_p2");
+	stream = make_stream(1);
+	exec = made_of(chain(3, NULL));
+	for (int i = 0; i < 3; i++)
+		CHECK(cu.GraphLaunch(exec, stream));
+	CHECK(cu.StreamSynchronize(stream));
+	for (int i = 0; i < BLOCKS; i++) {
+		CHECK(cu.MemcpyDtoH_v2(words, blocks[i], sizeof(words)));
+		for (int j = 0; j < WORDS; j++)
+			changed += words[j] != 0x55aa55aa;
+	}
+	printf("changed words of the program: %d\n", changed);
+}
+
+/* Parameters set before each replay, by turns of two sizes. */
+void graph_sizes(void)
+{
+	uint32_t unused = 5;
+	void *each[] = {&counter, &unused}, *graph = chain(1, NULL), *nodes[1];
+	size_t known = 1;
+	struct kernel_node node = {function, {9, 1, 1}, {32, 1, 1}, 0, each, NULL, NULL, NULL};
+	void *exec = made_of(graph);
+
+	CHECK(cu.GraphGetNodes(graph, nodes, &known));
+	for (int i = 0; i < 200; i++) {
+		node.grid[0] = i % 2 ? 20 : 4;
+		CHECK(cu.GraphExecKernelNodeSetParams_v2(exec, nodes[0], &node));
+		CHECK(cu.GraphLaunch(exec, stream));
+		CHECK(cu.StreamSynchronize(stream));
+	}
+}
+
+/* Streams of one replay each, for which nothing but an event waits. */
+void graph_short_streams(void)
+{
+	void *exec = made_of(chain(2, NULL));
+	CUevent done;
+
+	CHECK(cu.EventCreate(&done, CU_EVENT_DISABLE_TIMING));
+	for (int i = 0; i < 60; i++) {
+		CUstream brief = make_stream(1);
+		CHECK(cu.GraphLaunch(exec, brief));
+		CHECK(cu.EventRecord(done, brief));
+		CHECK(cu.EventSynchronize(done));
+		CHECK(cu.StreamDestroy_v2(brief));
+		usleep(3000);
+	}
+}
+
+/* The stream of a queued replay is destroyed while it is captured, and another replay follows elsewhere. */
+void graph_captured_end(void)
+{
+	CUfunction waiting = obtain(module, "spin_p1");
+	CUstream first = make_stream(1), second = make_stream(1), other = make_stream(1);
+	void *exec = made_of(chain(3, NULL));
+
+	CHECK(launch_at(waiting, flag, 1, 32, first));
+	CHECK(cu.GraphLaunch(exec, first));
+	CHECK(cu.StreamBeginCapture_v2(first, 2));
+	TELL(cu.StreamDestroy_v2(first));
+	CHECK(cu.GraphLaunch(exec, second));
+	rest();
+	CHECK(cu.MemsetD32Async(flag, 1, 1, other));
+	CHECK(cu.CtxSynchronize());
+}
+
+/* A disabled node stays disabled through an update. */
+void graph_disabled(void)
+{
+	void *graph = chain(3, NULL), *nodes[3];
+	size_t known = 3;
+	uint64_t info[4];
+	void *exec = made_of(graph);
+
+	CHECK(cu.GraphGetNodes(graph, nodes, &known));
+	CHECK(cu.GraphNodeSetEnabled(exec, nodes[1], 0));
+	CHECK(cu.GraphLaunch(exec, stream));
+	CHECK(cu.StreamSynchronize(stream));
+	CHECK(cu.GraphExecUpdate_v2(exec, chain(3, NULL), info));
+	CHECK(cu.GraphLaunch(exec, stream));
+	CHECK(cu.StreamSynchronize(stream));
+}
+
+/* The stream of the last replay is destroyed by another thread while the next replay is launched. */
+static CUstream handed;
+
+static void *destroy_handed(void *unused)
+{
+	CHECK(cu.CtxSetCurrent(context));
+	for (;;) {
+		CUstream given = __atomic_exchange_n(&handed, NULL, __ATOMIC_ACQ_REL);
+		if (given == (CUstream)1)
+			return unused;
+		if (given)
+			CHECK(cu.StreamDestroy_v2(given));
+	}
+}
+
+void graph_handed(void)
+{
+	void *exec = made_of(chain(2, NULL));
+	CUstream next = make_stream(1);
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, destroy_handed, NULL);
+	for (int i = 0; i < 300; i++) {
+		CUstream now = next;
+		next = make_stream(1);
+		CHECK(cu.GraphLaunch(exec, now));
+		CHECK(cu.StreamSynchronize(now));
+		while (__atomic_load_n(&handed, __ATOMIC_ACQUIRE))
+			sched_yield();
+		__atomic_store_n(&handed, now, __ATOMIC_RELEASE);
+		CHECK(cu.GraphLaunch(exec, next));
+	}
+	CHECK(cu.CtxSynchronize());
+	while (__atomic_load_n(&handed, __ATOMIC_ACQUIRE))
+		sched_yield();
+	__atomic_store_n(&handed, (CUstream)1, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
 }

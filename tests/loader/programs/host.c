@@ -187,6 +187,12 @@ static const struct scenario {
 	{"graph-threads", graph_threads, false},
 	{"graph-contexts", graph_contexts, false},
 	{"graph-many", graph_many, false},
+	{"graph-reset", graph_reset, true},
+	{"graph-sizes", graph_sizes, false},
+	{"graph-short-streams", graph_short_streams, false},
+	{"graph-captured-end", graph_captured_end, false},
+	{"graph-disabled", graph_disabled, false},
+	{"graph-handed", graph_handed, false},
 };
 
 /* What the scenario needs before the program has asked for anything. */

@@ -95,5 +95,11 @@ void graph_changes(void);
 void graph_threads(void);
 void graph_contexts(void);
 void graph_many(void);
+void graph_reset(void);
+void graph_sizes(void);
+void graph_short_streams(void);
+void graph_captured_end(void);
+void graph_disabled(void);
+void graph_handed(void);
 
 #endif

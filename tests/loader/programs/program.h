@@ -74,6 +74,7 @@ struct kernel_node {
 	X(GraphInstantiateWithFlags, (void **, void *, unsigned long long))                                            \
 	X(GraphExecKernelNodeSetParams_v2, (void *, void *, const struct kernel_node *))                               \
 	X(GraphLaunch, (void *, CUstream))                                                                             \
+	X(GraphNodeSetEnabled, (void *, void *, unsigned))                                                             \
 	X(GraphExecUpdate_v2, (void *, void *, uint64_t *))                                                            \
 	X(GraphExecDestroy, (void *))                                                                                  \
 	X(GraphDestroy, (void *))                                                                                      \
