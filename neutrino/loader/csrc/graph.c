@@ -31,7 +31,7 @@ struct exec {
 	struct exec *next;
 };
 
-/* Guards the lists, and changes of the table. Never held across a call of the driver but where memory is allocated. */
+/* Guards the lists, and changes of the table. Never held across a call of the driver. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_handles exec_table;
 static struct exec *execs;

@@ -147,7 +147,7 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
 	NEED_DRIVER(cuLaunchCooperativeKernel);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
 				   parameters,		     NULL,			  NULL,	  NULL};
-	return nt_launch_cooperative(function, &launch);
+	KEEPING_ERRNO(nt_launch_cooperative(function, &launch));
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -157,19 +157,19 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 	NEED_DRIVER(cuLaunchCooperativeKernel_ptsz);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
 				   parameters,		     NULL,			  NULL,	  NULL};
-	return nt_launch_cooperative(function, &launch);
+	KEEPING_ERRNO(nt_launch_cooperative(function, &launch));
 }
 
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch);
-	return nt_graph_launch(exec, stream, false);
+	KEEPING_ERRNO(nt_graph_launch(exec, stream, false));
 }
 
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch_ptsz);
-	return nt_graph_launch(exec, stream, true);
+	KEEPING_ERRNO(nt_graph_launch(exec, stream, true));
 }
 
 /* --- waits --- */
