@@ -96,6 +96,33 @@ def test_a_program_finds_the_hook_and_gets_the_same(
     assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
 
 
+@pytest.mark.parametrize("tool", ["Nsight Compute", None])
+def test_a_process_that_calls_the_driver_past_the_hook_says_so(
+    bench: Bench, built: Path, tmp_path: Path, tool: str | None
+) -> None:
+    """Under Nsight Compute 2025.3 the injected library loads the hook, and the program's calls go to the driver."""
+    plain, hooked = environments(bench, tmp_path)
+    library = tmp_path / "libcuda-injection.so"
+    (tmp_path / "empty.c").write_text("int nothing;\n")
+    compile_c(library, str(tmp_path / "empty.c"), "-shared", "-fPIC")
+    preload = {"LD_PRELOAD": str(library)} if tool else {}
+    words = [str(built / "plain"), "around", f"/.{bench.driver}"]
+
+    def run(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    expected, found = run({**plain, **preload}), run({**hooked, **preload})
+    assert (found.stdout, found.returncode) == (expected.stdout, 0)
+    cause = f"{tool} calls the driver in its place: run it without that tool" if tool else (
+        "did not call the CUDA driver through Neutrino"
+    )  # fmt: skip
+    assert re.fullmatch(
+        rf"neutrino: nothing was recorded: process \d+ used the GPU, but {re.escape(cause)}\n", found.stderr
+    )
+    assert run({**hooked, **preload, "NEUTRINO_QUIET": "1"}).stderr == ""
+    assert not list((tmp_path / "trace").iterdir())
+
+
 @pytest.mark.parametrize("state", ["twins", "no twins", "no trace"])
 def test_errno_and_dlerror_are_as_without_the_hook(bench: Bench, tmp_path: Path, state: str) -> None:
     program = tmp_path / "errors"

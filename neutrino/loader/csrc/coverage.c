@@ -1,5 +1,6 @@
 #include "coverage.h"
 
+#include <link.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -183,4 +184,40 @@ void nt_coverage_say_unused(const char *rank)
 
 	begin_line(&text, rank);
 	nt_say("%snothing was recorded: process %d called the CUDA driver and loaded no GPU code\n", text.data, (int)getpid());
+}
+
+/* Tools that call the driver for the program, by the libraries that they load into it. */
+static const struct tool {
+	const char *library;
+	const char *name;
+} tools[] = {
+	{"libcuda-injection.so", "Nsight Compute"},
+};
+
+/* Callback of dl_iterate_phdr: stop at an object of one of these tools, and set a const char * to its name. */
+static int find_tool(struct dl_phdr_info *object, size_t size, void *ret)
+{
+	const char *base = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
+
+	(void)size;
+	for (size_t i = 0; base && i < sizeof(tools) / sizeof(tools[0]); i++)
+		if (strcmp(base + 1, tools[i].library) == 0) {
+			*(const char **)ret = tools[i].name;
+			return 1;
+		}
+	return 0;
+}
+
+void nt_coverage_say_missed(const char *rank)
+{
+	struct text text = {.used = 0};
+	const char *tool = NULL;
+
+	begin_line(&text, rank);
+	add(&text, "nothing was recorded: process %d used the GPU, but ", (int)getpid());
+	if (dl_iterate_phdr(find_tool, &tool))
+		add(&text, "%s calls the driver in its place: run it without that tool", tool);
+	else
+		add(&text, "did not call the CUDA driver through Neutrino");
+	nt_say("%s\n", text.data);
 }

@@ -11,4 +11,7 @@ void nt_coverage_say(const char *rank);
 /* Say that this process has called the driver and has loaded no GPU code. */
 void nt_coverage_say_unused(const char *rank);
 
+/* Say that this process has used the driver without calling the hook, and which tool may be the cause. */
+void nt_coverage_say_missed(const char *rank);
+
 #endif

@@ -240,6 +240,37 @@ bool nt_process_trace(void)
 	return nt_process_mode() == NT_TRACING;
 }
 
+#ifndef NEUTRINO_LATE
+static pid_t loaded_in;
+
+/* While the hook is loaded: what is needed if the process never calls it. */
+__attribute__((constructor)) static void prepare_end(void)
+{
+	loaded_in = getpid();
+	nt_say_start();
+}
+
+/*
+ * At the end of a process that has loaded the hook and never called it: print a line if it has used the driver all the
+ * same. A tool such as a profiler, which looks the driver's functions up for the program, may leave the hook out.
+ */
+__attribute__((destructor)) static void say_missed(void)
+{
+	int devices;
+
+	if (process || getpid() != loaded_in || !nt_driver_known() || !nt_driver.cuDeviceGetCount)
+		return;
+	const struct nt_settings *settings = nt_settings();
+	if (settings->is_quiet || !(settings->key || settings->is_ahead))
+		return;
+	if (nt_driver.cuDeviceGetCount(&devices) == CUDA_ERROR_NOT_INITIALIZED)
+		return;
+	if (settings->key)
+		nt_listener_hello("");
+	nt_coverage_say_missed(settings->ranks[0]);
+}
+#endif
+
 #ifdef NEUTRINO_LATE
 /* For nt_section_unused, of which only the number is needed. */
 static void count_unused(const char *library)

@@ -44,6 +44,11 @@ static void *open_driver(const char *how, const char *path)
 		return dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 	if (!strcmp(how, "dlmopen"))
 		return dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+	if (!strcmp(how, "around")) {
+		/* As a profiler does that has the hook loaded and calls the driver below it. */
+		dlopen("libcuda.so.1", RTLD_NOW);
+		return dlopen(path, RTLD_NOW);
+	}
 	if (!strcmp(how, "again")) {
 		/* It is closed before it was used, and opened by its other names. */
 		for (int i = 0; i < 3; i++)
