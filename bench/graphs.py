@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.probed import ROOT, launches, probed, run, uncovered
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
 from bench.tree import tree_hash
 
 Json = Any
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "graphs_h200.json"
 REPLAYS = ("queue", "alternate", "updates", "nested", "memory", "loop")
 TORCH = ("launches", "graph")
@@ -38,53 +36,6 @@ MOST_MICROSECONDS = 3.5
 """That a replay of 200 kernels may take longer to submit. The aim is 1.5; the write of the cell alone takes 1.0."""
 MOST_UNCOVERED = 0.02
 """Share of the launches of kernels with PTX of their own that may run unprobed."""
-WITHOUT_PTX = frozenset({"no-ptx", "vendor"})
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    }
-
-
-def _output(command: Sequence[str], folder: Path) -> list[list[str]]:
-    """The words of each line that a program prints. SystemExit: it failed."""
-    done = subprocess.run(
-        command, env=_environment(folder), capture_output=True, text=True, timeout=280, check=False
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr[-3000:]}")
-    return [line.split() for line in done.stdout.splitlines()]
-
-
-def _probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple[list[list[str]], Json]:
-    """A program's output under a probe, and what its trace says: launches by kernel and reason, sums over all."""
-    from neutrino.tracing import Trace, find_traces
-
-    traces = folder / f"{name}.{probe}"
-    words = _output(
-        [sys.executable, "-m", "neutrino.cli.run", "-p", probe, "--tracedir", str(traces), *command], folder
-    )
-    (path,) = find_traces(traces)
-    trace = Trace(path)
-    totals: Counter[str] = Counter()
-    for kernel in trace.kernels:
-        for views in kernel.stacks():
-            for view in views.values():
-                if probe == "gmem_bytes":
-                    rows = view.valid()
-                    totals.update({field: int(rows[field].sum()) for field in rows.dtype.names or ()})
-    return words, {
-        "totals": dict(totals),
-        "kernels": [[kernel.demangled, {reason.word: count for reason, count in kernel.counters.items()}]
-                    for kernel in trace.kernels if kernel.counters],
-        "complete": trace.complete,
-        "notes": list(trace.notes),
-    }  # fmt: skip
 
 
 def record(out: Path) -> None:
@@ -97,30 +48,24 @@ def record(out: Path) -> None:
         folder = Path(scratch)
         program = folder / "replays"
         source = ROOT / "bench" / "workloads" / "replays.cu"
-        _output([str(find_cuda_tool("nvcc")), "-std=c++17", "-gencode", "arch=compute_90,code=[sm_90,compute_90]",
+        run([str(find_cuda_tool("nvcc")), "-std=c++17", "-gencode", "arch=compute_90,code=[sm_90,compute_90]",
                  str(source), "-o", str(program)], folder)  # fmt: skip
         commands = {name: [str(program), name] for name in REPLAYS}
         torch = ROOT / "bench" / "workloads" / "torch_graph.py"
         commands |= {f"torch {form}": [sys.executable, str(torch), form, str(STEPS)] for form in TORCH}
         for name, command in commands.items():
-            plain = _output(command, folder)
-            probed, trace = _probed(command, "gmem_bytes", folder, name.replace(" ", "_"))
-            results["cases"][name] = {"plain": plain, "probed": probed, **trace}
+            plain = run(command, folder).words
+            words, trace = probed(command, "gmem_bytes", folder, name.replace(" ", "_"))
+            results["cases"][name] = {"plain": plain, "probed": words, **trace}
         for number in range(ROUNDS):
             for name in SUBMITS:
                 command = [str(program), "submit"]
-                words = _output(command, folder) if name == "plain" else _probed(command, name, folder, f"s{number}")[0]
+                if name == "plain":
+                    words = run(command, folder).words
+                else:
+                    words, _ = probed(command, name, folder, f"s{number}")
                 results["submit"][name].append(float(words[0][-1]))
     (out / RESULTS.name).write_text(json.dumps(results, indent=1) + "\n")
-
-
-def _uncovered(case: Json) -> float:
-    """The share of launches that ran unprobed, among those of kernels that have PTX of their own."""
-    counts: Counter[str] = Counter()
-    for _, reasons in case["kernels"]:
-        if not WITHOUT_PTX.intersection(reasons):
-            counts.update(reasons)
-    return 1 - counts["probed"] / counts.total() if counts else 1.0
 
 
 def verdicts(results: Json) -> list[str]:
@@ -142,8 +87,8 @@ def verdicts(results: Json) -> list[str]:
                 loads, stores = loads // 1000 * 1000, stores // 1000 * 1000
             if [case["totals"].get("load"), case["totals"].get("store")] != [loads, stores]:
                 wrong.append(f"{name}: {case['totals']}, expected {loads} B loaded and {stores} B stored")
-        if name != "loop" and _uncovered(case) > MOST_UNCOVERED:
-            wrong.append(f"{name}: {_uncovered(case):.1%} of the launches of kernels with PTX ran unprobed")
+        if name != "loop" and uncovered(case) > MOST_UNCOVERED:
+            wrong.append(f"{name}: {uncovered(case):.1%} of the launches of kernels with PTX ran unprobed")
     if not wrong and results["cases"]["torch graph"]["totals"] != results["cases"]["torch launches"]["totals"]:
         wrong.append("the sums of the CUDA graph are not those of the launches")
     for name, more in added(results).items():
@@ -156,7 +101,7 @@ def added(results: Json) -> dict[str, float]:
     """By probe, microseconds that a replay takes longer to submit: the median over rounds of the differences."""
     plain = results["submit"]["plain"]
     return {
-        name: median(probed - own for probed, own in zip(results["submit"][name], plain, strict=True))
+        name: median(with_probe - own for with_probe, own in zip(results["submit"][name], plain, strict=True))
         for name in SUBMITS[1:]
     }
 
@@ -164,10 +109,7 @@ def added(results: Json) -> dict[str, float]:
 def _say(results: Json) -> int:
     wrong = verdicts(results)
     for name, case in results["cases"].items():
-        counts: Counter[str] = Counter()
-        for _, reasons in case["kernels"]:
-            counts.update(reasons)
-        print(f"{name:16} {dict(counts)}")
+        print(f"{name:16} {dict(launches(case))}")
     print(f"submit, 200 kernels: {median(results['submit']['plain']):.2f} µs, " + ", ".join(
         f"{name} +{more:.2f}" for name, more in added(results).items()))  # fmt: skip
     print("\n".join(wrong) or "all as without probes, and every sum as expected")

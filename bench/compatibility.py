@@ -1,0 +1,381 @@
+"""Programs as users have them, with probes on a GPU: forms of launches, frameworks, ranks, MPS, profilers, a long run.
+
+    python -m bench.compatibility record --out FOLDER [--only CASE]    FOLDER/compatibility_h200.json
+    python -m bench.compatibility soak --seconds N --out FOLDER    FOLDER/soak_h200.json
+    python -m bench.compatibility verdicts [FILE [SOAK]]       recompute the verdicts; exit 0 good, 1 not
+
+What a machine lacks (a second GPU, MPS, a profiler) is recorded as missing, with the reason. ``--only`` records some
+cases again into a file that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from bench.cases import SUBMIT_MODES
+from bench.probed import ROOT, environment, launches, probed, recorded, run, uncovered, with_probe
+from bench.programs import find_cuda_tool
+from bench.recorded import judge_files
+from bench.tree import tree_hash
+
+Json = Any
+
+WORKLOADS = ROOT / "bench" / "workloads"
+RESULTS = ROOT / "bench" / "results" / "compatibility_h200.json"
+SOAK = ROOT / "bench" / "results" / "soak_h200.json"
+FORMS = ("persistent", "cooperative", "streamk", "clusters", "dependent", "extra")
+PROBES = ("gmem_bytes", "inst_count")
+FRAMEWORKS = {"jax": ["jax_step.py", "20"], "cupy": ["cupy_mix.py", "4"]}
+PROFILERS = {
+    "ncu": ["ncu", "--metrics", "smsp__inst_executed.sum", "--launch-count", "2"],
+    "compute-sanitizer": ["compute-sanitizer"],
+}
+THREADS = (1, 8)
+ROUNDS = 15
+MOST_UNCOVERED = 0.02
+MOST_MICROSECONDS = {"not_probed": 0.1, "block_sched": 0.5, "gmem_bytes": 0.5}
+"""That a launch may take longer to submit, from one thread or eight."""
+STEADY = 60.0
+"""Seconds after which a process that does the same again and again must have all the memory that it needs."""
+MOST_GROWTH = 64 << 20
+"""Bytes, of memory and of device memory, that it may take afterwards."""
+
+
+class MissingError(Exception):
+    """The machine lacks what a case needs; the message says what."""
+
+
+def _python(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(WORKLOADS / name), *arguments]
+
+
+def _nvcc(name: str, folder: Path) -> Path:
+    program = folder / name
+    run([str(find_cuda_tool("nvcc")), "-std=c++17", "-gencode", "arch=compute_90,code=[sm_90,compute_90]",
+         str(WORKLOADS / f"{name}.cu"), "-o", str(program)], folder)  # fmt: skip
+    return program
+
+
+def _forms(folder: Path) -> Json:
+    program, cases = folder / "forms", {}
+    for form in FORMS:
+        plain = run([str(program), form], folder).words
+        for probe in PROBES:
+            words, trace = probed([str(program), form], probe, folder, form)
+            cases[f"{form} {probe}"] = {"plain": plain, "probed": words, **trace}
+    return cases
+
+
+def _frameworks(folder: Path) -> Json:
+    cases = {}
+    for name, (script, *arguments) in FRAMEWORKS.items():
+        plain = run(_python(script, *arguments), folder).words
+        words, trace = probed(_python(script, *arguments), "gmem_bytes", folder, name)
+        cases[name] = {"plain": plain, "probed": words, **trace}
+    # XLA makes CUDA graphs of its own; once without, to compare the sums.
+    flags = f"{environment(folder)['XLA_FLAGS']} --xla_gpu_enable_command_buffer="
+    command = ["env", f"XLA_FLAGS={flags}"]
+    plain = run([*command, *_python(*FRAMEWORKS["jax"])], folder).words
+    words, trace = probed([*command, *_python(*FRAMEWORKS["jax"])], "gmem_bytes", folder, "jax_launches")
+    cases["jax launches"] = {"plain": plain, "probed": words, **trace}
+    plain = run(_python("torch_profiled.py"), folder).words
+    words, trace = probed(_python("torch_profiled.py"), "gmem_bytes", folder, "profiled")
+    cases["torch.profiler"] = {"plain": plain, "probed": words, **trace}
+    return cases
+
+
+def _ranks(folder: Path) -> Json:
+    count = int(run(_python_text("import torch; print(torch.cuda.device_count())"), folder).words[0][0])
+    if count < 2:
+        raise MissingError("one GPU")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    command += _python("torch_ranks.py", "60")[1:]
+    plain = run(command, folder).words
+    words = run(with_probe(command, "gmem_bytes", folder / "ranks"), folder).words
+    return {"ranks": count, "plain": sorted(plain), "probed": sorted(words), "traces": _traces(folder / "ranks")}
+
+
+def _python_text(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+def _traces(folder: Path) -> list[Json]:
+    from neutrino.tracing import find_traces
+
+    return [recorded(path) for path in find_traces(folder)] if folder.exists() else []
+
+
+@contextmanager
+def _mps(folder: Path) -> Iterator[dict[str, str]]:
+    control = shutil.which("nvidia-cuda-mps-control")
+    if not control:
+        raise MissingError("no nvidia-cuda-mps-control")
+    variables = {f"CUDA_MPS_{name}_DIRECTORY": str(folder / f"mps_{name}") for name in ("PIPE", "LOG")}
+    for path in variables.values():
+        Path(path).mkdir()
+    run([control, "-d"], folder, more=variables)
+    try:
+        yield variables
+    finally:
+        subprocess.run([control], input="quit\n", text=True, env={**os.environ, **variables}, timeout=60, check=False)
+
+
+def _shared(folder: Path) -> Json:
+    """Two processes at once, under MPS."""
+    program = str(folder / "forms")
+    with _mps(folder) as variables, ThreadPoolExecutor(2) as both:
+        plain = run([program, "extra"], folder, more=variables).words
+        command = with_probe([program, "extra"], "gmem_bytes", folder / "mps")
+        done = [both.submit(run, command, folder, more=variables) for _ in range(2)]
+        words = [each.result().words for each in done]
+    return {"plain": plain, "probed": words, "traces": _traces(folder / "mps")}
+
+
+def _profiler(name: str, folder: Path) -> Json:
+    if not shutil.which(name):
+        raise MissingError(f"no {name}")
+    program = [str(folder / "forms"), "clusters"]
+    plain = run(program, folder).words
+    both = {
+        "profiler first": [*PROFILERS[name], *with_probe(program, "gmem_bytes", folder / f"{name}_1")],
+        "neutrino first": with_probe([*PROFILERS[name], *program], "gmem_bytes", folder / f"{name}_2"),
+    }
+    orders = {}
+    for order, command in both.items():
+        done = run(command, folder)
+        orders[order] = {
+            "probed": [words for words in done.words if words[:1] in (["launches"], ["result"])],
+            "said": [line for line in done.errors if line.startswith("neutrino: ")],
+        }
+    return {"plain": plain, "orders": orders}
+
+
+def _submit(folder: Path) -> Json:
+    """Microseconds per launch by threads and mode, one sample per process; the modes take turns."""
+    program = str(_nvcc("submit", folder))
+    samples: Json = {str(threads): {mode: [] for mode in SUBMIT_MODES} for threads in THREADS}
+    for number in range(ROUNDS):
+        for threads in THREADS:
+            for mode, options in SUBMIT_MODES.items():
+                report = folder / "submit.json"
+                command = [program, "--seeds", "1", "--threads", str(threads), "--out", str(report)]
+                if options is not None:
+                    hook = [sys.executable, "-m", "neutrino.cli.run", "-q", "--tracedir", str(folder / f"s{number}")]
+                    command = [*hook, *options, *command]
+                run(command, folder)
+                told = json.loads(report.read_text())
+                if told["checks"] != "ok":
+                    raise SystemExit(f"submit, {mode}: {told['checks']}")
+                samples[str(threads)][mode].append(median(told["extra"]["submit_us"]))
+        shutil.rmtree(folder / f"s{number}", ignore_errors=True)
+    return samples
+
+
+def _device() -> dict[str, str]:
+    said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    device, driver = (word.strip() for word in said.splitlines()[0].split(","))
+    return {"tree": tree_hash(ROOT), "device": device, "driver": driver}
+
+
+def record(out: Path, only: Sequence[str]) -> None:
+    """Run every case plain and probed, and write what they printed and recorded. only: these; the others stay."""
+    path = out / RESULTS.name
+    results: dict[str, Json] = {"missing": {}, "trees": {}}
+    if only and path.exists():
+        results = json.loads(path.read_text())
+    results |= _device()
+    cases: dict[str, Callable[[Path], Json]] = {
+        "forms": _forms, "frameworks": _frameworks, "ranks": _ranks, "mps": _shared, "submit": _submit,
+        **{name: lambda folder, name=name: _profiler(name, folder) for name in PROFILERS},  # type: ignore[misc]
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        # The programs that several cases run.
+        _nvcc("forms", Path(folder))
+        for name, case in cases.items():
+            if only and name not in only:
+                continue
+            results["missing"].pop(name, None)
+            results["trees"][name] = results["tree"]
+            try:
+                results[name] = case(Path(folder))
+            except MissingError as missing:
+                results["missing"][name] = str(missing)
+            except (SystemExit, subprocess.TimeoutExpired) as failure:
+                results["missing"][name] = f"failed: {failure}"
+                print(f"{name}: {failure}", file=sys.stderr)
+            # What there is, each time: the machine may be taken away.
+            path.write_text(json.dumps(results, indent=1) + "\n")
+            print(f"{name}: done", file=sys.stderr, flush=True)
+
+
+def soak(out: Path, seconds: int) -> None:
+    """A training step for a long time, and before it for a short time, plain and probed."""
+    results: dict[str, Json] = {**_device(), "seconds": seconds, "runs": {}}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for kind, limit in (("plain", 30), ("short", 45), ("long", seconds)):
+            command = _python("torch_soak.py", str(limit))
+            if kind != "plain":
+                command = with_probe(command, "gmem_bytes", folder / kind)
+                command[3:3] = ["--max-trace-size", "1G"]
+            results["runs"][kind] = {"lines": run(command, folder, limit=limit + 200).words}
+            if kind != "plain":
+                (results["runs"][kind]["trace"],) = _traces(folder / kind)
+            (out / SOAK.name).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def _wrong_output(name: str, case: Json) -> Iterator[str]:
+    if not case["plain"] or case["plain"] != case["probed"]:
+        yield f"{name}: the program's output differs"
+
+
+def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
+    if not trace["complete"]:
+        yield f"{name}: the trace is not complete"
+    if uncovered(trace) > MOST_UNCOVERED:
+        yield f"{name}: {uncovered(trace):.1%} of the launches of kernels with PTX ran unprobed"
+
+
+def _wrong_submit(samples: Json) -> Iterator[str]:
+    """Processes differ by more than what is measured. So it is too much if it is in three rounds of four."""
+    for threads, modes in samples.items():
+        for mode, most in MOST_MICROSECONDS.items():
+            low, _, _ = added(modes, mode)
+            if len(modes[mode]) != ROUNDS or low > most:
+                yield f"submit, {mode}, {threads} threads: +{low:.2f} µs or more, expected at most {most}"
+
+
+def added(modes: Json, mode: str) -> list[float]:
+    """Microseconds that a launch takes longer to submit: quartiles of the differences over the rounds."""
+    return quantiles((own - plain for own, plain in zip(modes[mode], modes["plain"], strict=True)), n=4)
+
+
+def verdicts(results: Json) -> list[str]:
+    """What is wrong with the results, in words; nothing when all is as it should be."""
+    wrong = [f"no {name}" for name in ("tree", "device", "driver") if not results.get(name)]
+    wrong += [f"{name}: {reason}" for name, reason in results["missing"].items()]
+    for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
+        wrong += _wrong_output(name, case)
+        # This twin has less occupancy than the original, which the grid was made for.
+        if name != "cooperative inst_count" or set(launches(case)) != {"occupancy"}:
+            wrong += _wrong_trace(name, case)
+        if name.split()[0] in FORMS and launches(case).total() != int(case["plain"][0][1]):
+            wrong.append(f"{name}: {dict(launches(case))} of {case['plain'][0][1]} launches")
+    frameworks = results.get("frameworks")
+    if frameworks and frameworks["jax"]["totals"] != frameworks["jax launches"]["totals"]:
+        wrong.append("jax: the sums with CUDA graphs are not those of launches")
+    for name in ("ranks", "mps"):
+        if name not in results:
+            continue
+        case = results[name]
+        count = case.get("ranks", 2)
+        if any(words != case["plain"] for words in ([case["probed"]] if name == "ranks" else case["probed"])):
+            wrong.append(f"{name}: the programs' output differs")
+        if len(case["traces"]) != count:
+            wrong.append(f"{name}: {len(case['traces'])} traces of {count} processes")
+        for trace in case["traces"]:
+            wrong += _wrong_trace(name, trace)
+    for name in PROFILERS:
+        for order, case in results.get(name, {}).get("orders", {}).items():
+            wrong += _wrong_output(f"{name}, {order}", {"plain": results[name]["plain"], **case})
+            if not case["said"]:
+                wrong.append(f"{name}, {order}: Neutrino says nothing")
+    return wrong + list(_wrong_submit(results.get("submit", {})))
+
+
+def growth(results: Json) -> dict[str, int]:
+    """What the long run held more in its last third than in the first: medians, of what comes after the first minute.
+
+    Device memory is that of all processes; others may come and go.
+    """
+    late = [words for words in results["runs"]["long"]["lines"] if float(words[2]) > STEADY]
+    third = len(late) // 3
+    names = {"memory": (4, 1), "descriptors": (5, 1), "device memory": (6, -1)}
+    return {
+        what: sign * int(median(int(words[column]) for words in late[-third:])
+                         - median(int(words[column]) for words in late[:third]))
+        for what, (column, sign) in names.items()
+    }  # fmt: skip
+
+
+def soak_verdicts(results: Json) -> list[str]:
+    """The same for the long run."""
+    runs, wrong = results["runs"], []
+    lines = {kind: {int(words[1]): words for words in case["lines"]} for kind, case in runs.items()}
+    for kind in ("short", "long"):
+        common = lines["plain"].keys() & lines[kind].keys()
+        if not common or any(lines["plain"][step][3] != lines[kind][step][3] for step in common):
+            wrong.append(f"{kind}: the parameters are not those of the plain run")
+        if not runs[kind]["trace"]["complete"]:
+            wrong.append(f"{kind}: the trace is not complete")
+    if float(runs["long"]["lines"][-1][2]) < results["seconds"]:
+        wrong.append("the long run ended early")
+    wrong += [f"{what}: grew by {more}" for what, more in growth(results).items()
+              if more > (2 if what == "descriptors" else MOST_GROWTH)]  # fmt: skip
+    # Once all is compiled, each kernel runs equally often in every step of either kind, and half of them are of one.
+    steps = (max(lines["long"]) - max(lines["short"])) // 2
+    launched: Counter[str] = Counter()
+    for kind, sign in (("long", 1), ("short", -1)):
+        for name, reasons in runs[kind]["trace"]["kernels"]:
+            launched[name] += sign * sum(reasons.values())
+    wrong += [f"{name}: {count} launches in {steps} steps" for name, count in launched.items() if count % steps]
+    return wrong
+
+
+def _say(results: Json, long: Json | None) -> int:
+    wrong = verdicts(results)
+    for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
+        print(f"{name:24} {dict(launches(case))}")
+    for name in ("ranks", "mps"):
+        for trace in results.get(name, {}).get("traces", []):
+            print(f"{name:24} {dict(launches(trace))}")
+    for name in PROFILERS:
+        for order, case in results.get(name, {}).get("orders", {}).items():
+            print(f"{name + ', ' + order:24} {' '.join(case['said'])}")
+    for threads, modes in results.get("submit", {}).items():
+        print(f"submit, {threads} threads: {median(modes['plain']):.2f} µs, " + ", ".join(
+            "{} {:+.2f} ({:+.2f} to {:+.2f})".format(mode, *(added(modes, mode)[i] for i in (1, 0, 2)))
+            for mode in MOST_MICROSECONDS))  # fmt: skip
+    if long is not None:
+        wrong += [f"soak: {what}" for what in soak_verdicts(long)]
+        last = long["runs"]["long"]["lines"][-1]
+        print(f"soak: {last[1]} steps in {last[2]} s, {dict(launches(long['runs']['long']['trace']))}; {growth(long)}")
+    print("\n".join(wrong) or "all as without probes")
+    return 1 if wrong else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="python -m bench.compatibility")
+    parser.add_argument("action", choices=("record", "soak", "verdicts"))
+    parser.add_argument("files", nargs="*", type=Path, default=[RESULTS, SOAK])
+    parser.add_argument("--out", type=Path, default=RESULTS.parent)
+    parser.add_argument("--only", action="append", default=[], metavar="CASE")
+    parser.add_argument("--seconds", type=int, default=540)
+    options = parser.parse_args(arguments)
+    made_by = "python -m bench.compatibility record --out out"
+    if options.action == "soak":
+        soak(options.out, options.seconds)
+        return 0
+    if options.action == "record":
+        record(options.out, options.only)
+        return judge_files([options.out / RESULTS.name], made_by, ("missing",), lambda results: _say(results, None))
+    return judge_files(options.files, made_by, ("tree",), lambda results, long=None: _say(results, long))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

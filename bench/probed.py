@@ -1,0 +1,106 @@
+"""Programs run plain and with probes: what they print, and what their traces say, in plain numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Json = Any
+
+ROOT = Path(__file__).resolve().parent.parent
+WITHOUT_PTX = frozenset({"no-ptx", "vendor", "variant"})
+"""Reasons of kernels that have no PTX of their own: of that architecture, and not a vendor's."""
+UNKNOWN = "(functions that the hook never saw obtained)"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What programs run in: this tree's Neutrino, caches in a folder, frameworks that give PTX and repeat results."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "CUPY_COMPILE_WITH_PTX": "1",
+        "CUPY_CACHE_DIR": str(folder / "cupy"),
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "XLA_FLAGS": "--xla_gpu_generate_line_info=true --xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0",
+    }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program that has ended well: the words of each line that it printed, and the lines of its standard error."""
+
+    words: list[list[str]]
+    errors: list[str]
+
+
+def run(
+    command: Sequence[str], folder: Path, *, more: Mapping[str, str] | None = None, limit: float = 280
+) -> Ended:  # fmt: skip
+    """Run a program for at most limit seconds. more: of the environment. SystemExit: it failed."""
+    done = subprocess.run(
+        command, env={**environment(folder), **(more or {})}, capture_output=True, text=True, timeout=limit, check=False
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr[-3000:]}")
+    return Ended([line.split() for line in done.stdout.splitlines()], done.stderr.splitlines())
+
+
+def with_probe(command: Sequence[str], probe: str, traces: Path) -> list[str]:
+    """The command that runs a program with a probe. traces: the folder of its traces."""
+    return [sys.executable, "-m", "neutrino.cli.run", "-p", probe, "--tracedir", str(traces), *command]
+
+
+def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
+    """What a trace says: launches by kernel and reason, and with sums those of all fields of all records."""
+    from neutrino.tracing import Trace
+
+    trace = Trace(path)
+    totals: Counter[str] = Counter()
+    for kernel in trace.kernels if sums else ():
+        for views in kernel.stacks():
+            for view in views.values():
+                rows = view.valid()
+                totals.update({field: int(rows[field].sum()) for field in rows.dtype.names or ()})
+    return {
+        "totals": dict(totals),
+        "kernels": [[kernel.demangled, {reason.word: count for reason, count in kernel.counters.items()}]
+                    for kernel in trace.kernels if kernel.counters],
+        "complete": trace.complete,
+        "notes": list(trace.notes),
+    }  # fmt: skip
+
+
+def probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple[list[list[str]], dict[str, Json]]:
+    """A program's output under a probe, and what its one trace says."""
+    from neutrino.tracing import find_traces
+
+    traces = folder / f"{name}.{probe}"
+    words = run(with_probe(command, probe, traces), folder).words
+    (path,) = find_traces(traces)
+    return words, recorded(path, sums=probe == "gmem_bytes")
+
+
+def launches(trace: Json) -> Counter[str]:
+    """Launches by reason."""
+    counts: Counter[str] = Counter()
+    for _, reasons in trace["kernels"]:
+        counts.update(reasons)
+    return counts
+
+
+def uncovered(trace: Json) -> float:
+    """The share of launches that ran unprobed, among those of kernels that have PTX of their own. 1: there is none."""
+    counts: Counter[str] = Counter()
+    for name, reasons in trace["kernels"]:
+        if name != UNKNOWN and not WITHOUT_PTX.intersection(reasons):
+            counts.update(reasons)
+    return 1 - counts["probed"] / counts.total() if counts else 1.0
