@@ -26,8 +26,8 @@ from .conftest import CSRC, HERE, Bench, Reference, compile_c
 from .trace_files import Files
 
 _RECORDER = (
-    "counters", "event", "files", "frames", "launches_file", "quiet_write", "records", "regions", "results", "settings",
-    "trace", "writer",
+    "counters", "event", "files", "frames", "grace", "launches_file", "quiet_write", "records", "regions", "results",
+    "settings", "trace", "writer",
 )  # fmt: skip
 _MIB = 1 << 20
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "drain.h"
+#include "grace.h"
 #include "neutrino_layout.h"
 #include "quiet_write.h"
 #include "trace.h"
@@ -28,16 +29,6 @@ struct page {
 
 static struct page *pages[MOST_PAGES];
 static uint32_t page_count;
-
-static uint32_t shard_of_thread(void)
-{
-	static uint32_t threads;
-	static __thread __attribute__((tls_model("initial-exec"))) uint32_t number; /* from 1; 0: none yet */
-
-	if (!number)
-		number = __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) % SHARDS + 1;
-	return number - 1;
-}
 
 void nt_trace_kernel(uint32_t kernel)
 {
@@ -74,7 +65,7 @@ void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number)
 	/* Before the trace has started there is none. Without memory for it, the kernel is not counted. */
 	if (!page)
 		return;
-	struct shard *shard = &page->shards[shard_of_thread()];
+	struct shard *shard = &page->shards[nt_thread_number() % SHARDS];
 	__atomic_fetch_add(&shard->counts[kernel % PAGE_KERNELS][reason], number, __ATOMIC_SEQ_CST);
 	/* After the count. The writer clears it before it reads the counts, so that none is missed. */
 	if (!__atomic_load_n(&shard->is_changed, __ATOMIC_SEQ_CST)) {

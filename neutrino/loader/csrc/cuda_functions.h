@@ -188,7 +188,7 @@
 	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
 	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
 	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), nt_graph_exec_ends(exec), NOTHING)                           \
-	X(cuGraphDestroy, (CUgraph graph), (graph), nt_graph_ends(graph), NOTHING)                                      \
+	X(cuGraphDestroy, (CUgraph graph), (graph), nt_bodies_forget(graph), NOTHING)                                   \
 	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
 	   CUgraphNodeParams *parameters),                                                                             \
 	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \

@@ -22,7 +22,7 @@ struct exec {
 	struct nt_handle handle;
 	struct nt_retired retired;
 	struct nt_graph_memory *memory;
-	struct nt_graph_target target; /* pool: as it was when the layout was made */
+	struct nt_graph_target target;
 	struct nt_layout *layout;
 	uint64_t last_stream; /* id of the stream of the last replay; 0: not known */
 	bool has_run;	      /* there was a replay */
@@ -49,23 +49,20 @@ static struct exec *find_exec(CUgraphExec handle)
 /* Write the event that says what an executable graph runs. */
 static void log_layout(const struct nt_layout *layout)
 {
-	struct nt_event *event = malloc(sizeof(*event));
+	struct nt_event event;
 	uint64_t by_reason[NEUTRINO_REASON_SLOTS] = {0};
 	static const char *const words[] = {NEUTRINO_REASON_WORDS};
 
-	if (!event)
-		return;
 	for (size_t i = 0; i < layout->count; i++)
 		by_reason[layout->nodes[i].reason]++;
-	nt_event_begin(event, "graph");
-	nt_event_number(event, "id", layout->graph);
-	nt_event_number(event, "kernels", layout->count);
-	nt_event_number(event, "bytes", layout->size);
+	nt_event_begin(&event, "graph");
+	nt_event_number(&event, "id", layout->graph);
+	nt_event_number(&event, "kernels", layout->count);
+	nt_event_number(&event, "bytes", layout->size);
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (by_reason[i])
-			nt_event_number(event, words[i], by_reason[i]);
-	nt_event_end(event);
-	free(event);
+			nt_event_number(&event, words[i], by_reason[i]);
+	nt_event_end(&event);
 }
 
 /* Make a layout that of an executable graph, in place of the one so far. */
@@ -155,6 +152,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 {
 	struct exec *exec = is_supported() ? calloc(1, sizeof(*exec)) : NULL;
 	struct nt_graph_target *target;
+	struct nt_pool *pool = NULL;
 
 	if (!exec)
 		return;
@@ -169,10 +167,10 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 		target->refusal = NEUTRINO_REASON_GRAPH;
 	else if (nt_context_is_green(target->context))
 		target->refusal = NEUTRINO_REASON_LAUNCH_FORM;
-	else if (!exec->memory || !(target->pool = nt_pool_prepare(target->context)) || !(target->cell = nt_graph_cell(exec->memory)) ||
+	else if (!exec->memory || !(pool = nt_pool_prepare(target->context)) || !(target->cell = nt_graph_cell(exec->memory)) ||
 		 nt_driver.cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		target->refusal = NEUTRINO_REASON_CONTEXT;
-	target->most = target->pool ? nt_pool_most(target->pool) / REPLAY_PART : 0;
+	target->most = pool ? nt_pool_most(pool) / REPLAY_PART : 0;
 	struct nt_layout *layout = nt_layout_make(target, graph, NULL);
 	if (layout) {
 		use_layout(exec, layout);
@@ -334,11 +332,6 @@ void nt_graph_exec_ends(CUgraphExec handle)
 			nt_driver.cuEventDestroy_v2(exec->event);
 	}
 	nt_reading_end(reading);
-}
-
-void nt_graph_ends(CUgraph graph)
-{
-	nt_bodies_forget(graph);
 }
 
 void nt_graphs_context_ends(CUcontext context)

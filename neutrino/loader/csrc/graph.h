@@ -23,7 +23,6 @@ void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParam
 
 /* Before the driver's call. */
 void nt_graph_exec_ends(CUgraphExec exec);
-void nt_graph_ends(CUgraph graph);
 void nt_graphs_context_ends(CUcontext context);
 
 /* Launch an executable graph; returns the driver's result for the program. On the launch path. */

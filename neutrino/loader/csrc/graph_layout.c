@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "backend.h"
-#include "pool.h"
 #include "registry.h"
 #include "trace.h"
+#include "twin.h"
 
 /* --- bodies of conditional nodes --- */
 
@@ -148,7 +148,7 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 		.argument = place,
 	};
 	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
-				     .pool = target->pool, .cell = target->cell, .base = offset};
+				     .cell = target->cell, .base = offset};
 
 	memcpy(node->grid, launch.grid, sizeof(node->grid));
 	memcpy(node->block, launch.block, sizeof(node->block));
@@ -173,10 +173,7 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 	nt_attempt_measure(&attempt, target->most);
 	if (attempt.size > target->most || offset > target->most - attempt.size)
 		return NEUTRINO_REASON_MAP_SIZE;
-	size_t packed_size = 0;
-	for (uint32_t i = 0; i < kernel->parameter_count; i++)
-		if (kernel->parameters[i].offset + kernel->parameters[i].size > packed_size)
-			packed_size = kernel->parameters[i].offset + kernel->parameters[i].size;
+	size_t packed_size = nt_twin_parameters_size(kernel);
 	uint8_t *packed = pack(kernel, parameters, packed_size);
 	if (!packed || kernel->backend->submit(&attempt) != CUDA_SUCCESS) {
 		free(packed);

@@ -12,8 +12,6 @@
 #include "driver.h"
 #include "kernel.h"
 
-struct nt_pool;
-
 /* A kernel node. */
 struct nt_graph_node {
 	CUgraphNode node;	  /* of the program's graph */
@@ -57,7 +55,6 @@ struct nt_layout {
 struct nt_graph_target {
 	CUgraphExec exec;
 	CUcontext context; /* current now */
-	struct nt_pool *pool;
 	CUdeviceptr cell;
 	unsigned refusal; /* why no kernel can be probed; PROBED: nothing is against it */
 	uint32_t graph; /* id */

@@ -6,6 +6,7 @@
 
 #include "driver.h"
 #include "graph.h"
+#include "graph_layout.h"
 #include "launch_forms.h"
 #include "lifetimes.h"
 #include "loaded.h"

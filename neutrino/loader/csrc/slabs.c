@@ -78,6 +78,16 @@ static bool make_segments(struct nt_segment *first, uint32_t count, uint32_t slo
 	return slots;
 }
 
+/* Get device memory for count segments of size bytes each, from first on. Returns its address, 0 if there is none. */
+static CUdeviceptr place_segments(struct nt_pool *pool, struct nt_segment *first, uint32_t count, uint64_t size)
+{
+	CUdeviceptr base = allocate(pool, count * size);
+
+	for (uint32_t i = 0; base && i < count; i++)
+		first[i].address = base + i * size;
+	return base;
+}
+
 /* Get memory for a slab of count segments, and make them available. */
 static bool make_slab(struct nt_pool *pool, uint32_t number, uint32_t count)
 {
@@ -87,12 +97,9 @@ static bool make_slab(struct nt_pool *pool, uint32_t number, uint32_t count)
 	/* Slots for a whole slab: it may come back with more segments. */
 	if (!make_segments(first, SLAB_SEGMENTS, SLOTS))
 		return false;
-	CUdeviceptr base = allocate(pool, count * SEGMENT_SIZE);
-	if (!base)
+	slab->base = place_segments(pool, first, count, SEGMENT_SIZE);
+	if (!slab->base)
 		return false;
-	for (uint32_t i = 0; i < count; i++)
-		first[i].address = base + i * SEGMENT_SIZE;
-	slab->base = base;
 	slab->count = count;
 	__atomic_store_n(&slab->free, count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1, __ATOMIC_RELEASE);
 	if (number >= pool->slab_end)
@@ -108,12 +115,9 @@ static bool make_area(struct nt_pool *pool, uint32_t number, uint64_t chunk_size
 
 	if (!chunk_size || !make_segments(first, CHUNKS, 1))
 		return false;
-	CUdeviceptr base = allocate(pool, CHUNKS * chunk_size);
-	if (!base)
+	area->base = place_segments(pool, first, CHUNKS, chunk_size);
+	if (!area->base)
 		return false;
-	for (uint32_t i = 0; i < CHUNKS; i++)
-		first[i].address = base + i * chunk_size;
-	area->base = base;
 	__atomic_store_n(&area->chunk_size, chunk_size, __ATOMIC_RELEASE);
 	__atomic_store_n(&area->busy, 0, __ATOMIC_RELEASE);
 	return true;

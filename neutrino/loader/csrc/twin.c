@@ -348,8 +348,7 @@ static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
 
-/* The size in bytes of the program's parameters in a buffer: up to the end of the last one. */
-static size_t parameters_size(const struct nt_kernel *kernel)
+size_t nt_twin_parameters_size(const struct nt_kernel *kernel)
 {
 	size_t size = 0;
 
@@ -377,7 +376,7 @@ static CUresult submit_with_block(const struct nt_launch *launch, const struct n
 				size = *(size_t *)key[1];
 		}
 		/* Both forms at once, no buffer, or one of another size than that of the parameters. */
-		if (launch->parameters || (!buffer && size) || size != parameters_size(kernel))
+		if (launch->parameters || (!buffer && size) || size != nt_twin_parameters_size(kernel))
 			return CUDA_ERROR_INVALID_VALUE;
 		uint8_t *packed = alloca(twin_size);
 		memset(packed, 0, twin_size);

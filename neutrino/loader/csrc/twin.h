@@ -12,6 +12,9 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context);
 unsigned nt_twin_choose(struct nt_attempt *attempt);
 CUresult nt_twin_submit(const struct nt_attempt *attempt);
 
+/* The size in bytes of the program's parameters in one buffer: up to the end of the last one. */
+size_t nt_twin_parameters_size(const struct nt_kernel *kernel);
+
 /* Unload the twins of a module or library, just before the program unloads that. */
 void nt_twins_unload(struct nt_owner *owner);
 
