@@ -68,17 +68,18 @@ API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const 
 	return set_kernel(exec, node, parameters);
 }
 
-/* Replace what a memory copy node copies. */
-static CUresult set_copy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *parameters, CUcontext handle)
+/* Replace what a memory copy or memory set node does. type: of the node; parameters: as that type has them. */
+static CUresult set_memory(CUgraphExec exec, CUgraphNode node, int type, const void *parameters, CUcontext handle)
 {
-	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+	struct ed_operation operation = {.type = type};
 	struct ed_step *step;
-	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, &step);
+	CUresult result = find_step(exec, node, type, &step);
 
 	if (!result)
 		result = ed_context_of(handle, &operation.context);
 	if (!result)
-		result = ed_copy_from(parameters, &operation.copy);
+		result = type == CU_GRAPH_NODE_TYPE_MEMCPY ? ed_copy_from(parameters, &operation.copy)
+							   : ed_fill_from(parameters, &operation.fill);
 	if (!result)
 		replace(step, &operation);
 	return result;
@@ -88,30 +89,14 @@ API cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUD
 				   CUcontext context)
 {
 	ENTER();
-	return set_copy(exec, node, parameters, context);
-}
-
-/* Replace what a memory set node sets. */
-static CUresult set_fill(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
-{
-	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-	struct ed_step *step;
-	CUresult result = find_step(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, &step);
-
-	if (!result)
-		result = ed_context_of(handle, &operation.context);
-	if (!result)
-		result = ed_fill_from(parameters, &operation.fill);
-	if (!result)
-		replace(step, &operation);
-	return result;
+	return set_memory(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, parameters, context);
 }
 
 API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters,
 				   CUcontext context)
 {
 	ENTER();
-	return set_fill(exec, node, parameters, context);
+	return set_memory(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, parameters, context);
 }
 
 /* Replace the function of a host node. */
@@ -177,9 +162,9 @@ API cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, const void *par
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return set_kernel(exec, node, &any.kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return set_copy(exec, node, &any.copy, any.context);
+		return set_memory(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, &any.copy, any.context);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		return set_fill(exec, node, &any.fill, any.context);
+		return set_memory(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, &any.fill, any.context);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return set_host(exec, node, &any.host);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
