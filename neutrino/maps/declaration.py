@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -47,7 +48,7 @@ class Report(enum.Enum):
 
 
 @dataclass(frozen=True)
-class MapType:
+class MapType(ABC):
     """A map type: how its records are kept, combined and read, without knowing a target's instructions.
 
     ``registry.py`` lists the types. An instance has the options of one map's table, such as a histogram's scale.
@@ -99,15 +100,15 @@ class MapType:
         """Return what a manifest has of the type besides the map's fields; it is passed to ``read``."""
         return self.options()
 
+    @abstractmethod
     def describe(self, entry: Map) -> str:
         """Return a map of the type in words: ``a sum of 8 bytes per launch``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit the code of one SAVE."""
-        raise NotImplementedError
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
+    def settle(self, entry: Map, writer: EndWriter) -> None:  # noqa: B027 - most types need none
         """Emit the code where a thread ends, for values that ``save`` left in registers.
 
         Nothing for types that leave none, and for sums, which the target adds up and writes itself.
@@ -119,7 +120,8 @@ class MapType:
 
         copies: structured array by ``cells``, ``[copy]`` of one launch or ``[launch][copy]``. row: the map's object in
         the manifest, as ``Map.document`` returns it. The source of this method is copied into ``read.py``, which knows
-        maps only from the manifest and imports nothing of Neutrino, so it may use NumPy only.
+        maps only from the manifest and imports nothing of Neutrino, so it may use NumPy only. Types with slots have
+        none: their records are not combined.
         """
         raise NotImplementedError
 
