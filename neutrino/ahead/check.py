@@ -82,7 +82,7 @@ class Check:
     def document(self) -> dict[str, Any]:
         """Return the result as the JSON document of ``--check --json``."""
         return {
-            "file": str(self.file), "sound": self.is_valid, "faults": self.faults, "notes": self.notes,
+            "file": str(self.file), "valid": self.is_valid, "faults": self.faults, "notes": self.notes,
             "probes": self.names.split(), "archs": list(self.archs), "device": "embedded" if self.embedded else "gpu",
             "maker": self.maker, "lief": self.lief or None, **self.counts,
         }  # fmt: skip

@@ -94,7 +94,7 @@ int show_section(const char *path);
 
 int main(int argc, char **argv)
 {
-	/* Small: from the heap that begins behind the last segment. */
+	/* Small: from the heap that begins after the last segment. */
 	char *heap = malloc(1000);
 	if (!heap)
 		return 91;

@@ -1,4 +1,4 @@
-"""``--check`` finds what was spoilt: each fault is put into a sound file, and named."""
+"""``--check`` finds what was spoilt: each fault is put into a valid file, and named."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def faults(path: Path) -> str:
     return "\n".join(check.faults)
 
 
-def test_a_sound_file(patched: Path) -> None:
+def test_a_valid_file(patched: Path) -> None:
     check = check_file(patched)
     assert (check.faults, check.notes) == ([], [])
     assert check.document() == {
-        "file": str(patched), "sound": True, "faults": [], "notes": [], "probes": ["block_sched"],
+        "file": str(patched), "valid": True, "faults": [], "notes": [], "probes": ["block_sched"],
         "archs": ["sm_80", "sm_86", "sm_87", "sm_88", "sm_89"], "device": "gpu",
         "maker": check.maker, "lief": check.lief, "images": 2, "kernels": 3, "twins": 3,
     }  # fmt: skip

@@ -146,7 +146,7 @@ def test_patched_again_is_patched_once(library: Path, patched: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("emit", [Emit.PTX, Emit.BOTH])
-def test_text_is_sound_and_serves_later_devices(library: Path, tmp_path: Path, emit: Emit) -> None:
+def test_text_is_valid_and_serves_later_devices(library: Path, tmp_path: Path, emit: Emit) -> None:
     target = tmp_path / "libk.so"
     patch_file(library, target, replace(SETTINGS, emit=emit), names=NAMES, archs=["sm_80"], jobs=1)
     assert check_file(target).faults == []

@@ -305,7 +305,7 @@ def test_a_function_that_computes_otherwise_is_refused(source, tools):
     assert found["sums"][0] is Reason.PROBED
 
 
-def test_a_library_is_patched_and_found_sound(library, linked_and_units, tools, tmp_path, monkeypatch):
+def test_a_library_is_patched_and_found_valid(library, linked_and_units, tools, tmp_path, monkeypatch):
     monkeypatch.setenv("NEUTRINO_PTXAS", str(tools[0].path))
     monkeypatch.setenv("NEUTRINO_NVLINK", str(tools[1].path))
     settings = Settings(load_probes(["block_sched"]), Selection(("axpy",), ()))

@@ -38,7 +38,7 @@ def test_no_complaint_of_a_patched_file(name: str, workshop: Workshop, tmp_path:
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_hashes_at_the_end_of_a_segment_are_no_fault(name: str, workshop: Workshop, tmp_path: Path) -> None:
-    """LIEF does not read them there; pyelftools does, and LIEF too when the segment goes on behind them."""
+    """LIEF does not read them there; pyelftools does, and LIEF too when the segment goes on after them."""
     patched = tmp_path / name
     attach(workshop.host(name), patched, section(), "/nowhere/libneutrino-stub.so")
     if not _hashes_end_a_segment(patched):
