@@ -130,12 +130,12 @@ def _parser() -> argparse.ArgumentParser:
         "without one all architectures of FILE's images)",
     )  # fmt: skip
     parser.add_argument(
-        "--emit", choices=("sass", "ptx", "both"), default="sass",
-        help="the form of the twins: machine code (sass, the default), PTX that the driver compiles, or both",
-    )  # fmt: skip
-    parser.add_argument(
         "--device", metavar="DEVICE",
         help="embedded: make twins for the embedded device, which runs PTX on the CPU",
+    )  # fmt: skip
+    parser.add_argument(
+        "--emit", choices=("sass", "ptx", "both"), default="sass",
+        help="the form of the twins: machine code (sass, the default), PTX that the driver compiles, or both",
     )  # fmt: skip
     parser.add_argument(
         "--retarget", action="store_true",
@@ -147,8 +147,15 @@ def _parser() -> argparse.ArgumentParser:
         help="as --retarget, and also for kernels where it is not proven, but nothing contradicts it: with such twins "
         "the program may compute different results while it is recorded",
     )  # fmt: skip
-    parser.add_argument("-j", "--jobs", type=_count, metavar="N", help="worker processes (default: the number of CPUs)")
     parser.add_argument("-n", "--dry-run", action="store_true", help="make the twins and report, but write no file")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file and report all faults")
+    modes.add_argument(
+        "--restore", type=Path, metavar="FILE",
+        help="write the original of a patched file, byte for byte (default: NAME.original.EXT beside FILE)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("-j", "--jobs", type=_count, metavar="N", help="worker processes (default: the number of CPUs)")
     parser.add_argument(
         "--stub", metavar="PATH",
         help="the library that the copy loads to record without `neutrino` (default: the installed one; $ORIGIN/… is "
@@ -157,13 +164,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--save-temps", type=Path, metavar="DIR",
         help="keep the output of each stage: original, sites, probed text, images, messages of tools",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file and report all faults")
-    modes.add_argument(
-        "--restore", type=Path, metavar="FILE",
-        help="write the original of a patched file, byte for byte (default: NAME.original.EXT beside FILE)",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"neutrino-patch {__version__}")
     return parser

@@ -189,13 +189,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-k", "--kernel", help="only these kernels", **names)
     parser.add_argument("--filter", help="exclude these kernels", **names)
     parser.add_argument(
-        "--analyze",
-        action="store_true",
-        help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "
-        "does, and print which; scripts that other users could have written are not run; their output is appended to "
-        "analyze.log in the trace",
-    )
-    parser.add_argument(
         "--why",
         nargs="?",
         const="",
@@ -203,9 +196,16 @@ def _parser() -> argparse.ArgumentParser:
         help="instead of the report: for each kernel why launches were not probed, what is known about that, and what "
         "helps; those with most such launches first. KERNEL, a pattern as of -k, shows these kernels in any case",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument("--wide", action="store_true", help="whole kernel names")
     parser.add_argument("--all", action="store_true", help="also list every site, and kernels that were never launched")
+    parser.add_argument("--wide", action="store_true", help="whole kernel names")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument(
+        "--analyze",
+        action="store_true",
+        help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "
+        "does, and print which; scripts that other users could have written are not run; their output is appended to "
+        "analyze.log in the trace",
+    )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
 

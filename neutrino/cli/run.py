@@ -99,53 +99,6 @@ def _parser() -> _Parser:
         metavar="DIR",
         help="parent folder of the trace directories (default: ./trace)",
     )
-    device = parser.add_mutually_exclusive_group()
-    device.add_argument(
-        "--driver", type=Path, metavar="PATH", help="CUDA driver library to use instead of the machine's"
-    )
-    device.add_argument(
-        "--device",
-        metavar="DEVICE",
-        help="embedded: run the kernels' PTX on the CPU, without a GPU; times are steps, not cycles. "
-        "embedded:seed=N schedules warps in random order, the same for the same N; also delay=MICROSECONDS (random "
-        "delay of a stream's work), memory=SIZE (of the device)",
-    )
-    parser.add_argument(
-        "--max-device-memory",
-        "--pool",
-        dest="pool",
-        type=_size,
-        metavar="SIZE",
-        help="most device memory for maps per context; at most 64M at first, and what is free goes back when an "
-        "allocation of COMMAND fails (default: 1/64 of the device's, at most 1G)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        metavar="SECONDS",
-        help="how long a module load may wait for its twins to be made (default: 120)",
-    )
-    parser.add_argument(
-        "--retarget",
-        action="store_true",
-        help="also probe kernels whose PTX is for another architecture than the machine code that runs, where it is "
-        "proven to be the same program; the trace marks them",
-    )
-    parser.add_argument(
-        "--save-temps",
-        type=Path,
-        metavar="DIR",
-        help="keep the output of each stage: original, sites, probed text, images, messages of tools",
-    )
-    parser.add_argument(
-        "--callback",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="SCRIPT",
-        help="a Python script to run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
-        "launches of a kernel; its output goes to analyze.log in the trace; repeatable",
-    )
     parser.add_argument(
         "--max-trace-size",
         type=_size,
@@ -163,6 +116,53 @@ def _parser() -> _Parser:
         "--quiet",
         action="store_true",
         help="do not print on stderr, at the end, where the trace is and what it covers",
+    )
+    device = parser.add_mutually_exclusive_group()
+    device.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="embedded: run the kernels' PTX on the CPU, without a GPU; times are steps, not cycles. "
+        "embedded:seed=N schedules warps in random order, the same for the same N; also delay=MICROSECONDS (random "
+        "delay of a stream's work), memory=SIZE (of the device)",
+    )
+    device.add_argument(
+        "--driver", type=Path, metavar="PATH", help="CUDA driver library to use instead of the machine's"
+    )
+    parser.add_argument(
+        "--retarget",
+        action="store_true",
+        help="also probe kernels whose PTX is for another architecture than the machine code that runs, where it is "
+        "proven to be the same program; the trace marks them",
+    )
+    parser.add_argument(
+        "--callback",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="SCRIPT",
+        help="a Python script to run beside COMMAND, as SCRIPT TRACE/result/ID.bin, whenever the trace has new "
+        "launches of a kernel; its output goes to analyze.log in the trace; repeatable",
+    )
+    parser.add_argument(
+        "--save-temps",
+        type=Path,
+        metavar="DIR",
+        help="keep the output of each stage: original, sites, probed text, images, messages of tools",
+    )
+    parser.add_argument(
+        "--max-device-memory",
+        "--pool",
+        dest="pool",
+        type=_size,
+        metavar="SIZE",
+        help="most device memory for maps per context; at most 64M at first, and what is free goes back when an "
+        "allocation of COMMAND fails (default: 1/64 of the device's, at most 1G)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long a module load may wait for its twins to be made (default: 120)",
     )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
