@@ -21,7 +21,7 @@ _MOST_INTERPRETERS = 4
 def why_not_hooked(program: Path) -> str | None:
     """Return why a program cannot have the hook, as a clause; None if it can, or if that is not known.
 
-    A script is judged by its interpreter. What the program starts is not considered.
+    For a script, this is about its interpreter. Programs that the program starts are not considered.
     """
     try:
         for _ in range(_MOST_INTERPRETERS):

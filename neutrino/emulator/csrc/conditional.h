@@ -1,4 +1,4 @@
-/* Conditional nodes: bodies that run as a value says which kernels of the graph set. */
+/* Conditional nodes: bodies that run according to a value, which kernels of the graph set. */
 #ifndef ED_CONDITIONAL_H
 #define ED_CONDITIONAL_H
 

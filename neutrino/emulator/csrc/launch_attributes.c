@@ -69,7 +69,10 @@ CUresult ed_launch_attributes_read(const CUlaunchConfig *config, struct ed_launc
 	return CUDA_SUCCESS;
 }
 
-/* Check a cluster's shape. Its blocks run as clusters of one, which only code that asks or reaches out can tell. */
+/*
+ * Check a cluster's shape. Its blocks run as clusters of one, which only code that asks for its place or accesses other
+ * blocks can notice.
+ */
 static CUresult check_cluster(const uint32_t cluster[3], const struct ed_kernel_work *work, const struct ed_loaded *code)
 {
 	uint64_t blocks = (uint64_t)cluster[0] * cluster[1] * cluster[2];

@@ -6,7 +6,10 @@ const struct nt_backend nt_backends[NT_BACKENDS] = {
 	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .choose = nt_twin_choose, .submit = nt_twin_submit},
 };
 
-/* A launch gets more records per slot than earlier ones needed if it then takes at most this part (1/16) of what may be. */
+/*
+ * A launch gets more records per slot than earlier ones needed, as long as its maps then take at most this part (1/16)
+ * of the limit.
+ */
 #define NT_SPARE_PART 16
 
 /*

@@ -49,8 +49,8 @@ enum {
 extern const struct nt_backend nt_backends[NT_BACKENDS];
 
 /*
- * Set size, and for maps with a dynamic cap the records per slot: as many as earlier launches of the kernel needed, fewer
- * if the regions would else take more than most bytes.
+ * Set size, and for maps with a dynamic cap the records per slot: as many as earlier launches of the kernel needed,
+ * fewer if the regions would otherwise take more than most bytes.
  */
 void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most);
 

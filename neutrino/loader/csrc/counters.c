@@ -21,7 +21,7 @@ struct shard {
 	char own_line[56];
 } __attribute__((aligned(64)));
 
-/* The counters of some kernels. Only those lines take memory in which something was counted. */
+/* The counters of some kernels. A line takes memory only once something is counted in it. */
 struct page {
 	struct shard shards[SHARDS];
 	uint64_t written[PAGE_KERNELS][NEUTRINO_REASON_SLOTS]; /* as they are in the file */

@@ -75,7 +75,7 @@ static void count(struct coverage *ret)
 	uint32_t last = nt_image_kernels();
 
 	memset(ret, 0, sizeof(*ret));
-	/* Row 0 is of functions that the hook has not seen obtained; how many, nobody knows. */
+	/* Row 0 is for functions whose look-up the hook has not seen; how many there are is unknown. */
 	for (uint32_t kernel = 0; kernel <= last; kernel++) {
 		uint64_t chosen = 0;
 		for (unsigned reason = 0; reason < NEUTRINO_REASON_SLOTS; reason++) {

@@ -214,7 +214,10 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 		__atomic_fetch_and(&nt_segment_area(pool, segment)->busy, ~chunks, __ATOMIC_RELEASE);
 	}
 	nt_stream_release(pool, stream);
-	/* No call shows the end of a thread: its stream leaves the table whenever it is drained, and comes again if need be. */
+	/*
+	 * No call announces the end of a thread: its stream leaves the table whenever it is drained, and is added again
+	 * when needed.
+	 */
 	if (nt_stream_is_per_thread(stream))
 		nt_stream_retire(pool, stream);
 }
@@ -266,7 +269,7 @@ static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *b
 {
 	if (!batch->count)
 		return true;
-	/* Before: they are zeroed, and must not be the program's by now. */
+	/* Checked before they are zeroed: the memory may be the program's by now. */
 	if (!nt_pool_is_current(pool, context))
 		return false;
 	bool copied = copy_parts(pool, batch->parts, batch->count);
@@ -317,8 +320,8 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 		drain_small(pool, segment, segment->drained, until);
 	segment->drained = until;
 	/*
-	 * If all is drained, close the segment so that it can be recycled: of a per-thread default stream always, since that
-	 * ends with its thread and no call shows it; of others if the pool is short of segments.
+	 * If all is drained, close the segment so that it can be recycled: of a per-thread default stream always, since
+	 * it ends with its thread, which no call announces; of others if the pool is short of segments.
 	 */
 	if (until == count && (is_short || nt_stream_is_per_thread(stream)) &&
 	    __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,

@@ -202,8 +202,9 @@ static void *drain(void *unused)
 		}
 		enum nt_sleep depth = is_idle && now - idle_since >= idle_limit ? NT_ASLEEP : NT_DOZING;
 		/*
-		 * A launch that is submitted while the depth is set is seen by the next look, or wakes. What neither does, as
-		 * the two may pass each other, waits for the next launch or for the last look, after which it cannot happen.
+		 * A launch that is submitted while the depth is set is usually seen by visit_all, or wakes this thread.
+		 * If neither happens, because the two cross, it waits for the next launch or for the last visit, after
+		 * which they cannot cross any more.
 		 */
 		__atomic_exchange_n(&nt_drain_sleep, depth, __ATOMIC_SEQ_CST);
 		drained = visit_all();

@@ -68,8 +68,8 @@ bool nt_driver_load(void)
 
 #ifndef NEUTRINO_LATE
 /*
- * While the program's dlopen loads this library: it leaves no error of dlerror when it succeeds, so those of functions that
- * the driver lacks are gone with it. A later look-up would leave them to the program.
+ * Done while the program's dlopen loads this library: when that succeeds, it clears dlerror, and so the errors about
+ * functions that the driver lacks. After a later look-up the program would find them.
  */
 __attribute__((constructor)) static void start(void)
 {

@@ -6,7 +6,7 @@
 #include "regions.h"
 #include "sha256.h"
 
-#define MOST_PARAMETERS_SIZE 65536u /* bytes of a kernel's parameters, and of its probe block: each at most so many */
+#define MOST_PARAMETERS_SIZE 65536u /* bytes, at most, of a kernel's parameters, and of its probe block */
 
 /* Whether count rows of row_size bytes at an offset are within an entry, and are aligned. */
 static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t row_size)

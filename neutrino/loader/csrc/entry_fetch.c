@@ -102,8 +102,8 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 }
 
 /*
- * Whether the process at the other end of a socket is this user's. Another user may have put a socket of his own in the
- * listener's place: then he would get the program's images, and answer with code for the GPU.
+ * Whether the process at the other end of a socket is this user's. Another user may have put a socket in the listener's
+ * place: it would get the program's images, and could answer with code for the GPU.
  */
 static bool is_own_peer(int fd)
 {

@@ -206,8 +206,8 @@ void nt_files_remove_directory(void)
 int nt_files_open(const char *name, int flags)
 {
 	/*
-	 * A filter that the program has installed since may end it at an openat. What is open can still be written. Without
-	 * a table of its own this thread can do nothing else than open files.
+	 * A seccomp filter that the program has installed since may kill the process for an openat. Open files can
+	 * still be written. Without a table of its own this thread keeps none open, so it must open them.
 	 */
 	if (files.has_table && count_filters() != files.filters) {
 		errno = EPERM;

@@ -28,7 +28,7 @@ struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32
 void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame);
 void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t size);
 
-/* Hand a piece to the writer, which frees it. Waits while much is to be written. */
+/* Hand a piece to the writer, which frees it. Waits while too much is queued. */
 void nt_frames_write(struct nt_piece *piece);
 
 #endif

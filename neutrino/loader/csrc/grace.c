@@ -20,7 +20,10 @@ uint32_t nt_thread_number_new(void)
 
 uint64_t nt_grace_ticket(void)
 {
-	/* The next period to begin, as sections may have ended before in the eyes of one under way. */
+	/*
+	 * The next period to begin: the one under way may have checked the readers before one began that still has the
+	 * record.
+	 */
 	uint64_t ticket = __atomic_load_n(&begun, __ATOMIC_SEQ_CST) + 1;
 	uint64_t before = __atomic_load_n(&wanted, __ATOMIC_RELAXED);
 
@@ -41,8 +44,8 @@ bool nt_grace_is_wanted(void)
 }
 
 /*
- * Whether no section of a parity is under way. By adding 0: of that and a reader's own addition one comes first, so that
- * either the reader is counted here, or it sees all that was taken out before.
+ * Whether no section of a parity is under way. Read by adding 0, which is ordered with each reader's own addition:
+ * either the reader is counted here, or it sees that the records were taken out.
  */
 static bool is_quiet(uint32_t parity)
 {
@@ -53,8 +56,9 @@ static bool is_quiet(uint32_t parity)
 }
 
 /*
- * A period ends when both parities were quiet after its begin: first the one that new sections do not have, for readers
- * who took the parity long ago; then, after they have changed places, the other, which none but such readers still gets.
+ * A period ends when both parities have been quiet since it began. First the one that new sections do not take, for
+ * readers that looked up the parity long ago. Then the parities change places, and it waits for the other, which from
+ * then on only such readers take.
  */
 void nt_grace_step(void)
 {
@@ -102,7 +106,7 @@ void nt_retired_release(void)
 		waiting = added;
 		added = next;
 	}
-	/* Tickets that were not over at the last visit are not now, unless a period has ended since. */
+	/* Unless a period has ended since the last visit, no more tickets are over than then. */
 	if (now == seen)
 		return;
 	seen = now;

@@ -2,8 +2,8 @@
  * Grace periods: when memory that readers without a lock may still be reading can be used for something else.
  *
  * A reader begins a reading section before it looks anything up and ends it after its last use of what it found. Each
- * thread counts itself in a line of its own (of SHARDS, by its number), so sections of different threads share none. A
- * writer takes a record out of what is looked up, takes a ticket, and frees the record when the ticket is over: every
+ * thread counts itself in a line of its own (of NT_SHARDS, by its number), so sections of different threads share none.
+ * A writer takes a record out of what is looked up, takes a ticket, and frees the record when the ticket is over: every
  * section that was under way then has ended. Sections may be nested.
  */
 #ifndef NEUTRINO_GRACE_H

@@ -65,7 +65,7 @@ static void log_layout(const struct nt_layout *layout)
 	nt_event_end(&event);
 }
 
-/* Make a layout that of an executable graph, in place of the one so far. */
+/* Give an executable graph a new layout, in place of its present one. */
 static void use_layout(struct exec *exec, struct nt_layout *layout)
 {
 	pthread_mutex_lock(&mutex);
@@ -88,7 +88,7 @@ static void give_up(struct exec *exec)
 	}
 }
 
-/* Have spare memory for all replays of the layout; without, the originals run. */
+/* Get spare memory, for replays of the layout that find no room; without it, the originals run. */
 static void have_room(struct exec *exec)
 {
 	if (!exec->layout->probed || nt_graph_spare(exec->memory, exec->layout->size))
@@ -206,9 +206,9 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 		return;
 	}
 	/*
-	 * The originals of this graph are in the executable graph now. Only nodes of the graph that it was made of name its
-	 * nodes, and which of them belongs to which is the driver's to say. So it is updated once more, by a clone of the
-	 * program's graph in which the twins are.
+	 * The update has put originals into the executable graph. Its nodes are named only by those of the graph that
+	 * was instantiated, and only the driver knows how it has paired the two graphs. So it is updated once more, by
+	 * a clone of the program's graph with the twins in it.
 	 */
 	struct nt_graph_target target = exec->target;
 	if (nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
@@ -231,7 +231,10 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 		layout = nt_layout_make(&target, graph, NULL);
 	}
 	if (layout) {
-		/* The program goes on naming nodes by the graph that it was made of: in the order of both graphs. */
+		/*
+		 * The program still names nodes by those of the graph that was instantiated. They are paired in the
+		 * order of both graphs.
+		 */
 		for (size_t i = 0; i < layout->count && layout->count == exec->layout->count; i++) {
 			layout->nodes[i].node = exec->layout->nodes[i].node;
 			layout->nodes[i].is_disabled = exec->layout->nodes[i].is_disabled;
@@ -348,7 +351,7 @@ void nt_graphs_context_ends(CUcontext context)
 
 /* --- replays --- */
 
-/* A number of a stream that no other one ever has, not even at its address; 0 if the driver gives none. */
+/* A stream's number, which no other stream ever gets, not even at the same address; 0 if the driver has none. */
 static uint64_t stream_id(CUstream stream)
 {
 	unsigned long long id = 0;
@@ -357,8 +360,8 @@ static uint64_t stream_id(CUstream stream)
 }
 
 /*
- * The driver lets a replay wait for the one before, also in another stream, but not the write to our cell, which comes
- * before the replay: so that waits here. False if it cannot.
+ * The driver makes a replay wait for the previous one, also in another stream. But our write to the cell comes before
+ * the replay, so it has to wait here. False if it cannot.
  */
 static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 {
@@ -448,7 +451,7 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 	struct exec *exec = find_exec(handle);
 	if (!exec)
 		nt_launch_unknown(1); /* instantiated before the hook was loaded */
-	/* Into a capture: the driver refuses it, but would take the write to the cell. */
+	/* In a capture: the driver refuses the launch, but would accept the write to the cell. */
 	if (!exec || nt_launch_is_captured(stream, per_thread)) {
 		result = real(handle, stream);
 	} else if (exec->layout->probed) {

@@ -207,7 +207,7 @@ static struct nt_graph_node *add_node(struct nt_layout *layout)
 	return node;
 }
 
-/* Set a node's reason, and by it what the layout says of all nodes. */
+/* Set a node's reason, and the layout's totals by it. */
 static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, unsigned reason)
 {
 	node->reason = reason;
@@ -233,7 +233,7 @@ struct making {
 	bool has_memory;
 };
 
-/* Add one kernel node of the program's graph; in a clone of that it is cloned, else NULL. */
+/* Add one kernel node of the program's graph. cloned: that node in a clone of the graph, or NULL. */
 static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode cloned, bool may_repeat)
 {
 	CUDA_KERNEL_NODE_PARAMS parameters;
@@ -297,7 +297,7 @@ struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph g
 	add_graph(&making, graph, clone, false);
 	if (making.has_memory)
 		return making.layout;
-	/* What has a twin already would write to memory that nobody knows of. */
+	/* Nodes that already have their twin would write to memory that nobody reserved. */
 	if (!clone)
 		nt_layout_restore(target, making.layout);
 	nt_layout_free(making.layout);
@@ -413,7 +413,7 @@ void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *l
 {
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];
-		/* What cannot be named for sure stays: its cell is written as before. */
+		/* A node that cannot be named with certainty keeps its twin, and its cell is written as before. */
 		if (node->reason != NEUTRINO_REASON_PROBED || !node->is_paired)
 			continue;
 		void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node->packed, CU_LAUNCH_PARAM_BUFFER_SIZE,

@@ -19,7 +19,7 @@ struct nt_graph_node {
 	unsigned reason;	  /* PROBED: its twin runs; else why the original does */
 	bool may_repeat;	  /* in the body of a conditional node */
 	bool is_disabled;	  /* by the program: neither runs */
-	bool is_paired; /* node is known to name it: after an update it is taken to, by its place in the graph */
+	bool is_paired; /* node is known to name it; not after an update, where its place is taken */
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared; /* bytes of dynamic shared memory */
@@ -34,7 +34,7 @@ struct nt_graph_node {
 	size_t packed_size;
 };
 
-/* Not changed after the first replay, but for the counters. */
+/* Not changed after the first replay, except for the counters. */
 struct nt_layout {
 	uint32_t graph;	 /* id of the executable graph in the trace */
 	uint32_t probed; /* nodes whose twins run */
@@ -51,12 +51,12 @@ struct nt_layout {
 	struct nt_layout *next;
 };
 
-/* An executable graph of the program, as far as making its layout needs it. */
+/* What it takes to make the layout of an executable graph. */
 struct nt_graph_target {
 	CUgraphExec exec;
 	CUcontext context; /* current now */
 	CUdeviceptr cell;
-	unsigned refusal; /* why no kernel can be probed; PROBED: nothing is against it */
+	unsigned refusal; /* why no kernel can be probed; PROBED: they can be */
 	uint32_t graph; /* id */
 	uint64_t most;	/* bytes of a replay's memory */
 };
@@ -71,8 +71,8 @@ struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph g
 struct nt_layout *nt_layout_copy(const struct nt_layout *from);
 
 /*
- * The program has given a node of the executable graph these parameters, or with NULL some that are not known; a node of
- * a layout that no replay has used. Its twin is put there again.
+ * The program has given a node of the executable graph these parameters (NULL: they are not known): put its twin there
+ * again. No replay has used the layout.
  */
 void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
 		   const CUDA_KERNEL_NODE_PARAMS *parameters);

@@ -49,7 +49,7 @@ static inline int nt_hashed_add(struct nt_hash_table *table, struct nt_hashed *r
 	if (!table->buckets || table->count >= 1u << table->bits) {
 		struct nt_hash_table larger = {.bits = table->buckets ? table->bits + 2 : 4};
 		larger.buckets = calloc((size_t)1 << larger.bits, sizeof(*larger.buckets));
-		/* Without memory, an existing one goes on with longer lists. */
+		/* Without memory, the present table is kept, and its lists get longer. */
 		if (!larger.buckets && !table->buckets)
 			return 0;
 		for (uint32_t i = 0; larger.buckets && table->buckets && i < 1u << table->bits; i++)

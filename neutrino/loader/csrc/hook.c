@@ -33,8 +33,8 @@ const int neutrino_hook = 1;
 	} while (0)
 
 /*
- * The program finds errno as the driver left it. OURS does what is the hook's own, and KEEPING_ERRNO returns the result of
- * what calls the driver somewhere within, and may change errno afterwards: then it is as it was before the call.
+ * The program finds errno as the driver left it. OURS runs the hook's own code. KEEPING_ERRNO returns the result of an
+ * expression that calls the driver somewhere within and may change errno after that: errno is then as it was before.
  */
 #define OURS(...)                                                                                                      \
 	do {                                                                                                           \

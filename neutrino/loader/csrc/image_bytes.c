@@ -55,8 +55,8 @@ static bool has_debug_ptx(const uint8_t *data, size_t size)
 }
 
 /*
- * Whether size bytes can be read: of an image in memory, whose end only its own headers show, the pages that they name must
- * be there. Asked of the kernel in pieces; if it does not answer that question, they are taken to be.
+ * Whether size bytes can be read: of an image in memory, whose end only its own headers show, the pages that they name
+ * must be there. The kernel is asked about them in pieces; if it cannot answer, they are taken to be there.
  */
 static bool is_mapped(const uint8_t *data, uint64_t size, size_t limit)
 {

@@ -73,7 +73,10 @@ static bool is_audited(void)
 	return handle;
 }
 
-/* Whether another hook, or another copy of this library, records in this process. True also without memory to know. */
+/*
+ * Whether another hook, or another copy of this library, records in this process. True also if there is no memory to
+ * find out.
+ */
 static bool has_other_hook(void)
 {
 	struct paths *paths = calloc(1, sizeof(*paths));

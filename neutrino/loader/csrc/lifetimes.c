@@ -23,7 +23,10 @@ void nt_context_comes(CUcontext context)
 		nt_registry_prepare_context(context);
 }
 
-/* The CUcontexts of green contexts. With more than these, the hook prepares no context that it does not know. */
+/*
+ * The CUcontexts of green contexts. If there are more than fit here, the hook prepares no context that it does not
+ * know.
+ */
 enum { GREENS = 256 };
 static CUcontext greens[GREENS];
 static int green_count; /* rows that were ever used */
@@ -155,7 +158,7 @@ void nt_primary_was_reset(CUdevice device)
 	CUcontext context =
 		is_device(device) ? __atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL) : NULL;
 
-	/* A driver that cannot tell contexts apart has reset it, as far as we know. */
+	/* If the driver does not number contexts, assume that it was reset. */
 	if (context && !nt_driver.cuCtxGetId)
 		forget(context);
 	else

@@ -56,7 +56,7 @@ const char *nt_object_string(const struct nt_dynamic *dynamic, uint64_t offset)
 
 bool nt_object_read(const struct nt_object *object, struct nt_dynamic *ret)
 {
-	enum { TAGS = DT_JMPREL + 1 }; /* the tags below this are all that is needed, but for DT_RELACOUNT */
+	enum { TAGS = DT_JMPREL + 1 }; /* the tags below this are all that is needed, except for DT_RELACOUNT */
 	uint64_t values[TAGS] = {0}, relative = 0; /* values: by tag; relative: that of DT_RELACOUNT */
 	size_t count;
 	const ElfW(Dyn) *rows = dynamic_of(object, &count);

@@ -61,8 +61,8 @@ static void prepare(struct nt_function *function)
 }
 
 /*
- * If the current context is a new one at the address of one that went by a call which the hook did not see, forget what
- * was known of that, before anything is added.
+ * If the current context is a new one at the address of one whose end the hook did not see, forget what was known of
+ * that, before anything is added.
  */
 static void forget_if_renewed(void)
 {
@@ -103,7 +103,7 @@ static void retire_all(struct nt_owner *owner)
 		nt_retire(&owner->retired, release_owner);
 		owner = next;
 	}
-	/* Which frees them; a process without probed kernels has none until now. */
+	/* The drain thread frees them; a process without probed kernels has none until now. */
 	nt_drain_start();
 	nt_drain_wake_from(NT_ASLEEP);
 }

@@ -77,7 +77,7 @@ void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
 			  __ATOMIC_RELEASE);
 }
 
-/* The stream of a handle, with one reference more for a segment to be; NULL if there is no row. */
+/* The stream of a handle, with one more reference, for the segment that it will get; NULL if there is no row. */
 static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 {
 	for (;;) {
@@ -85,7 +85,7 @@ static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 		if (!stream)
 			return NULL;
 		__atomic_fetch_add(&stream->references, 1, __ATOMIC_ACQ_REL);
-		/* A change of the state, so that the row is not taken out by who saw it without references. */
+		/* Change the state, so that a thread that saw the row without references does not take it out. */
 		uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 		uint64_t changed;
 		do {

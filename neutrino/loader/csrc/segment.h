@@ -139,13 +139,13 @@ struct nt_pool {
 	uint64_t watermark; /* launches with a wave below this are complete */
 	uint64_t free_rows; /* of streams: the first one's number, and a count of changes above it */
 	uint32_t row_blocks, rows_used; /* rows_used: streams in the table, and rows that wait for a grace period */
-	pthread_mutex_t streams_mutex; /* of all that takes rows out of the table; not of the launch path */
+	pthread_mutex_t streams_mutex; /* for all that takes rows out of the table; not for the launch path */
 	uint32_t gone;		       /* rows that left the table */
 	uint32_t waiting, waiting_last; /* the drain thread's own: those that wait for a grace period, oldest first */
 	CUstream stream;    /* ours, non-blocking */
 	uint8_t *staging;   /* the drain thread's host memory for copies */
 	uint64_t size;	    /* bytes of device memory now */
-	uint64_t grow_after; /* nanoseconds; not before, since the program lacked memory */
+	uint64_t grow_after; /* nanoseconds; the program lacked memory, so not before */
 };
 
 extern struct nt_pool nt_pools[CONTEXTS];
@@ -161,7 +161,7 @@ CUstream nt_stream_handle(const struct nt_stream *stream);
  */
 struct nt_stream *nt_stream_find(struct nt_pool *pool, CUstream handle, bool add);
 
-/* One segment less, or the table's reference: the last one frees the row after a grace period. Lock-free. */
+/* Give up a segment's reference, or the table's: the last one frees the row after a grace period. Lock-free. */
 void nt_stream_release(struct nt_pool *pool, struct nt_stream *stream);
 
 /* Take a stream that has no segment out of the table, unless a launch comes meanwhile. By the drain thread. */

@@ -1,7 +1,7 @@
 /*
- * The device memory of a pool: slabs of small segments and areas for large launches, half of the pool's limit each. Unless
- * memory is plenty, a pool begins small, and gets more when launches lack it as long as enough is left for the program. It
- * gives back what no launch has when an allocation of the program fails.
+ * The device memory of a pool: slabs of small segments and areas for large launches, half of the pool's limit each.
+ * Unless memory is plentiful, a pool begins small and gets more when launches lack it as long as enough is left for the
+ * program. It gives back what no launch uses when an allocation of the program fails.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -179,7 +179,9 @@ static bool make_all(struct nt_pool *pool, uint64_t size)
 
 bool nt_slabs_make(struct nt_pool *pool)
 {
-	/* All that it may have if that is little of what is free: launches until it has grown would find no room. */
+	/*
+	 * All that it may have, if that is little of what is free: until a pool has grown, launches may find no room.
+	 */
 	uint64_t size = pool->most < POOL_START || is_little(pool->most) ? pool->most : POOL_START;
 
 	for (uint32_t i = 0; i < AREAS; i++)

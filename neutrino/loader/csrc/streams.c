@@ -285,7 +285,7 @@ bool nt_streams_make(struct nt_pool *pool)
 
 void nt_streams_tend(struct nt_pool *pool)
 {
-	/* Behind those that have waited longer, in the order in which they came. */
+	/* Append the rows that have left the table since, in that order: of those that wait, the oldest are first. */
 	uint32_t number = __atomic_exchange_n(&pool->gone, 0, __ATOMIC_ACQUIRE), added = 0;
 	while (number) {
 		struct nt_stream *stream = row_of(pool, number);

@@ -152,7 +152,7 @@ bool nt_trace_start(void)
 	static char path[PATH_MAX];
 	int cancelling, before = errno;
 
-	/* It waits for a thread, which must not be where the program's thread is cancelled. */
+	/* It waits for a thread, and the program's thread must not be cancelled there. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
 	pthread_mutex_lock(&mutex);
 	if (state == UNTRIED) {

@@ -112,7 +112,7 @@ static void run(struct job *job)
 		nt_results_write(job->data);
 		break;
 	}
-	/* What is missing is said once the disk takes something again. */
+	/* What is missing is noted once the disk accepts data again. */
 	if (!written)
 		unwritten++;
 	else if (unwritten && job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS) {
@@ -178,7 +178,7 @@ static bool open_trace(const struct start *start)
 	}
 	nt_files_mkdir("kernel");
 	nt_files_mkdir("result");
-	/* Open from now on: the program may forbid itself to open files. */
+	/* Kept open from now on: the program may forbid itself to open files. */
 	for (int i = 0; i < 2 && nt_files_keep_open(); i++)
 		line_fds[i] = nt_files_open(line_files[i], O_WRONLY | O_CREAT | O_APPEND);
 	return true;
@@ -292,7 +292,7 @@ static bool enqueue(struct job *job)
 
 	job->next = NULL;
 	pthread_mutex_lock(&queue.mutex);
-	/* What is larger than the limit alone has room when nothing else waits. */
+	/* A job that alone exceeds the limit has room when nothing else waits. */
 	while (waits && queue.has_thread && *counter && *counter + room > PIECES_LIMIT)
 		pthread_cond_wait(&queue.done, &queue.mutex);
 	taken = waits || !queue.has_thread || *counter + room <= QUEUE_LIMIT;
