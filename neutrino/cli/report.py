@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         const="",
         metavar="KERNEL",
         help="instead of the report: for each kernel why launches were not probed, what is known about that, and what "
-        "helps; those with most such launches first. KERNEL, a pattern as of -k, shows these kernels in any case",
+        "helps; those with most such launches first. with KERNEL, a pattern as for -k, those kernels in any case",
     )
     parser.add_argument("--all", action="store_true", help="also list every site, and kernels that were never launched")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")

@@ -155,8 +155,8 @@ def _parser() -> _Parser:
         dest="pool",
         type=_size,
         metavar="SIZE",
-        help="most device memory for maps per context; at most 64M at first, and what is free goes back when an "
-        "allocation of COMMAND fails (default: 1/64 of the device's, at most 1G)",
+        help="limit of the device memory for maps, per context (default: 1/64 of the device's, at most 1G); at most "
+        "64M is taken at first, and what is free is given back when an allocation of COMMAND fails",
     )
     parser.add_argument(
         "--timeout",
