@@ -74,7 +74,7 @@ class Why:
             yield f"registers per thread: {assembly.registers_original} → {assembly.registers_twin}{cap}"
         if row.reason in (Reason.MAP_SIZE, Reason.POOL_FULL):
             for entry in manifest.maps:
-                yield f"map {entry.name}: {entry.kind.name}, {entry.size:,} bytes a record, level {entry.level.value}"
+                yield f"map {entry.name}: {entry.kind.name}, {entry.size:,} bytes per record, level {entry.level.value}"
 
 
 def explain(trace: Trace, kernels: Sequence[TraceKernel], whole: bool) -> list[Why]:

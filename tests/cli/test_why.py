@@ -77,7 +77,7 @@ def test_kernels_with_most_launches_come_first_with_all_reasons(
         "vecadd(int*)",
         "2 of 18 launches probed (11 %)",
         f"9 pool-full: {REASON_TEXT[Reason.POOL_FULL]}",
-        "map BlockSched: array, 16 bytes a record, level warp",
+        "map BlockSched: array, 16 bytes per record, level warp",
         f"what helps: {REASON_REMEDY[Reason.POOL_FULL]}",
         f"7 occupancy: {REASON_TEXT[Reason.OCCUPANCY]}",
         "registers per thread: 18 → 20",

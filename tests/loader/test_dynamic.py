@@ -68,7 +68,7 @@ def test_the_launch_after_one_that_dropped_has_room(any_bench: Bench, tmp_path: 
 
 
 def test_a_pool_without_room_gives_fewer_records_a_slot(bench: Bench, tmp_path: Path) -> None:
-    """2 MiB for large launches: 4096 warps of 16 bytes a record, beside a sum, have room for fewer than 64."""
+    """2 MiB for large launches: 4096 warps with records of 16 bytes, beside a sum, have room for fewer than 64."""
     result = bench.run("crowded", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
     assert (result.stdout, result.returncode) == (f"{3 * 4096 * 20 + 131072}\n", 0)
     launches = launches_of(tmp_path)

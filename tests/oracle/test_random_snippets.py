@@ -25,7 +25,7 @@ _REFUSALS = (
     "needs sm_", "needs PTX ISA", "has no ", "takes .", "cannot be saved", "thrown away", "no plain one",
     "between a product and its sum", "cannot read", "is a number, but", "does not exist before it", "asynchronous",
     "part of a call sequence", "it uses the function table", "isspacep.const", "cannot be copied", "at most 64 bits",
-    "which is no register", "nothing runs behind it",
+    "which is no register", "nothing runs after it",
 )  # fmt: skip
 """Of what the rewriter says, that a right probe does not suit a kernel."""
 

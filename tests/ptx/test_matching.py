@@ -258,7 +258,7 @@ def test_instructions_of_lines(position, instructions, lined):
 
 
 def test_runs_of_a_line(lined, probe_set, tools, tmp_path):
-    """Before the first and behind the last instruction, around calls, as often the one as the other."""
+    """Before the first and after the last instruction, around calls, as often the one as the other."""
     text = array(["u64"], 8, cap=2) + probe("lines.cu:16", before=COUNT, after="SAVE [ M ] { %n };")
     twin = only(twins := probe_module(parse(lined), probe_set(text)))
     code = lines(twin)
@@ -335,7 +335,7 @@ def test_nothing_runs_behind_a_branch(probe_set, count_all, tools, tmp_path):
     text = kernel("@%p1 bra L; add.u32 %r3, %r1, 1; L: ret;")
     twin = only(twins := probe_module(parse(text), probe_set(probe("*", before=COUNT, after=COUNT))))
     assert [left.instruction for left in twin.left_out] == ["@%p1 bra L", "ret"]
-    assert {left.reason for left in twin.left_out} == {"nothing runs behind it"}
+    assert {left.reason for left in twin.left_out} == {"nothing runs after it"}
     added = [int(line.split()[-1][:-1]) for line in lines(twin) if re.search("add.u64 %N(c0|r_n)", line)]
     assert sum(added) == 2 * len(twin.sites) - len(twin.left_out)
     assemble(twins.render(), "sm_90", tmp_path)
@@ -350,8 +350,8 @@ def test_all_lanes_that_come_to_an_instruction(probe_set, tools, tmp_path):
     code = "\n".join(lines(twin))
     assert not re.search(r"@\S+ selp", code)
     overwritten = code[code.index("@!%p1 setp") :]
-    behind = re.search(r"selp\.u32 %Nr_m, 1, 0, (%\S+);", overwritten)
-    assert behind is not None
-    assert behind[1].startswith("%Ntq")
-    assert re.search(rf"not\.pred {behind[1]}, %(?:p1|Ntq\d+);", code)
+    after = re.search(r"selp\.u32 %Nr_m, 1, 0, (%\S+);", overwritten)
+    assert after is not None
+    assert after[1].startswith("%Ntq")
+    assert re.search(rf"not\.pred {after[1]}, %(?:p1|Ntq\d+);", code)
     assemble(twins.render(), "sm_90", tmp_path)

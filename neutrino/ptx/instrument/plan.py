@@ -479,7 +479,7 @@ _VECTOR = re.compile(r"\.reg\s*\.v[248]\b", re.ASCII)
 class _Sites:
     """Decides where the code at one body's instructions goes, in text order, and refuses what cannot be written.
 
-    variables: as of ``SiteWriter``. points_to_constants: a generic load may read a constant, which lies elsewhere for
+    variables: as in ``SiteWriter``. points_to_constants: a generic load may read a constant, which lies elsewhere for
     the twin.
     """
 
@@ -588,7 +588,7 @@ class _Sites:
             # After a branch, ``ret`` or ``exit`` no code runs: only ``before`` snippets go there.
             if decoded.ends_block and any(probe.after for probe in probes):
                 self._sites.leave_out(
-                    self._shown(statement), [probe for probe in probes if probe.after], "nothing runs behind it"
+                    self._shown(statement), [probe for probe in probes if probe.after], "nothing runs after it"
                 )
                 probes = tuple(probe for probe in probes if probe.before)
                 stands_alone = True
