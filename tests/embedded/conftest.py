@@ -18,6 +18,35 @@ HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
 ROOT = Path(build.__file__).parents[2]
 PROGRAMS = ("basic", "graph", "life", "prints", "replays", "bodies", "green")
+SCENARIOS = (
+    "basic vecadd",
+    "basic order",
+    "graph replay",
+    "graph by-hand",
+    "graph errors",
+    "graph threads",
+    "replays write-value",
+    "replays swapped",
+    "replays nested",
+    "replays disabled",
+    "replays read-back",
+    "replays identities",
+    "replays attributes",
+    "bodies conditional",
+    "bodies memory-nodes",
+    "green contexts",
+    "life reset",
+    "life reuse",
+    "life spin",
+    "life default-stream",
+    "life events",
+    "life libraries",
+    "life fork",
+    "life threads",
+    "life memory",
+    "life refused",
+)
+"""Those that check all that they see by themselves, with or without sanitizers."""
 
 
 def settings(**values: object) -> str:

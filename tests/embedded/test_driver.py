@@ -11,37 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Bench
+from .conftest import SCENARIOS, Bench
 
-QUIET = (
-    "basic vecadd",
-    "basic order",
-    "graph replay",
-    "graph by-hand",
-    "graph errors",
-    "graph threads",
-    "replays write-value",
-    "replays swapped",
-    "replays nested",
-    "replays disabled",
-    "replays read-back",
-    "replays identities",
-    "replays attributes",
-    "bodies conditional",
-    "bodies memory-nodes",
-    "green contexts",
-    "life reset",
-    "life reuse",
-    "life spin",
-    "life default-stream",
-    "life events",
-    "life libraries",
-    "life fork",
-    "life bare-fork",
-    "life threads",
-    "life memory",
-    "life refused",
-)
+QUIET = (*SCENARIOS, "life bare-fork")
 
 # Whose results random delays would change if work were not in order.
 SHUFFLED = (

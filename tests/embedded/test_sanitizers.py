@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import HERE, Bench, sanitized_bench
+from .conftest import HERE, SCENARIOS, Bench, sanitized_bench
 
 # Threads of queues, and what handles point at, live until the process ends, by design.
 OPTIONS = {
@@ -14,35 +14,7 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=99",
     "TSAN_OPTIONS": "exitcode=99",
 }
-PROGRAMS = (
-    "basic vecadd",
-    "basic order",
-    "graph replay",
-    "graph by-hand",
-    "graph errors",
-    "graph threads",
-    "replays write-value",
-    "replays swapped",
-    "replays nested",
-    "replays disabled",
-    "replays read-back",
-    "replays identities",
-    "replays attributes",
-    "bodies conditional",
-    "bodies memory-nodes",
-    "green contexts",
-    "life reset",
-    "life reuse",
-    "life spin",
-    "life default-stream",
-    "life events",
-    "life libraries",
-    "life fork",
-    "life threads",
-    "life memory",
-    "life refused",
-    "prints waits",
-)
+PROGRAMS = (*SCENARIOS, "prints waits")
 
 
 @pytest.fixture(scope="module", params=["address", "thread"])
