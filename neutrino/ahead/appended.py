@@ -420,7 +420,7 @@ class Appended:
     def _update_tables(self, block: _Piece | None, table: _Piece | None) -> None:
         """Enter the new places of the pieces in program headers, section headers and the dynamic section.
 
-        block, table: as of ``_moved_block`` and ``_moved_table``.
+        block, table: as in ``_moved_block`` and ``_moved_table``.
         """
         tables = self._tables
         # First the block: the string table may be in it, and the new address below is to replace the moved one.

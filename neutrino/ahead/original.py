@@ -101,7 +101,7 @@ def is_unchanged(descriptor: int, size: int, original: Original) -> bool:
 def crc_of_tables(data: memoryview, end: int, changes: Sequence[tuple[int, bytes]]) -> int:
     """Return the CRC-32 of what patching wrote outside the section: the changed ranges, and all after the section.
 
-    data: the patched file. end: file offset of the section's end. changes: as of ``Original``, for the ranges only; the
+    data: the patched file. end: file offset of the section's end. changes: as in ``Original``, for the ranges only; the
     bytes are those that patching put there.
 
     The record of the original does not cover these bytes. If another tool changed only them, restoring the original

@@ -93,7 +93,7 @@ class _TwinMaker:
     """Makes the twins of targets in one file.
 
     containers: all of the file's. units: those of them with relocatable translation units, where device-linked code has
-    its PTX. slots: as of ``make_task_runner``.
+    its PTX. slots: as in ``make_task_runner``.
     """
 
     def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:

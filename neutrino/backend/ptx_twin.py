@@ -194,9 +194,9 @@ class PtxTwins:
     def _unfused_after(self, plan: PtxPlan) -> frozenset[Reason]:
         """Return the refusals after which to assemble again with ``--fmad=false``, if no twin has another reason.
 
-        The option makes ptxas fuse no multiplication and addition, as the original's compiler may have been told. Only
-        a cubin that keeps its PTX does not say with which options it was assembled, so for everything else there are
-        none. Triton's ``enable_fp_fusion=False`` passes ``--fmad=false``.
+        With the option ptxas fuses no multiplication with an addition. The original may have been assembled with it:
+        Triton passes it for ``enable_fp_fusion=False``. Only of a cubin that keeps its PTX the options are not known,
+        so for everything else there are none.
         """
         if self.source.found != DEBUG_SECTION:
             return frozenset()

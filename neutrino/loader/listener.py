@@ -299,7 +299,7 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
 def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:
     """Return the cache entry of an image, which has its twins: from the cache, or made and stored.
 
-    Raises NeutrinoError, OSError. arch: of the device. driver_version: as of ``cuDriverGetVersion``, None if it is not
+    Raises NeutrinoError, OSError. arch: of the device. driver_version: as in ``cuDriverGetVersion``, None if it is not
     known. key: of the entry, 32 bytes. Requests for the same key, also of other runs, wait for each other, so that the
     entry is made once. A cache that cannot be written is not an error. With save_temps nothing is stored, because no
     later run has this key.

@@ -63,7 +63,7 @@ class _Extreme(MapType):
         if any(map(_needs_flag, entry.fields)):
             flag = len(entry.fields)
             has_saved = writer.compare("ne", "u32", writer.greatest(flag, bits=32), 0)
-        # The cells of the record are, as of ``cells``, a key for each field, then the marks.
+        # The cells of the record are, as in ``cells``, a key for each field, then the marks.
         mark = len(entry.fields)
         for number, field in enumerate(entry.fields):
             bits = _key_bits(field.type)

@@ -248,7 +248,7 @@ def initial_bits(type_name: str, word: str) -> int | None:
 
 
 def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
-    """Return whether an integer literal fits a type of so many bits. text: the literal, of which value is the value.
+    """Return whether an integer literal fits a type of that many bits. text: the literal, of which value is the value.
 
     Unsigned types also accept negative numbers: -1 means all bits set. Signed types accept values above their maximum
     in hexadecimal, octal or binary only, where the literal gives the bit pattern.

@@ -398,7 +398,7 @@ def _apply_edits(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
 def _explicit_text(text: ArithmeticText, fused: Mapping[str, Mapping[int, int]], prefix: str) -> str:
     """Return a whole text with explicit FMA.
 
-    fused: as of ``Fusions``. prefix: of the new registers that hold the factors of fused products.
+    fused: as in ``Fusions``. prefix: of the new registers that hold the factors of fused products.
     """
     return _apply_edits(
         text.module.text,
@@ -415,7 +415,7 @@ def _explicit_twin(
 ) -> TwinKernel:
     """Return a twin (instrumented kernel) with explicit FMA: its kernel and its copies of functions.
 
-    fused: which sums the original's machine code fuses with which operand, as of ``Fusions``. prefix: of the new
+    fused: which sums the original's machine code fuses with which operand, as in ``Fusions``. prefix: of the new
     registers that hold the factors of fused products. Raises UnpinnableError if the arithmetic of the twin's text is
     not the original's, so that the fusions cannot be transferred.
     """

@@ -77,7 +77,7 @@ static bool is_mapped(const uint8_t *data, uint64_t size, size_t limit)
 }
 
 /*
- * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as of nt_image_measure;
+ * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as in nt_image_measure;
  * SIZE_MAX if it is not known, so that additions may overflow.
  */
 static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)

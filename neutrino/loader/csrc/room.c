@@ -20,7 +20,7 @@ static void finish_segment(struct nt_segment *segment, const struct nt_stream *o
 
 /*
  * Finish a segment if it is full and nobody holds it. hold: its value as the caller has seen it. If several threads see
- * that, one of them finishes it. own: as of finish_segment.
+ * that, one of them finishes it. own: as in finish_segment.
  */
 static void finish_if_last(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
 {

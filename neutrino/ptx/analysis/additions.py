@@ -332,7 +332,7 @@ class Runs:
     def add_site(self, statement: Statement, added: tuple[Added, ...]) -> None:
         """Count one site in the runs that it belongs to.
 
-        added: as of ``Additions.added``, what all probes of the site add together, and then each alone.
+        added: as in ``Additions.added``, what all probes of the site add together, and then each alone.
         """
         if statement.guard is None:
             self.at(None, statement).add(added[0])

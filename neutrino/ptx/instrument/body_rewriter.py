@@ -115,7 +115,7 @@ class BodyRewriter:
         self.emission.scratch.release(mark)
 
     def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> list[str]:
-        """The code of snippets that name no instruction. ending: as of ``Emission.snippet``."""
+        """The code of snippets that name no instruction. ending: as in ``Emission.snippet``."""
         code = (self.emission.snippet(snippet, level=probe.level, ending=ending) for probe, snippet in given)
         return [line for one in code for line in one.all]
 

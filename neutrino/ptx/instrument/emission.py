@@ -295,7 +295,7 @@ class Emission:
         return self._locals[register.name]
 
     def _operand(self, operand: SavedOperand, resolve: Resolver) -> Value:
-        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as of ``snippet``."""
+        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as in ``snippet``."""
         if isinstance(operand, SiteOperand):
             return resolve(operand.name, operand.element)
         if isinstance(operand, Register):

@@ -1,8 +1,9 @@
 """Edits of a body after which nothing is left to ptxas to fuse: each product either rounds, or is part of an ``fma``.
 
 ``mul.f32`` may be fused with an addition, ``mul.rn.f32`` may not (PTX ISA, "Floating Point Instructions: mul"). So text
-whose products all round, and whose sums are ``fma.rn`` where ptxas fused them, says by itself what comes out, whatever
-code is put between. Where ptxas makes the same machine code of it as of the text as it was, it says what that computes.
+whose products all round, and whose sums are ``fma.rn`` where ptxas fused them, says by itself what it computes,
+whatever code is put in between. Where ptxas makes the same machine code from it as from the original text, that
+computes the same.
 
 The factors of a product that is fused are kept in registers of their own, as they were there: the fused instruction
 stands where the sum stood, and the program may have written the factors' registers anew in between.

@@ -156,7 +156,7 @@ class State:
         return lines
 
     def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
-        """Instructions that load the chosen registers from where ``store`` put them. base: as of ``store``."""
+        """Instructions that load the chosen registers from where ``store`` put them. base: as in ``store``."""
         lines = []
         for kept in chosen:
             kind, register = _moved(kept, scratch)

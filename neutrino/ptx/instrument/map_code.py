@@ -145,7 +145,7 @@ class SaveCode(_Operations):
     ``neutrino.maps.target.SaveWriter``.
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
-    predicate of the threads that save, None for all. waits, ending: as of ``Emission.snippet``.
+    predicate of the threads that save, None for all. waits, ending: as in ``Emission.snippet``.
     """
 
     def __init__(
@@ -384,8 +384,8 @@ class EndCode(_Operations):
         """Raise a cell (u64) in memory as ``write_greatest`` does; for a value of 0 put 1 into the cell mark."""
         entry = self._maps.maps[self._index]
         cells = entry.kind.cells(entry.fields)
-        # A cell is 0 at first, so that a greatest value of 0 could not be told from no value. One instruction writes
-        # either: its address and its operand are chosen by whether the value is 0.
+        # A cell is 0 at first, so 0 in it means that there is no value, and a greatest value of 0 is marked in another
+        # cell. One instruction writes either: its address and its operand depend on whether the value is 0.
         zero = self.compare("eq", "u64", value, 0)
         offset = self.select(64, zero, cells[mark].offset, cells[cell].offset)
         address = self.binary("add", "u64", self._address(), offset)

@@ -77,5 +77,5 @@ def probe_module(
     linkage: Linkage | None = None,
     demangle: Callable[[str], str] | None = None,
 ) -> TwinModule:
-    """Plan and write the twins of a module's kernels. Parameters and errors: as of ``plan_module``."""
+    """Plan and write the twins of a module's kernels. Parameters and errors: as in ``plan_module``."""
     return write_module(plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle))

@@ -190,7 +190,7 @@ class SiteOperands:
     def _source(self, operand: str, helper: str, element: str | None) -> Value:
         """The value of a source operand or of one of its elements. operand: as written, also negated or in brackets.
 
-        helper, element: what the probe names, ``IN2`` and ``x``; element as of ``__call__``.
+        helper, element: what the probe names, ``IN2`` and ``x``; element as in ``__call__``.
         """
         if operand.startswith("["):
             # Either an object and coordinates, "[tex, {x, y}]", whose parts are the elements; or an address, which is

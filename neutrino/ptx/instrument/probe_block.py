@@ -202,7 +202,7 @@ def copy_address(
     A launch has several copies of a record that all threads add to, so that fewer of them add to one address; readers
     add the copies up. Each multiprocessor uses one. entry: the map; index: its index. lower: a register that is zero in
     the threads that add, but that ptxas cannot know to be the same in all lanes (see below); None if there is none.
-    ending: as of ``ProbeBlock.load_map``.
+    ending: as in ``ProbeBlock.load_map``.
     """
     copy, mask, base = take("b32"), take("b32"), take("b64")
     lines += [

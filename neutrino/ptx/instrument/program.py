@@ -231,5 +231,5 @@ def probe_program(
     version: tuple[int, int] | None = None,
     demangle: Callable[[str], str] | None = None,
 ) -> TwinProgram:
-    """Plan and write the twins of a program's kernels. Parameters: as of ``plan_program``."""
+    """Plan and write the twins of a program's kernels. Parameters: as in ``plan_program``."""
     return write_program(plan_program(program, probes, kernels=kernels, version=version, demangle=demangle))

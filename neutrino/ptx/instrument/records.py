@@ -199,7 +199,7 @@ class Records:
 
         Adjacent fields of 32 bits are paired to one store of 64 bits, and two of 64 to a vector store of 128, where
         the offset is aligned to that size in every record. Appends to lines what brings values into registers. waits:
-        as of ``store``.
+        as in ``store``.
         """
         single: list[tuple[int, str, str]] = []
         for field, value in zip(target.fields, values, strict=True):

@@ -163,7 +163,7 @@ class EndSums:
 
         words: the registers, by their numbers in forms. thread_count: a register with the number of threads that a
         value is for, None for one. member: the predicate of the threads that add; ending: the same, and the other
-        threads end here. At most one of the two is given; without any all threads add. lower: as of ``copy_address``.
+        threads end here. At most one of the two is given; without any all threads add. lower: as in ``copy_address``.
         """
         # By the map's number, the address of the copy of its record that this thread adds to.
         bases: dict[int, str] = {}
@@ -385,7 +385,7 @@ class Sums:
         """Choose counters from which all that runs of sites add can be computed where a thread ends.
 
         Called once, when the code at sites is written. rows: of each run, what it adds to which sums: registers of the
-        probes, by name, and fields, by ``Key``. forks: as of ``plan_tallies``.
+        probes, by name, and fields, by ``Key``. forks: as in ``plan_tallies``.
         """
         # Bits by sum.
         widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._registers.types.items()}

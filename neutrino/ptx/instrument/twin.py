@@ -127,7 +127,7 @@ class Site:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An instruction that a probe matches and could not go to. reason: why. Else as of a ``Site``."""
+    """An instruction that a probe matches and could not go to. reason: why. Else as in a ``Site``."""
 
     probe: str
     tracepoint: str

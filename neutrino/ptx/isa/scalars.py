@@ -67,7 +67,7 @@ MAX_LITERAL = 80
 
 
 def in_range(word: str, bits: int) -> bool:
-    """Return whether an integer literal fits in so many bits, as a signed or an unsigned number."""
+    """Return whether an integer literal fits in that many bits, as a signed or an unsigned number."""
     return len(word) <= MAX_LITERAL and -(1 << (bits - 1)) <= integer(word) < 1 << bits
 
 
