@@ -3,7 +3,7 @@
     python -m bench.ahead_size record             writes bench/results/ahead_size.json
     python -m bench.ahead_size judge              recomputes the verdicts
 
-The library is that of ``examples/embedded``, its device code behind a ``.bss`` of 2.6 GB, which is in the file then,
+The library is that of ``examples/embedded``, its device code after a ``.bss`` of 2.6 GB, which is in the file then,
 filled here with other bytes than zeros: offsets of containers are above 2 GiB. It is patched in turns with the small
 one, whose ``ptxas`` commands are the same, and with plain copies. What is still to be written to the disk is written
 between the runs.

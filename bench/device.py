@@ -3,7 +3,7 @@
     python3 -m bench.device record --out FOLDER    on a machine with a GPU: FOLDER/device_h200.json
     python3 -m bench.device run FIRST FILE         the cases from the FIRST on, a line of JSON each
 
-The PTX is compiled by the driver. ``record`` starts ``run`` in a process of its own, and again behind the case that
+The PTX is compiled by the driver. ``record`` starts ``run`` in a process of its own, and again after the case that
 broke the context or did not come back, so that each case is on its own.
 """
 

@@ -217,7 +217,7 @@ def entries() -> list[bytes]:
 
 
 def containers() -> list[bytes]:
-    """Fatbins: each entry alone, some together, with what may lie behind."""
+    """Fatbins: each entry alone, some together, with what may follow."""
     made = entries()
     return [
         *(build_container([entry]) for entry in made),

@@ -46,7 +46,7 @@ OWN_CLOCKS = np.dtype([("first", "<u8"), ("last", "<u8"), ("sm", "<u4"), ("zero"
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch as the program tells it. grid, block: None where it does not know."""
+    """One launch as the program reports it. grid, block: None where it does not know."""
 
     kernel: str
     grid: tuple[int, ...] | None
@@ -298,7 +298,7 @@ def measure(report: Path, trace_directory: Path) -> dict[str, Json]:
     # most.
     trace = max(traces, key=lambda one: len(one.launches))
     launches = [Launch.read(row) for row in told["launches"]]
-    # A program that tells of no launches has too many to look at each (``submit``).
+    # A program that reports no launches has too many to look at each (``submit``).
     pairing = pair(launches, trace) if launches else Pairing()
     maps = {entry.name for kernel in trace.kernels if kernel.manifest for entry in kernel.manifest.maps}
     columns = list(LAUNCH_COLUMNS)

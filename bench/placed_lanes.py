@@ -17,7 +17,7 @@ Found = Mapping[tuple[int, ...], Sequence[Mapping[str, int]]]
 """Slot → records, field by field."""
 
 TOGETHER = ("WHOLE", "AGAIN")
-"""Lines right behind ``__syncwarp``, to which whole warps come together."""
+"""Lines right after ``__syncwarp``, to which whole warps come together."""
 
 
 def _rule(line: str, lane: int, x: int) -> bool:

@@ -34,7 +34,7 @@ def active(launch: Launch) -> list[tuple[Place, Thread]]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """One probed launch: what the program told, and what the probes saved. sites: number → source."""
+    """One probed launch: what the program reported, and what the probes saved. sites: number → source."""
 
     launch: Launch
     table: int

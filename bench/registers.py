@@ -73,7 +73,7 @@ _WORD = 12
 
 
 def instructions(code: bytes) -> int:
-    """Machine instructions of a kernel, without the padding behind it: sm_75 and newer."""
+    """Machine instructions of a kernel, without the padding after it: sm_75 and newer."""
     words = [
         int.from_bytes(code[at : at + 8], "little") & ((1 << _WORD) - 1) for at in range(0, len(code), _INSTRUCTION)
     ]

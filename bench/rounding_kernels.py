@@ -145,7 +145,7 @@ def _carried(w: _Writer) -> str:
 
 
 def _branches(w: _Writer) -> str:
-    """Products before, sums behind or within branches, by lane and by turn."""
+    """Products before, sums after or within branches, by lane and by turn."""
     condition = w.random.choice(["i & 1", "here % 3 == 0", "(here >> i) & 1", "i > 3"])
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), w.let("q", w.mul("x", "s"))]
     code += [f"if ({condition}) {{ s = {w.sum('s', 'p')}; {w.kept('s')} }}"]

@@ -1,4 +1,4 @@
-"""The program of bench/rounding.py: runs kernels once each and tells the digests of what they wrote.
+"""The program of bench/rounding.py: runs kernels once each and prints the digests of what they wrote.
 
     python -m bench.rounding_program --out FILE.json IMAGE…        the kernels of rounding_kernels.py, in fatbins
     python -m bench.rounding_program --out FILE.json --cases NAME,NAME…      those of tests/kernels, by their files

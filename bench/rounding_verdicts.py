@@ -119,7 +119,7 @@ def judge(results: Json, begins: str = "") -> list[Verdict]:
 
 def _provenance(results: Json) -> str:
     need(results["device"] != "", "no device")
-    need(len(results["tree"]) == 64, "the sources are not told")
+    need(len(results["tree"]) == 64, "the sources are not named")
     need(not results.get("interrupted"), "interrupted")
     return f"{results['device']}, driver {results['driver']}, {results['nvcc']}, {results['seconds']} s"
 

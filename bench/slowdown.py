@@ -150,7 +150,7 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 
 
 def _launches(runs: Sequence[Json], *, every: bool) -> str:
-    """every: all have to be probed; else it is told how many of which kernel were not, and why, as far as recorded."""
+    """every: all have to be probed; else the line counts those that were not, with reasons as far as recorded."""
     need(bool(runs), "no runs")
     originals, reasons = Counter[str](), Counter[str]()
     for run in runs:

@@ -1,4 +1,4 @@
-"""docs/architecture.md names each module of the packages that it tells module by module, and no other."""
+"""docs/architecture.md names each module of the packages that it describes module by module, and no other."""
 
 from __future__ import annotations
 

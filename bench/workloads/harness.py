@@ -51,7 +51,7 @@ class Run:
         bytes_asked: Sequence[int | None],
         submit: Callable[[], object],
     ) -> None:
-        """Record one launch that submit() makes. kernel: exact name, or a prefix with ``*`` behind it.
+        """Record one launch that submit() makes. kernel: exact name, or a prefix followed by ``*``.
 
         grid, block: None where a framework chooses. bytes_asked: load, store, atomic, async.
         """

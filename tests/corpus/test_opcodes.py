@@ -20,7 +20,7 @@ def test_no_instruction_is_unknown():
 
 
 def test_an_unknown_one_is_found():
-    """Behind labels, lines, braces and guards; opcodes of later versions, and what is none."""
+    """After labels, lines, braces and guards; opcodes of later versions, and what is no opcode."""
     body = "{ L1: @!%p1 multimem.cp.async.bulk.global [a], [b], 4; .loc 1 2 3\nL2: ret; mov.b32 %r1, {%h1, %h2};\n%x;}"
     text = f".version 9.0\n.target sm_90\n.address_size 64\n.entry k() {{ .reg .b32 %r<2>; {body} memry.u32 %r1; }}"
     assert count_opcodes(text) == (2, Counter({"multimem.cp.async.bulk.global": 1, "%x": 1, "memry.u32": 1}))

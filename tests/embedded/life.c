@@ -156,7 +156,7 @@ static void default_stream(void)
 	EXPECT(5, calls);
 }
 
-/* Events: a wait across streams orders, a query tells, time passes. */
+/* Events: a wait across streams orders, a query reports, time passes. */
 static void events(CUmodule module)
 {
 	CUfunction step = obtain(module, "step");

@@ -18,7 +18,7 @@ REGISTERS = (
     "    .reg .pred %p<16>;\n    .reg .b16 %h<16>;\n    .reg .b32 %r<32>;\n    .reg .b64 %d<32>;\n"
     "    .reg .f32 %f<16>;\n    .reg .f64 %e<8>;\n"
 )
-# Behind it %d0 is the first parameter, %d1 the address of the thread's word of it, %r0 the linear thread.
+# After it %d0 is the first parameter, %d1 the address of the thread's word of it, %r0 the linear thread.
 PLACE = (
     "    ld.param.u64 %d0, [p0];\n    mov.u32 %r1, %ctaid.x;\n    mov.u32 %r2, %ntid.x;\n    mov.u32 %r3, %tid.x;\n"
     "    mad.lo.s32 %r0, %r1, %r2, %r3;\n    mul.wide.u32 %d2, %r0, 4;\n    add.s64 %d1, %d0, %d2;\n"

@@ -1,4 +1,4 @@
-"""What an observer is told, against what a kernel does by its text."""
+"""What an observer is called with, against what a kernel does by its text."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_targets_by_flags(version, flags, target, objects):
 
 
 def with_metadata(data: bytes, metadata: bytes) -> bytes:
-    """The code object with another metadata note, behind everything else."""
+    """The code object with another metadata note, after everything else."""
     note = struct.pack("<III", 7, len(metadata), 32) + b"AMDGPU\0\0" + metadata + bytes(-len(metadata) % 4)
     changed = bytearray(data)
     (table,) = struct.unpack_from("<Q", data, 0x20)

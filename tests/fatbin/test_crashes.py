@@ -80,7 +80,7 @@ def test_a_host_without_section_headers_whose_name_table_is_said_to_be_in_the_fi
 
 @pytest.mark.parametrize("size", [LARGEST_GAP + (1 << 20), 1 << 40, 1 << 61, 1 << 63, (1 << 64) - 1])
 def test_a_program_that_would_become_a_file_of_nothing(tmp_path, size):
-    """Its program header table moves behind its .bss, so the file would have to be as long."""
+    """Its program header table moves after its .bss, so the file would have to be as long."""
     file = tmp_path / "program"
     file.write_bytes(host_without_section_headers(p_memsz=size))
     with pytest.raises((PatchError, FormatError)):

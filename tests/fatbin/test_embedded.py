@@ -45,7 +45,7 @@ def test_all_images_are_found_where_they_are(cubins, parts, rest):
     data = bytearray()
     expected = []
     for fill, kind in parts:
-        # A string begins behind a NUL and ends with one.
+        # A string begins after a NUL and ends with one.
         data += fill + b"\0"
         expected.append((len(data), images[kind]))
         data += images[kind] + b"\0"

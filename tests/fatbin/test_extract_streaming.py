@@ -26,7 +26,7 @@ NAME = "_ZN7product" + "".join("6number" for _ in range(60)) + "E"
 
 
 def code_object(kernels: int, padding: int) -> bytes:
-    """An ELF file for gfx90a with metadata of kernels, and zeros behind them."""
+    """An ELF file for gfx90a with metadata of kernels, and zeros after them."""
     rows = [
         {
             ".name": f"{NAME}{number}", ".symbol": f"k{number}.kd", ".vgpr_count": 8, ".sgpr_count": 16,

@@ -30,7 +30,7 @@ container:
     .long 0x466243b1, 1
     .quad container
     .quad 0
-    # What looks like a wrapper and is none: another version, no container behind it, nothing behind it.
+    # What looks like a wrapper and is none: another version, no container after it, nothing after it.
     .long 0x466243b1, 3
     .quad container
     .quad 0

@@ -78,7 +78,7 @@ def test_without_a_wish_nothing_happens(programs: Programs, tmp_path: Path, one:
     assert (result.stdout, result.returncode) == ("120\n", 0)
     assert list(tmp_path.iterdir()) == []
     bound = re.findall(r"binding file \S*/libneutrino_stub\.so \S+ to \S+ \S+ normal symbol `(\w+)'", result.stderr)
-    # All of its functions are looked up at its loading, which tells that it was loaded.
+    # All of its functions are looked up when it is loaded, which shows that it was.
     assert "dlopen" in bound
     assert "libneutrino_late" not in result.stderr
     assert not re.findall(r"to \S*/libneutrino_stub\.so", result.stderr)

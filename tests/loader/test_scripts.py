@@ -424,7 +424,7 @@ def test_by_hand_where_nobody_is_told(trace: Path, tmp_path: Path, closing: str)
 
 @pytest.fixture
 def named(trace: Path, tmp_path: Path) -> Path:
-    """A script that a patched library's probes name, of the user's own; it tells that it ran."""
+    """A script that a patched library's probes name, of the user's own; it shows that it ran."""
     folder = tmp_path / "scripts"
     folder.mkdir()
     path = folder / "named.py"

@@ -75,7 +75,7 @@ class Files:
         return self.launches[self.launches["kernel"] == NO_KERNEL]
 
     def frame(self, launch: np.void) -> bytes:
-        """The data of a written launch behind its frame, which must be this launch's."""
+        """The data of a written launch after its frame header, which must be this launch's."""
         kernel = int(launch["kernel"])
         if kernel not in self._data:
             self._data[kernel] = (self.path / "result" / f"{kernel}.bin").read_bytes()

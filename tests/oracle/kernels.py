@@ -10,7 +10,7 @@ from tests.oracle.bench import Kernel
 _HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 # Threads leave by a predicated exit, a predicated ret, exit in a branch, and by falling off the end; lane 0 of some
-# warps is gone early. Case 2 of the table is a probed instruction right behind its label.
+# warps is gone early. Case 2 of the table is a probed instruction right after its label.
 _BRANCHES = """
 .visible .entry branches(.param .u64 in, .param .u64 out, .param .u32 n)
 {
@@ -264,7 +264,7 @@ _PRODUCTS = """
 """
 
 # Functions: recursion that stores and leaves early, registers as parameters, module variables in both spaces, an end
-# of the thread behind two calls, one without parameters, predicated calls, calls in a loop, a copied structure.
+# of the thread after two calls, one without parameters, predicated calls, calls in a loop, a copied structure.
 _CALLS = """
 .const .align 4 .u32 weights[4] = {3, 5, 7, 11};
 .global .align 4 .u32 visits = 9;

@@ -1,8 +1,8 @@
-"""A kernel's text with instructions of our own beside the program's: how often those run tells what probes count.
+"""A kernel's text with instructions of our own beside the program's: how often those run shows what probes must count.
 
-This reads PTX by itself, one statement a line, and knows nothing of the rewriter. The tracer tells of a statement under
-a predicate those threads alone for which it runs; an instruction without one before it tells all that come to it, and
-one behind a call those that come back from it.
+This reads PTX by itself, one statement a line, and knows nothing of the rewriter. Of a statement under
+a predicate the tracer reports only the threads for which it runs; an instruction without one before it shows all that
+come to it, and one after a call those that come back from it.
 """
 
 from __future__ import annotations

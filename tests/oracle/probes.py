@@ -176,7 +176,7 @@ _COMPUTING = (
     ("mul.f32", 2, False), ("mul.rn.f32", 2, False), ("add.rn.f32", 2, False), ("selp", 2, False), ("cvt", 1, False),
     ("min", 2, False), ("neg", 1, False),
 )  # fmt: skip
-"""Position, inputs, whether it is probed before the instruction as well as behind it."""
+"""Position, inputs, whether it is probed before the instruction as well as after it."""
 _RESULTS = ("ld.global", "ld.shared", "ld.local", "shfl")
 
 

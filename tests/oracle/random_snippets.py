@@ -1,6 +1,6 @@
 """Random probe files that the verifier must accept, with every instruction, helper, level and map that there is.
 
-What they record is not told beforehand; whether they leave the program alone is.
+What they record is not predicted; that they leave the program alone is checked.
 """
 
 from __future__ import annotations

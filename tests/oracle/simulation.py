@@ -1,4 +1,4 @@
-"""What probes must have recorded, told by Python twins of their snippets run over what the tracer saw.
+"""What probes must have recorded, computed by Python twins of their snippets from what the tracer saw.
 
 Nothing here knows how the rewriter works: a probe under test is written twice, as TOML for the rewriter and as
 functions over lanes for the simulation. Only a launch's shape and the reader's axes are shared.
@@ -27,7 +27,7 @@ _HEAD = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\s*(?P<oper
 _NO_RESULT = re.compile(r"(?:st|red|bar|barrier|bra|ret|exit|cp|membar|fence|prefetch|call|trap|nanosleep|stmatrix)\b")
 
 
-# The tracer tells addresses within their space; generic ones begin with the space's window.
+# The tracer reports addresses within their space; generic ones begin with the space's window.
 _WINDOWS = np.zeros(256, np.uint64)
 _WINDOWS[[Space.SHARED, Space.LOCAL, Space.PARAM]] = SHARED_BASE, LOCAL_BASE, PARAM_BASE
 
@@ -171,7 +171,7 @@ class Lanes:
         if immediate is not None:
             return np.full(len(self.threads), immediate, np.uint64)
         if operand not in values:
-            raise NoOperandError(f"{operand!r} of {self._statement.site.text!r} was not told")
+            raise NoOperandError(f"{operand!r} of {self._statement.site.text!r} was not reported")
         return _bits(values[operand])[self.lanes]
 
 

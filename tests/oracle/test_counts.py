@@ -1,6 +1,6 @@
 """Probes that count, at every kind of position, in kernels that call functions: each figure is what threads did.
 
-What they did is told by instructions of our own beside the program's (``marked.py``).
+What they did is counted by instructions of our own beside the program's (``marked.py``).
 """
 
 from __future__ import annotations

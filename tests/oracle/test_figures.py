@@ -1,4 +1,4 @@
-"""Counts that are told by hand, of kernels whose threads leave, call and overwrite what probes depend on."""
+"""Counts worked out by hand, of kernels whose threads leave, call and overwrite what probes depend on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _at(position: str, *, level: str = "thread", lanes: str = "executing", **sid
 
 @dataclass(frozen=True)
 class Case:
-    """body: behind the head of a kernel over two blocks. expected: the sum, or how often was saved, over one block."""
+    """body: after the head of a kernel over two blocks. expected: the sum, or how often was saved, over one block."""
 
     name: str
     body: str
@@ -71,14 +71,14 @@ CASES = (
         2 * _LOW,
     ),
     Case(
-        "behind calls that not all threads come back from",
+        "after calls that not all threads come back from",
         "call f, (%p1);\n ret;",
         _SUM + _at("call", after="SAVE [ M ] { 1 };"),
         _THREADS - _LOW,
         ".func f (.reg .pred p) { @p exit; ret; }\n",
     ),
     Case(
-        "a form feed behind a predicate that changes in between",
+        "a form feed after a predicate that changes in between",
         "@%p1\fadd.u32 %r3, %r1, 1;\n setp.lt.u32 %p1, %r1, 3;\n @%p1\fadd.u32 %r3, %r1, 1;\n ret;",
         _SUM + _at("add", before="SAVE [ M ] { 1 };"),
         _LOW + 3,

@@ -63,7 +63,7 @@ before = "SAVE [ Counts ] { 1 };"
 """
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 OUT = 0x3000
-"""Where the program stores, so that the probe's own stores are told apart."""
+"""Where the program stores, to distinguish the probe's own stores."""
 
 
 @pytest.fixture(scope="module", autouse=True)

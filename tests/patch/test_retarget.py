@@ -108,7 +108,7 @@ def test_which_text_is_taken(code, texts, device, marked, target, assembler):
 
 
 def test_a_run_that_asks_for_it(assembler, tmp_path):
-    """What the listener makes, with the runs' keys apart; and what readers of the trace are told."""
+    """What the listener makes, with the runs' keys apart; and what readers of the trace see."""
     image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_80": module("sm_80")})
     settings = Settings(load_probes(["block_sched"]), ALL, KEY, Cache(tmp_path / "cache"), None)
     version = assembler.version[0] * 1000 + assembler.version[1] * 10
@@ -345,7 +345,7 @@ def test_machine_code_of_another_virtual_architecture_is_not_of_the_text_for_its
 
 
 def test_of_several_images_nothing_is_taken(assembler):
-    """Nothing tells which of them runs, or which the machine code was made of."""
+    """Nothing shows which of them runs, or which of them the machine code was made from."""
     one, other = (module("sm_90", kernel(f"st.global.u32 [%a], {value};")) for value in (5, 7))
     cubins = [build_entry(ImageKind.CUBIN, assembler.assemble(text, "sm_90").cubin, "sm_90") for text in (one, other)]
     texts = [build_entry(ImageKind.PTX, text.encode(), "sm_90", options="") for text in (one, other)]

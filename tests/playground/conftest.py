@@ -26,7 +26,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(cache: Path, tmp_path: Path) -> Run:
-    """Run ``neutrino``, ``neutrino-report`` … by the name behind the hyphen, ``run`` for ``neutrino`` itself."""
+    """Run ``neutrino``, ``neutrino-report`` … by the name after the hyphen, ``run`` for ``neutrino`` itself."""
 
     def call(
         module: str, *arguments: str | Path, extra: Mapping[str, str] | None = None

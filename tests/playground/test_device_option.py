@@ -1,4 +1,4 @@
-"""``--device``: what it takes, and what the stand-in driver is told."""
+"""``--device``: what it takes, and what reaches the stand-in driver."""
 
 from __future__ import annotations
 

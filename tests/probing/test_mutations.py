@@ -78,7 +78,7 @@ def _faults(path: Path) -> list[Diagnostic] | None:
 
 
 def test_a_file_of_thousands_of_faults(tmp_path: Path) -> None:
-    """All of them are told; a guess at what was meant costs much, and only the first get one."""
+    """All of them are reported; a guess at what was meant costs much, and only the first get one."""
     path = tmp_path / "faults.toml"
     lines = "\n".join(f"mov.b32 %m, %mm{number};" for number in range(3000))
     path.write_text(HELPERS.replace("match.any", f"{lines}\nmatch.any"))

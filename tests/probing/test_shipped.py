@@ -276,7 +276,7 @@ def test_tensor_operations(name: str) -> None:
         warps = len(_by_warp(execution.threads, name))
         assert len(execution.threads) == warps * _LANES
         m, n, k = (int(extent) for extent in _SHAPE.findall(shape)[0])
-        # The type of the second factor: behind the result's and the first factor's.
+        # The type of the second factor: after the result's and the first factor's.
         operations[_TYPES[parts[-2]]] += 2 * m * n * k * warps
         instructions[f"mma_{shape}"] += warps
     totals = _totals("tensorop", name)

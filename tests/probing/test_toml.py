@@ -226,7 +226,7 @@ def counted(opcode: str) -> list[str]:
         ("atom.add.u32", ["atomic_generic"]),
         ("atom.shared.cas.b32", []),
         ("red.global.add.f32", ["atomic_global"]),
-        # Without a state space its address may be global; a shared one adds nothing, which the address tells.
+        # Without a state space its address may be global; a shared one adds nothing, as the address shows.
         ("red.async.relaxed.cluster.mbarrier::complete_tx::bytes.inc.u32", ["atomic_generic"]),
         ("cp.async.ca.shared.global", ["copy"]),
         ("cp.async.cg.shared.global.L2::128B", ["copy"]),

@@ -333,7 +333,7 @@ def test_the_documentation_lists_every_code() -> None:
 
 
 def test_the_right_file_has_no_fault(tmp_path: Path) -> None:
-    """The frame of the cases above is sound: what each of them reports is its own fault."""
+    """The frame of the cases above is valid: what each of them reports is its own fault."""
     path = tmp_path / "probe.toml"
     path.write_text(at_load(""))
     load_probe_file(path)

@@ -53,7 +53,7 @@ def test_what_is_added_where(body, sums, probe_set, count_all, tools, tmp_path):
 
 
 def test_both_sides_and_bytes(probe_set, count_all, tools, tmp_path):
-    """Behind an instruction as before it; behind a branch nothing."""
+    """After an instruction as before it; after a branch nothing."""
     body = "ld.global.v2.f32 {%f1, %f2}, [%rd1]; ld.global.u8 %h1, [%rd1]; ret;"
     snippet = "SAVE [ M ] { BYTES };"
     twin = only(twins := probe_module(parse(kernel(body)), probe_set(COUNTS + probe("ld.global", after=snippet))))

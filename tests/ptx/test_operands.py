@@ -40,7 +40,7 @@ def _operands(setup: str, instruction: str, *, after: bool = False, site: int = 
 
 
 def _run(setup: str, instruction: str, operands: SiteOperands, value: Value, *, is_run: bool) -> list[int]:
-    """The value's bits in each lane of a warp, as the code before and behind the instruction computes it."""
+    """The value's bits in each lane of a warp, as the code before and after the instruction computes it."""
     wide = bits(value.type or "")
     if value.type == "pred":
         store = [f"selp.u64 %place, 1, 0, {value.text};"]

@@ -40,7 +40,7 @@ bra ld_global;
     ("bra exit; exit : st.global.u32 [%rd1], %r1; @%p1 bra exit; ret;", 1),
 ])  # fmt: skip
 def test_spellings_that_ptxas_takes(body, sites, gmem_bytes, block_sched, tools, tmp_path):
-    """Operands right behind the opcode; labels called as opcodes are."""
+    """Operands right after the opcode; labels called as opcodes are."""
     assemble(kernel(body), "sm_90", tmp_path)
     twins = probe_module(parse(kernel(body)), gmem_bytes)
     assert [site.tracepoint for site in only(twins).sites].count("kernel") == 1

@@ -161,7 +161,7 @@ def test_nothing_is_known_of_branches_by_a_table() -> None:
 
 
 def test_code_behind_the_end_is_no_loop() -> None:
-    """As compilers lay it out: what branches back there is not behind it in time."""
+    """As compilers lay it out: what branches back there does not run after it."""
     text = "{ @%p1 bra A; bra.uni C; A: add.u32 %r1, %r1, 1; ret; C: add.u32 %r1, %r1, 1; @%p2 bra C; bra.uni A; }"
     body = Body(text, 0, len(text))
     graph = FlowGraph(body)

@@ -40,7 +40,7 @@ void graph_replays(void)
 	CHECK(cu.GraphExecDestroy(exec));
 }
 
-/* More replays than the pool has room for, behind a kernel that waits. */
+/* More replays than the pool has room for, queued after a kernel that waits. */
 void graph_crowd(void)
 {
 	CUfunction waiting = obtain(module, "spin_p1");

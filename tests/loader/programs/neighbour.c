@@ -1,4 +1,4 @@
-/* A library beside others, which finds the next of its own name, and those beside it. NUMBER tells it from the others. */
+/* A library beside others, which finds the next of its own name, and those beside it. NUMBER distinguishes it from the others. */
 #include <dlfcn.h>
 #include <stdio.h>
 
