@@ -239,7 +239,7 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 	return record;
 }
 
-/* docs/architecture.md describes the steps in "The walk of a launch". */
+/* docs/architecture.md describes the steps in "The path of a launch". */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;

@@ -1,6 +1,6 @@
 /*
  * Probing by a twin: the kernel's instrumented copy, loaded beside the program's module and launched in its place, with
- * the probe block as one parameter more.
+ * the probe block as one more parameter.
  */
 #ifndef NEUTRINO_TWIN_H
 #define NEUTRINO_TWIN_H

@@ -1,6 +1,6 @@
 """What a twin is: a kernel's text with probes in it, what the host has to know of it, and what it needs to be a module.
 
-A twin is the kernel's own text with a list of edits: a new name, one parameter more, private registers at the
+A twin is the kernel's own text with a list of edits: a new name, one more parameter, private registers at the
 entry, inserted code at sites and ends, and module variables replaced by registers that hold their addresses.
 Nothing else of the kernel changes.
 """

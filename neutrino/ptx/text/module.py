@@ -313,7 +313,7 @@ class Module:
     def parameter_layout(self, entry: Function) -> tuple[tuple[Parameter, ...], int]:
         """Parameters of a kernel in order, and the bytes of parameter space that they take, with padding between them.
 
-        A twin has one parameter more, after these. entry: the kernel. Raises PtxError for a parameter of an unknown
+        A twin has one more parameter, after these. entry: the kernel. Raises PtxError for a parameter of an unknown
         form, as with an unknown type or an open extent.
         """
         if entry.parameters is None:
