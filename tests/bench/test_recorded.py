@@ -16,6 +16,7 @@ from bench import (
     ahead_verdicts,
     calls,
     check_corpus,
+    compatibility,
     graphs,
     listing,
     parsing,
@@ -50,6 +51,10 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "values": (values.RESULTS, values.verdicts, ("targets", "sm_90", "launches", 0, "recorded", "value"), None),
     "calls": (calls.RESULTS, calls.faults, ("runs", 0, "sha256", 0), "0" * 64),
     "graphs": (graphs.RESULTS, graphs.verdicts, ("cases", "queue", "totals", "load"), 1),
+    "compatibility": (
+        compatibility.RESULTS, compatibility.verdicts, ("frameworks", "jax", "probed", 0, 1), "0",
+    ),
+    "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
     "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
     "ahead_speed": (ahead_speed.RESULTS, ahead_speed.judge, ("cases", 1, "cores"), 2),
