@@ -15,26 +15,17 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from unittest import mock
 
+from bench.null_driver import BUILT, build_driver, compile_c, hooked_environment
 from neutrino.abi.reasons import Reason
 from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
-from neutrino.loader import build, install
 from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
 
-HERE = Path(__file__).resolve().parent
-BUILT = Path(build.__file__).parent / "lib"
 LAUNCHES, ROUNDS, BATCHES = 5_000, 5, 3
 WAYS = ("unprobed", "probed")
-
-
-def _compile(source: str, target: Path, *flags: str) -> None:
-    command = [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O2", f"-I{Path(build.__file__).parent / 'csrc'}"]
-    subprocess.run([*command, *flags, str(HERE / source), "-o", str(target), "-ldl"], check=True)
 
 
 class Bench:
@@ -42,40 +33,25 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._driver = folder / "driver" / "libcuda.so.1"
-        self._driver.parent.mkdir()
-        _compile("null_driver.c", self._driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
-        _compile("launch_cost.c", folder / "launch_cost")
+        self._driver = build_driver(folder)
+        compile_c("launch_cost.c", folder / "launch_cost")
         (folder / "image").write_bytes(IMAGE)
         for way in WAYS:
             (folder / way).mkdir()
         write_reasons(folder / "unprobed", Reason.NUMERICS)
         Cache(folder / "probed" / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
 
-    def _environment(self, library: Path, way: str) -> Mapping[str, str]:
-        cache = self._folder / way / "cache"
-        trace = Path(tempfile.mkdtemp(dir=self._folder))
-        with mock.patch.object(install, "_BUILT", library):
-            module = install.install_hook(self._driver, cache)
-        return {
-            "LD_LIBRARY_PATH": str(self._driver.parent),
-            **install.variables(module, {}),
-            "NEUTRINO_DRIVER": str(self._driver),
-            "NEUTRINO_KEY": RUN_KEY.hex(),
-            "NEUTRINO_CACHE": str(cache),
-            "NEUTRINO_TRACEDIR": str(trace),
-        }
-
     def _run(self, library: Path, way: str, launches: int, batches: int, *under: str) -> list[float]:
-        environment = self._environment(library, way)
+        traces = Path(tempfile.mkdtemp(dir=self._folder))
+        environment = hooked_environment(self._driver, library, self._folder / way / "cache", traces)
         program, image = self._folder / "launch_cost", self._folder / "image"
         command = [str(program), str(image), "count_p2", str(launches), str(batches)]
         done = subprocess.run([*under, *command], env=environment, capture_output=True, text=True, check=True)
-        (trace,) = find_traces(environment["NEUTRINO_TRACEDIR"])
+        (trace,) = find_traces(traces)
         probed = sum(kernel.counters.get(Reason.PROBED, 0) for kernel in Trace(trace).kernels)
         if probed != (launches * (batches + 1) if way == "probed" else 0):
             raise SystemExit(f"{library}: {probed} launches were probed: what was measured is not {way}")
-        shutil.rmtree(environment["NEUTRINO_TRACEDIR"])
+        shutil.rmtree(traces)
         return [float(line) for line in done.stdout.split()]
 
     def times(self, library: Path, way: str) -> list[float]:

@@ -1,7 +1,8 @@
 /*
  * A driver that does nothing: what a launch costs in front of it is the hook's own. Device memory is host memory, every
- * call succeeds. Only what the hook and launch_cost.c call is here.
+ * call succeeds. Only what the hook, launch_cost.c and scale.c call is here.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,52 @@
 
 static char contexts[8][64];
 static __thread CUcontext current;
-static uintptr_t last_handle = 0x10000;
+/*
+ * A handle is a number, whose lower bits name what is in a module: its functions have handles of their own. Of those that
+ * are given back every second is given out again, the others never.
+ */
+#define HANDLE_STEP UINT64_C(0x100000)
+#define FUNCTION_STEP 0x40
+#define FUNCTIONS (HANDLE_STEP / FUNCTION_STEP)
+static uint64_t last_handle;
+static pthread_mutex_t given_mutex = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t given_back;
+static void **given; /* those to give out again */
+static size_t given_count, given_room;
 
 static void *fresh(void)
 {
-	return (void *)__atomic_add_fetch(&last_handle, 0x40, __ATOMIC_RELAXED);
+	void *handle = NULL;
+
+	pthread_mutex_lock(&given_mutex);
+	if (given_count)
+		handle = given[--given_count];
+	else
+		handle = (void *)(uintptr_t)(last_handle += HANDLE_STEP);
+	pthread_mutex_unlock(&given_mutex);
+	return handle;
+}
+
+static void give_back(void *handle)
+{
+	pthread_mutex_lock(&given_mutex);
+	if (given_count == given_room) {
+		given_room = given_room ? 2 * given_room : 1024;
+		given = realloc(given, given_room * sizeof(*given));
+	}
+	if (given_back++ % 2)
+		given[given_count++] = handle;
+	pthread_mutex_unlock(&given_mutex);
+}
+
+/* The function of a name in a module: the same one whenever it is asked for. */
+static void *named(void *module, const char *name)
+{
+	uint64_t hash = 0;
+
+	for (; *name; name++)
+		hash = hash * 31 + (unsigned char)*name;
+	return (char *)module + (1 + hash % (FUNCTIONS - 1)) * FUNCTION_STEP;
 }
 
 #define CALL(name, parameters, ...)                                                                                    \
@@ -44,6 +86,7 @@ CALL(cuDevicePrimaryCtxRetain, (CUcontext *c, CUdevice d), *c = contexts[d])
 CALL(cuMemAlloc_v2, (CUdeviceptr *p, size_t n), *p = (uintptr_t)mmap(NULL, n, PROT_READ | PROT_WRITE,
 								       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))
 CALL(cuMemFree_v2, (CUdeviceptr p))
+CALL(cuStreamDestroy_v2, (CUstream s), give_back(s))
 CALL(cuMemHostAlloc, (void **p, size_t n, unsigned f), *p = calloc(1, n))
 CALL(cuMemFreeHost, (void *p), free(p))
 /* Pages that nothing was written to stay unused. */
@@ -60,9 +103,14 @@ CALL(cuEventRecord, (CUevent e, CUstream s))
 CALL(cuEventQuery, (CUevent e))
 CALL(cuThreadExchangeStreamCaptureMode, (int *m))
 CALL(cuModuleLoadData, (CUmodule *m, const void *i), *m = fresh())
-CALL(cuModuleUnload, (CUmodule m))
-CALL(cuModuleGetFunction, (CUfunction *f, CUmodule m, const char *n), *f = fresh())
+CALL(cuModuleUnload, (CUmodule m), give_back(m))
+CALL(cuModuleGetFunction, (CUfunction *f, CUmodule m, const char *n), *f = named(m, n))
 CALL(cuModuleGetGlobal_v2, (CUdeviceptr *p, size_t *s, CUmodule m, const char *n), *p = 0x1000, *s = 8)
+CALL(cuLibraryLoadData, (CUlibrary *l, const void *i, int *a, void **b, unsigned c, int *d, void **e, unsigned g), *l = fresh())
+CALL(cuLibraryUnload, (CUlibrary l), give_back(l))
+CALL(cuLibraryGetKernel, (CUkernel *k, CUlibrary l, const char *n), *k = named(l, n))
+CALL(cuLibraryGetGlobal, (CUdeviceptr *p, size_t *s, CUlibrary l, const char *n), *p = 0x1000, *s = 8)
+CALL(cuKernelGetFunction, (CUfunction *f, CUkernel k), *f = (char *)k + 0x20)
 CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *n, CUfunction f, int t, size_t s), *n = 1)
 CALL(cuLaunchKernel, (CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h,
 		      CUstream s, void **p, void **x))

@@ -1,0 +1,52 @@
+"""A driver that does nothing, programs in front of it, and the hook between them: what launch_cost and scale share."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from unittest import mock
+
+from neutrino.loader import build, install
+from tests.loader.conftest import RUN_KEY
+
+HERE = Path(__file__).resolve().parent
+BUILT = Path(build.__file__).parent / "lib"
+
+
+def compile_c(source: str, target: Path, *flags: str) -> None:
+    """Compile a C file of this folder. Raises CalledProcessError."""
+    command = [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]
+    libraries = ["-ldl", "-lpthread"]
+    subprocess.run(
+        [*command, f"-I{Path(build.__file__).parent / 'csrc'}", *flags, str(HERE / source), "-o", str(target),
+         *libraries],
+        check=True,
+    )  # fmt: skip
+
+
+def build_driver(folder: Path) -> Path:
+    """Compile the driver into a folder of its own under this one; return its path."""
+    driver = folder / "driver" / "libcuda.so.1"
+    driver.parent.mkdir()
+    compile_c("null_driver.c", driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    return driver
+
+
+def plain_environment(driver: Path) -> dict[str, str]:
+    """With these variables alone a program finds the driver, without the hook."""
+    return {"LD_LIBRARY_PATH": str(driver.parent)}
+
+
+def hooked_environment(driver: Path, library: Path, cache: Path, trace: Path) -> Mapping[str, str]:
+    """With these variables alone a program gets the hook. library: the folder of its build. trace: of its traces."""
+    with mock.patch.object(install, "_BUILT", library):
+        module = install.install_hook(driver, cache)
+    return {
+        **plain_environment(driver),
+        **install.variables(module, {}),
+        "NEUTRINO_DRIVER": str(driver),
+        "NEUTRINO_KEY": RUN_KEY.hex(),
+        "NEUTRINO_CACHE": str(cache),
+        "NEUTRINO_TRACEDIR": str(trace),
+    }

@@ -1,0 +1,307 @@
+/*
+ * scale CASE PROBED OTHER SAMPLES AMOUNT ALIVE THREADS SECONDS: much of one thing, on a driver that does nothing.
+ *
+ *   streams   AMOUNT streams are created, launched in and destroyed, one by one; as many in turns of ALIVE at once
+ *   handles   AMOUNT modules and libraries are loaded, a kernel of each is launched, and they are unloaded, ALIVE later
+ *   launches  AMOUNT launches by THREADS threads
+ *   soak      all of it by turns, for SECONDS, with pauses twice as long as the work
+ *
+ * PROBED, OTHER: files of the image whose kernel is probed, and of one whose kernel is not. SAMPLES: gets lines of seconds,
+ * launches, bytes in memory and open descriptors. Prints what it did; the status is 7 if every call has succeeded.
+ */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "driver_calls.h"
+
+enum { GOOD = 7, SAMPLES = 200, MOST_THREADS = 64 };
+enum { PROBED, OTHER, IMAGES };
+
+static char images[IMAGES][1 << 20];
+static uint64_t launches[IMAGES], streams, modules; /* done so far */
+static long alive, threads;
+static FILE *samples;
+static double begin;
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void check(CUresult result, int status)
+{
+	if (result)
+		_exit(status);
+}
+
+/* Open descriptors of a thread's table. */
+static uint64_t descriptors_of(const char *thread)
+{
+	char path[300];
+	uint64_t count = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%s/fd", thread);
+	DIR *folder = opendir(path);
+	for (struct dirent *entry; folder && (entry = readdir(folder));)
+		count += entry->d_name[0] != '.';
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+/* Of this thread's table, and of that of the hook's writer, which has one of its own. */
+static uint64_t descriptors(void)
+{
+	char path[300], name[32], own[32];
+	uint64_t count;
+	DIR *folder = opendir("/proc/self/task");
+
+	snprintf(own, sizeof(own), "%d", getpid());
+	count = descriptors_of(own);
+	for (struct dirent *entry; folder && (entry = readdir(folder));) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+		if (file && fgets(name, sizeof(name), file) && !strcmp(name, "neutrino-write\n"))
+			count += descriptors_of(entry->d_name);
+		if (file)
+			fclose(file);
+	}
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+static void sample(void)
+{
+	uint64_t resident = 0;
+	char text[128] = "";
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	if (!file || !fgets(text, sizeof(text), file))
+		_exit(8);
+	sscanf(text, "%*u %lu", &resident);
+	fclose(file);
+	uint64_t done = __atomic_load_n(&launches[PROBED], __ATOMIC_RELAXED) +
+			__atomic_load_n(&launches[OTHER], __ATOMIC_RELAXED);
+	fprintf(samples, "%.3f %lu %lu %lu\n", now() - begin, done, resident * (uint64_t)sysconf(_SC_PAGESIZE),
+		descriptors());
+	fflush(samples);
+}
+
+/* Take a sample at each 200th part of the work. */
+static void passed(long done, long amount)
+{
+	long step = amount > SAMPLES ? amount / SAMPLES : 1;
+
+	if (done % step == 0)
+		sample();
+}
+
+static void launch(CUfunction function, int image, CUstream stream)
+{
+	unsigned long long counter = 0;
+	unsigned unused = 5;
+	void *parameters[] = {&counter, &unused};
+
+	check(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, parameters, NULL), 5);
+	__atomic_fetch_add(&launches[image], 1, __ATOMIC_RELAXED);
+}
+
+/* A module or a library of an image, and its kernel. */
+struct loaded {
+	void *handle, *function;
+	bool is_library;
+	int image;
+};
+
+static struct loaded load(int image, bool is_library)
+{
+	struct loaded new = {.is_library = is_library, .image = image};
+
+	if (is_library) {
+		check(cuLibraryLoadData(&new.handle, images[image], NULL, NULL, 0, NULL, NULL, 0), 4);
+		check(cuLibraryGetKernel(&new.function, new.handle, "count_p2"), 4);
+	} else {
+		check(cuModuleLoadData(&new.handle, images[image]), 4);
+		check(cuModuleGetFunction(&new.function, new.handle, "count_p2"), 4);
+	}
+	return new;
+}
+
+static void unload(struct loaded *old)
+{
+	check(old->is_library ? cuLibraryUnload(old->handle) : cuModuleUnload(old->handle), 6);
+	old->handle = NULL;
+}
+
+/* Streams come and go no faster than the hook's thread takes back what they used. */
+static void rest(long done)
+{
+	if (done % 64 == 63)
+		usleep(1000);
+}
+
+static void run_streams(long amount, bool samples_too)
+{
+	CUstream *list = calloc((size_t)alive, sizeof(*list));
+	struct loaded kernels[IMAGES] = {load(PROBED, false), load(OTHER, false)};
+
+	for (long i = 0; i < amount; i++) {
+		CUstream stream;
+		check(cuStreamCreate(&stream, 1), 4);
+		launch(kernels[i % IMAGES].function, kernels[i % IMAGES].image, stream);
+		launch(kernels[PROBED].function, PROBED, stream);
+		check(cuStreamDestroy_v2(stream), 6);
+		rest(i);
+		if (samples_too)
+			passed(i, 2 * amount);
+	}
+	for (long done = 0; done < amount; done += alive) {
+		for (long i = 0; i < alive; i++)
+			check(cuStreamCreate(&list[i], 1), 4);
+		for (long i = 0; i < 2 * alive; i++) {
+			launch(kernels[i % 3 == 2].function, i % 3 == 2, list[i % alive]);
+			rest(i);
+		}
+		for (long i = 0; i < alive; i++) {
+			check(cuStreamDestroy_v2(list[i]), 6);
+			if (samples_too)
+				passed(amount + done + i, 2 * amount);
+		}
+		streams += (uint64_t)alive;
+	}
+	streams += (uint64_t)amount;
+	unload(&kernels[PROBED]);
+	unload(&kernels[OTHER]);
+	free(list);
+}
+
+static void run_handles(long amount, bool samples_too)
+{
+	struct loaded *ring = calloc((size_t)alive, sizeof(*ring));
+	CUstream stream;
+
+	check(cuStreamCreate(&stream, 1), 4);
+	for (long i = 0; i < amount; i++) {
+		struct loaded *place = &ring[i % alive];
+		if (place->handle)
+			unload(place);
+		*place = load(i % 3 == 2, i / 3 % 2);
+		launch(place->function, place->image, stream);
+		if (samples_too)
+			passed(i, amount);
+	}
+	for (long i = 0; i < alive; i++)
+		if (ring[i].handle)
+			unload(&ring[i]);
+	check(cuStreamDestroy_v2(stream), 6);
+	modules += (uint64_t)amount;
+	free(ring);
+}
+
+struct share {
+	struct loaded kernels[IMAGES];
+	long amount, all;
+	bool samples_too;
+};
+
+static void *launch_share(void *argument)
+{
+	const struct share *share = argument;
+	CUstream stream;
+
+	check(!begin_context(), 3);
+	check(cuStreamCreate(&stream, 1), 4);
+	for (long i = 0; i < share->amount; i++) {
+		launch(share->kernels[i % IMAGES].function, share->kernels[i % IMAGES].image, stream);
+		if (share->samples_too)
+			passed(i, share->amount);
+	}
+	check(cuStreamDestroy_v2(stream), 6);
+	return NULL;
+}
+
+static void run_launches(long amount, bool samples_too)
+{
+	pthread_t others[MOST_THREADS];
+	struct share share = {{load(PROBED, false), load(OTHER, true)}, amount / threads, amount, samples_too};
+	struct share rest = share;
+
+	/* What the division leaves over is this thread's, which alone takes samples. */
+	rest.amount += amount % threads;
+	share.samples_too = false;
+	for (long i = 1; i < threads; i++)
+		check(pthread_create(&others[i], NULL, launch_share, &share), 3);
+	launch_share(&rest);
+	for (long i = 1; i < threads; i++)
+		check(pthread_join(others[i], NULL), 3);
+	unload(&share.kernels[PROBED]);
+	unload(&share.kernels[OTHER]);
+	streams += (uint64_t)threads;
+}
+
+/* amount: launches of a turn. */
+static void soak(long amount, double seconds)
+{
+	double last = 0;
+
+	for (int turn = 0; now() - begin < seconds; turn++) {
+		double started = now();
+		if (turn % 3 == 0)
+			run_launches(amount, false);
+		else if (turn % 3 == 1)
+			run_handles(amount / 16, false);
+		else
+			run_streams(amount / 16, false);
+		if (now() - last > 5) {
+			last = now();
+			sample();
+		}
+		usleep((useconds_t)((now() - started) * 2e6) + 1000);
+	}
+}
+
+static bool read_image(const char *path, char *ret)
+{
+	FILE *file = fopen(path, "rb");
+	bool is_read = file && fread(ret, 1, sizeof(images[0]) - 1, file);
+
+	if (file)
+		fclose(file);
+	return is_read;
+}
+
+int main(int argc, char **argv)
+{
+	begin = now();
+	if (argc != 9 || !read_image(argv[2], images[PROBED]) || !read_image(argv[3], images[OTHER]) ||
+	    !(samples = fopen(argv[4], "w")))
+		return 2;
+	long amount = atol(argv[5]);
+	alive = atol(argv[6]);
+	threads = atol(argv[7]);
+	if (amount < 1 || alive < 1 || threads < 1 || threads > MOST_THREADS || !find_driver() || !begin_context())
+		return 3;
+	if (!strcmp(argv[1], "streams"))
+		run_streams(amount, true);
+	else if (!strcmp(argv[1], "handles"))
+		run_handles(amount, true);
+	else if (!strcmp(argv[1], "launches"))
+		run_launches(amount, true);
+	else if (!strcmp(argv[1], "soak"))
+		soak(amount, atof(argv[8]));
+	else
+		return 2;
+	sample();
+	printf("launches %lu %lu\nstreams %lu\nmodules %lu\n", launches[PROBED], launches[OTHER], streams, modules);
+	return GOOD;
+}
