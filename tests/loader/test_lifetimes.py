@@ -95,10 +95,10 @@ def test_full_segments_come_back_though_no_other_follows_them(any_bench: Bench, 
     result = any_bench.run("full-streams", tmp_path, probes=probes, extra=LEAST)
     assert (result.stdout, result.returncode) == ("4800\n", 0)
     files = Files(tmp_path / "trace")
-    # Two launches fill a segment; the third finds none, in each of two rounds.
+    # Two launches fill a segment, and the third finds none; 24 more come when segments are back, or will soon be.
     counted = files.counted("count_p2")
     assert sum(counted.values()) == 48
-    assert 16 < counted["probed"] == len(files.written()) <= 32
+    assert 24 <= counted["probed"] == len(files.written()) <= 40
     files.check_tickets(probes.maps)
 
 

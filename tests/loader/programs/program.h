@@ -59,6 +59,7 @@ struct kernel_node {
 	X(StreamSynchronize_ptsz, (CUstream))                                                                          \
 	X(StreamQuery, (CUstream))                                                                                     \
 	X(StreamWaitEvent, (CUstream, CUevent, unsigned))                                                              \
+	X(LaunchHostFunc, (CUstream, void (*)(void *), void *))                                                        \
 	X(StreamBeginCapture_v2, (CUstream, int))                                                                      \
 	X(StreamEndCapture, (CUstream, void **))                                                                       \
 	X(StreamIsCapturing, (CUstream, int *))                                                                        \

@@ -31,18 +31,34 @@ void many_streams(void)
 	}
 }
 
-/* As many streams as segments, all of them filled before anyone waits. */
+static void wait_for_flag(void *flag)
+{
+	while (!__atomic_load_n((int *)flag, __ATOMIC_ACQUIRE))
+		usleep(1000);
+}
+
+/*
+ * As many streams as segments, all of them filled before any launch has ended: else a segment that is back already goes to
+ * a launch that nothing follows and nobody waits for. Then a few launches at a time, which are waited for.
+ */
 void full_streams(void)
 {
 	CUstream streams[8];
+	int all_launched = 0;
 
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 8; i++) {
 		streams[i] = make_stream(CU_STREAM_NON_BLOCKING);
-	for (int round = 0; round < 2; round++) {
-		for (int j = 0; j < 8 * 3; j++)
-			CHECK(count(function, 100, 1, streams[j % 8]));
+		CHECK(cu.LaunchHostFunc(streams[i], wait_for_flag, &all_launched));
+	}
+	for (int j = 0; j < 8 * 3; j++)
+		CHECK(count(function, 100, 1, streams[j % 8]));
+	__atomic_store_n(&all_launched, 1, __ATOMIC_RELEASE);
+	written();
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 8; i++)
+			CHECK(count(function, 100, 1, streams[i]));
+		CHECK(cu.CtxSynchronize());
 		written();
-		rest();
 	}
 }
 
