@@ -143,10 +143,10 @@ static void unload(struct loaded *old)
 	old->handle = NULL;
 }
 
-/* Streams come and go no faster than the hook's thread takes back what they used. */
-static void rest(long done)
+/* A pause after each count: so many come about as fast as in front of a driver that does something. */
+static void rest(long done, long count)
 {
-	if (done % 64 == 63)
+	if (done % count == count - 1)
 		usleep(1000);
 }
 
@@ -161,7 +161,7 @@ static void run_streams(long amount, bool samples_too)
 		launch(kernels[i % IMAGES].function, kernels[i % IMAGES].image, stream);
 		launch(kernels[PROBED].function, PROBED, stream);
 		check(cuStreamDestroy_v2(stream), 6);
-		rest(i);
+		rest(i, 64);
 		if (samples_too)
 			passed(i, 2 * amount);
 	}
@@ -170,7 +170,7 @@ static void run_streams(long amount, bool samples_too)
 			check(cuStreamCreate(&list[i], 1), 4);
 		for (long i = 0; i < 2 * alive; i++) {
 			launch(kernels[i % 3 == 2].function, i % 3 == 2, list[i % alive]);
-			rest(i);
+			rest(i, 64);
 		}
 		for (long i = 0; i < alive; i++) {
 			check(cuStreamDestroy_v2(list[i]), 6);
@@ -223,6 +223,7 @@ static void *launch_share(void *argument)
 	check(cuStreamCreate(&stream, 1), 4);
 	for (long i = 0; i < share->amount; i++) {
 		launch(share->kernels[i % IMAGES].function, share->kernels[i % IMAGES].image, stream);
+		rest(i, 256);
 		if (share->samples_too)
 			passed(i, share->amount);
 	}

@@ -4,7 +4,7 @@
     python -m bench.scale verdicts [FILE]        recompute the verdicts from the file; exit 0 good, 1 not
 
 CASE: streams, handles, launches (without one: these three) or soak, which lasts that many seconds, 3600 by default.
-The cases are those of ``scale.c``. Each is recorded with the hash of the tree; the others in the file stay. Needs no GPU.
+The cases are those of ``scale.c``. Each is recorded with the hash of the tree; others in the file stay. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -97,17 +97,25 @@ class Bench:
                 for line in samples.read_text().splitlines()]  # fmt: skip
         return {"output": done.stdout, "stderr": done.stderr, "exit": done.returncode, "samples": rows}
 
+    def plain(self, name: str, size: Size) -> Json:
+        """What a case has printed and sampled without the hook."""
+        return self._run(name, size, plain_environment(self._driver))
+
+    def hooked(self, name: str, size: Size, traces: Path) -> Json:
+        """The same with the hook. traces: the folder for its trace."""
+        environment = hooked_environment(self._driver, self._library, self._folder / "cache", traces)
+        limit = {"NEUTRINO_MAX_TRACE_SIZE": str(size.limit)} if size.limit else {}
+        return self._run(name, size, {**environment, **limit})
+
     def run(self, name: str, size: Size) -> Json:
-        """What a case has printed and sampled, plain (but for the soak) and with the hook, and what its trace says."""
-        plain = None if size.seconds else self._run(name, size, plain_environment(self._driver))
-        with tempfile.TemporaryDirectory(dir=self._folder) as traces:
-            environment = hooked_environment(self._driver, self._library, self._folder / "cache", Path(traces))
-            limit = {"NEUTRINO_MAX_TRACE_SIZE": str(size.limit)} if size.limit else {}
-            hooked = self._run(name, size, {**environment, **limit})
-            return {"size": asdict(size), "plain": plain, "hooked": hooked, "trace": _read_trace(Path(traces))}
+        """A case plain (but for the soak) and with the hook, and what its trace says."""
+        plain = None if size.seconds else self.plain(name, size)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            hooked = self.hooked(name, size, Path(folder))
+            return {"size": asdict(size), "plain": plain, "hooked": hooked, "trace": read_trace(Path(folder))}
 
 
-def _read_trace(folder: Path) -> Json:
+def read_trace(folder: Path) -> Json:
     """What a trace says: launches by kernel and reason, records by state, launches whose data can be read."""
     (path,) = find_traces(folder)
     trace = Trace(path)
@@ -129,7 +137,7 @@ def _read_trace(folder: Path) -> Json:
     }  # fmt: skip
 
 
-def _printed(output: str) -> dict[str, list[int]]:
+def printed(output: str) -> dict[str, list[int]]:
     """The numbers of each line that the program prints."""
     return {words[0]: [int(word) for word in words[1:]] for words in map(str.split, output.splitlines())}
 
@@ -143,10 +151,11 @@ def growth(case: Json) -> tuple[int, int]:
          if (seconds >= WARM_SECONDS if case["size"]["seconds"] else done >= launches)),
         len(samples) - 1,
     )  # fmt: skip
-    return tuple(  # type: ignore[return-value]
+    resident, descriptors = (
         max(row[column] for row in samples[after:]) - max(row[column] for row in samples[: after + 1])
         for column in (2, 3)
     )
+    return resident, descriptors
 
 
 def faults(case: Json) -> list[str]:
@@ -159,7 +168,7 @@ def faults(case: Json) -> list[str]:
         wrong.append("the program's output differs")
     if growth(case)[1] > MOST_DESCRIPTORS:
         wrong.append(f"{growth(case)[1]} descriptors more after the warm-up")
-    launches = _printed(hooked["output"])["launches"]
+    launches = printed(hooked["output"])["launches"]
     counted = {reason: counts for _, reason, counts in trace["kernels"]}
     if len(counted) != len(trace["kernels"]) or set(counted) != {"probed", "numerics"}:
         return [*wrong, f"kernels {trace['kernels']}, expected one that is probed and one that is not"]
@@ -201,7 +210,7 @@ def verdicts(results: Json) -> list[str]:
 def _say(results: Json) -> int:
     wrong = verdicts(results)
     for name, case in results["cases"].items():
-        rows, launches = case["hooked"]["samples"], sum(_printed(case["hooked"]["output"]).get("launches", []))
+        rows, launches = case["hooked"]["samples"], sum(printed(case["hooked"]["output"]).get("launches", []))
         more, descriptors = growth(case)
         print(f"{name:9} {launches:>13,} launches in {rows[-1][0]:,.0f} s, {rows[-1][2] >> 20} MiB, "
               f"after the warm-up {more / 1024:+,.0f} KiB, {descriptors:+} descriptors")  # fmt: skip

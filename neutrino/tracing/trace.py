@@ -203,7 +203,9 @@ class Trace:
         texts = [member(row, "text", str, path) for row in self._events.of("note")]
         if self._events.truncated:
             texts.append("events.jsonl: its last line is cut off; it is left out")
-        if not self.complete:
+        if not self.complete and self._events.of("end"):
+            texts.append("the trace is not complete: its last records could not be written")
+        elif not self.complete:
             texts.append("the trace is not complete: the process was killed or is still running")
         if self.first_launch:
             texts.append(f"the records of launches before number {self.first_launch:,} were removed (--max-trace-size)")

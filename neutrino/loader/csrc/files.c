@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -203,13 +204,18 @@ void nt_files_remove_directory(void)
 	rmdir(files.path);
 }
 
+/*
+ * Whether a seccomp filter that the program has installed since may kill the process for an openat. Open files can still
+ * be written. Without a table of its own this thread keeps none open, so it must open them.
+ */
+static bool is_filtered(void)
+{
+	return files.has_table && count_filters() != files.filters;
+}
+
 int nt_files_open(const char *name, int flags)
 {
-	/*
-	 * A seccomp filter that the program has installed since may kill the process for an openat. Open files can
-	 * still be written. Without a table of its own this thread keeps none open, so it must open them.
-	 */
-	if (files.has_table && count_filters() != files.filters) {
+	if (is_filtered()) {
 		errno = EPERM;
 		return -1;
 	}
@@ -280,4 +286,33 @@ bool nt_files_unlink(const char *name)
 	bool gone = unlinkat(directory, name, 0) == 0;
 	close_directory(directory);
 	return gone;
+}
+
+#define RESERVE "reserve"
+#define RESERVE_MOST (UINT64_C(1) << 20) /* bytes */
+#define RESERVE_PART 64 /* of what is free, at most one part of so many */
+static bool has_reserve;
+
+void nt_files_reserve(void)
+{
+	struct statvfs disk;
+	int fd = nt_files_open(RESERVE, O_WRONLY | O_CREAT | O_EXCL);
+
+	if (fd < 0)
+		return;
+	uint64_t size = fstatvfs(fd, &disk) == 0 ? (uint64_t)disk.f_bavail * disk.f_frsize / RESERVE_PART : 0;
+	if (size > RESERVE_MOST)
+		size = RESERVE_MOST;
+	/* Where a file system cannot do that, or the program's limit on the size of files is lower, there is none. */
+	has_reserve = size && fallocate(fd, 0, 0, (off_t)size) == 0;
+	nt_raw_close(fd);
+	if (!has_reserve)
+		nt_files_unlink(RESERVE);
+}
+
+void nt_files_release(void)
+{
+	if (has_reserve && !is_filtered())
+		nt_files_unlink(RESERVE);
+	has_reserve = false;
 }

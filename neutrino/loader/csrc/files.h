@@ -36,4 +36,11 @@ bool nt_files_copy(const char *name, const char *path);
 bool nt_files_mkdir(const char *name);
 bool nt_files_unlink(const char *name);
 
+/*
+ * Set some space of the disk aside, in a file of the directory, and give it back at the end: a full disk that is copied on
+ * write takes nothing at all, not even in place of what is there.
+ */
+void nt_files_reserve(void);
+void nt_files_release(void);
+
 #endif

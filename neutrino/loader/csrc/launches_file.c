@@ -126,6 +126,24 @@ static void restore_size(int fd)
 		nt_trace_log("launches.bin was cut off");
 }
 
+/* Write the counters that have changed. False if that fails. */
+static bool write_counters(void)
+{
+	int fd = open_file("counters.bin", counters_fd);
+	bool written = fd >= 0 && nt_counters_write(fd);
+
+	done_with(fd, counters_fd);
+	return written;
+}
+
+/* Write the header if it has changed, or something may have cut it off. */
+static void write_header(int fd, bool always)
+{
+	if (fd >= 0 && (always || memcmp(&header, &written_header, sizeof(header)) != 0) &&
+	    nt_pwrite_all(fd, &header, sizeof(header), 0))
+		written_header = header;
+}
+
 void nt_launches_file_write(bool is_last)
 {
 	static struct nt_changed changed[BATCH];
@@ -136,6 +154,11 @@ void nt_launches_file_write(bool is_last)
 	if (!is_last && nt_now_ns() < retry_ns)
 		return;
 	int fd = open_file("launches.bin", launches_fd);
+	/* A disk that is copied on write may have space for little more: first what says most. */
+	if (is_last) {
+		write_counters();
+		write_header(fd, true);
+	}
 	for (uint32_t i = 0; (is_last || i < MOST_BATCHES) && written && (count = nt_records_collect(changed, BATCH, is_last));
 	     i++) {
 		written = fd >= 0 && write_records(fd, changed, count);
@@ -144,14 +167,10 @@ void nt_launches_file_write(bool is_last)
 	if (fd >= 0)
 		keep_limit(fd);
 	header.data_removed = nt_results_removed();
-	int counters = open_file("counters.bin", counters_fd);
-	written &= counters >= 0 && nt_counters_write(counters);
-	done_with(counters, counters_fd);
+	written &= write_counters();
 	/* Last: the header says how many records there are. */
 	header.ended = is_last && written;
-	if (fd >= 0 && memcmp(&header, &written_header, sizeof(header)) != 0 &&
-	    nt_pwrite_all(fd, &header, sizeof(header), 0))
-		written_header = header;
+	write_header(fd, is_last);
 	if (fd >= 0 && is_last)
 		restore_size(fd);
 	done_with(fd, launches_fd);

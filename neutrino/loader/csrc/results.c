@@ -1,5 +1,6 @@
 #include "results.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #define MOST_OPEN 256u	/* result files that stay open */
 #define PARTS 16u	/* of a kernel, at most */
 #define PARTS_OF_LIMIT 8u /* a part is full at this share of the limit */
+#define RETRY_NS UINT64_C(1000000000)
 #define RESULT_SHARE(limit) ((limit) / 4 * 3) /* of the limit; the rest is for launch records */
 
 /* A file of a kernel's data. */
@@ -46,6 +48,7 @@ static uint32_t next_open;
 static uint32_t current_part;
 static uint64_t current_size, total_size, removed_size;
 static bool lost_any;
+static uint64_t retry_ns; /* when to write again after the disk was full */
 
 uint64_t nt_results_removed(void)
 {
@@ -202,6 +205,29 @@ static void cut_frame(uint32_t kernel, struct result *result)
 	result->end = result->begin;
 }
 
+/*
+ * After a failure: a full disk takes nothing a millisecond later either, and a file system that copies on write may need
+ * that long to refuse. So what comes meanwhile is lost at once.
+ */
+static void note_failure(void)
+{
+	if (errno == ENOSPC || errno == EDQUOT)
+		retry_ns = nt_now_ns() + RETRY_NS;
+}
+
+/* open_result, unless the disk was full a moment ago. */
+static bool open_if_room(uint32_t kernel, struct result *result)
+{
+	if (retry_ns && nt_now_ns() < retry_ns)
+		return false;
+	retry_ns = 0;
+	errno = 0;
+	if (open_result(kernel, result))
+		return true;
+	note_failure();
+	return false;
+}
+
 /* Append a piece to its kernel's data, or cut off what was written of its frame. False if that fails. */
 static bool append(const struct nt_piece *piece, struct result *result)
 {
@@ -209,17 +235,19 @@ static bool append(const struct nt_piece *piece, struct result *result)
 		/* Without memory for its last piece, the frame before has no end. */
 		if (result->is_partial && !result->is_cut)
 			cut_frame(piece->kernel, result);
-		result->is_cut = piece->failed || !open_result(piece->kernel, result);
+		result->is_cut = piece->failed || !open_if_room(piece->kernel, result);
 		result->begin = result->end;
 	} else if (!result->is_cut && !open_result(piece->kernel, result)) {
 		result->is_cut = true;
 	}
+	errno = 0;
 	if (!result->is_cut && !piece->failed &&
 	    nt_pwrite_all(result->fd, piece->data, piece->size, result->end - result->base)) {
 		result->end += piece->size;
 		grow_part(result, piece->size);
 		return true;
 	}
+	note_failure();
 	if (!result->is_cut)
 		cut_frame(piece->kernel, result);
 	result->is_cut = true;
@@ -252,6 +280,7 @@ void nt_results_write(const struct nt_piece *piece)
 				  piece->launches[i].size);
 	if (!written && piece->count && !lost_any) {
 		lost_any = true;
-		nt_trace_note("the data of a launch could not be copied back or written: it is marked lost");
+		nt_trace_note("the data of a launch could not be copied back or written%s: it is marked lost",
+			      retry_ns ? " (the disk is full)" : "");
 	}
 }

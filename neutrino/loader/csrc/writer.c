@@ -21,6 +21,8 @@
 #define QUEUE_LIMIT (UINT64_C(64) << 20)  /* bytes of lines and files that wait */
 #define PIECES_LIMIT (UINT64_C(64) << 20) /* bytes of launches' data that wait */
 #define LINE_BYTES 256			  /* at which a small job is counted, with its memory */
+#define HELD_LIMIT (UINT64_C(256) << 10)  /* bytes of events that the disk did not take */
+#define RETRY_NS UINT64_C(1000000000)
 #define IDLE_SECONDS 1			  /* after which counters are looked at again */
 
 enum job_kind { JOB_LINE, JOB_FILE, JOB_FOLDER, JOB_COPY, JOB_PIECE };
@@ -54,6 +56,8 @@ static struct {
 static const char *const line_files[] = {"events.jsonl", "event.log"};
 static int line_fds[] = {-1, -1};
 static uint64_t unwritten; /* lines and files that could not be written since that was last said */
+static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
+static uint64_t held_bytes, held_retry_ns;
 
 static bool is_off(void)
 {
@@ -80,24 +84,69 @@ static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 	return written;
 }
 
-/* Write a note by the writer itself. */
-static void write_note(const char *text, uint64_t count)
+/* Write a note by the writer itself. False if that fails. */
+static bool write_note(const char *text, uint64_t count)
 {
 	char line[256];
 	int size = snprintf(line, sizeof(line), "{\"event\":\"note\",\"time_ns\":%llu,\"text\":\"%llu %s\"}\n",
 			    (unsigned long long)nt_realtime_ns(), (unsigned long long)count, text);
 
-	write_line(NT_WRITER_EVENTS, line, (size_t)size);
+	return write_line(NT_WRITER_EVENTS, line, (size_t)size);
 }
 
-/* Do a job, and free it. */
+/* Say what is missing, if anything is. */
+static void say_unwritten(void)
+{
+	if (unwritten && write_note("events, lines of event.log or files could not be written", unwritten))
+		unwritten = 0;
+}
+
+static void free_job(struct job *job)
+{
+	free(job->name);
+	free(job->data);
+	free(job);
+}
+
+/* Write the events that are held; whether none is any more. is_last: also if that failed a moment ago. */
+static bool write_held(bool is_last)
+{
+	if (held && !is_last && nt_now_ns() < held_retry_ns)
+		return false;
+	while (held && write_line(NT_WRITER_EVENTS, held->data, held->size)) {
+		struct job *job = held;
+		held = job->next;
+		held_bytes -= job->size;
+		free_job(job);
+	}
+	if (held)
+		held_retry_ns = nt_now_ns() + RETRY_NS;
+	else
+		held_end = &held;
+	return !held;
+}
+
+/* Keep an event that could not be written for later; false if too many are. */
+static bool hold(struct job *job)
+{
+	if (held_bytes + job->size > HELD_LIMIT)
+		return false;
+	job->next = NULL;
+	*held_end = job;
+	held_end = &job->next;
+	held_bytes += job->size;
+	held_retry_ns = nt_now_ns() + RETRY_NS;
+	return true;
+}
+
+/* Do a job, and free it unless it is held. */
 static void run(struct job *job)
 {
-	bool written = true;
+	bool is_event = job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS, written = true;
 
 	switch (job->kind) {
 	case JOB_LINE:
-		written = write_line(job->lines, job->data, job->size);
+		written = (!is_event || write_held(false)) && write_line(job->lines, job->data, job->size);
 		break;
 	case JOB_FILE:
 		written = nt_files_write(job->name, job->data, job->size);
@@ -112,16 +161,14 @@ static void run(struct job *job)
 		nt_results_write(job->data);
 		break;
 	}
+	if (!written && is_event && hold(job))
+		return;
 	/* What is missing is noted once the disk accepts data again. */
 	if (!written)
 		unwritten++;
-	else if (unwritten && job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS) {
-		write_note("events, lines of event.log or files could not be written", unwritten);
-		unwritten = 0;
-	}
-	free(job->name);
-	free(job->data);
-	free(job);
+	else if (is_event)
+		say_unwritten();
+	free_job(job);
 }
 
 /* The room that a job takes in the queue. */
@@ -151,6 +198,11 @@ static void work(struct job *jobs, uint64_t lost, bool is_last)
 		pthread_cond_broadcast(&queue.done);
 		pthread_mutex_unlock(&queue.mutex);
 	}
+	if (is_last) {
+		nt_files_release();
+		write_held(true);
+		say_unwritten();
+	}
 	nt_launches_file_write(is_last);
 }
 
@@ -178,6 +230,7 @@ static bool open_trace(const struct start *start)
 	}
 	nt_files_mkdir("kernel");
 	nt_files_mkdir("result");
+	nt_files_reserve();
 	/* Kept open from now on: the program may forbid itself to open files. */
 	for (int i = 0; i < 2 && nt_files_keep_open(); i++)
 		line_fds[i] = nt_files_open(line_files[i], O_WRONLY | O_CREAT | O_APPEND);
@@ -311,11 +364,8 @@ static bool enqueue(struct job *job)
 	pthread_mutex_unlock(&queue.mutex);
 	if (taken && !queue.has_thread)
 		run_here(job);
-	if (!taken) {
-		free(job->name);
-		free(job->data);
-		free(job);
-	}
+	if (!taken)
+		free_job(job);
 	errno = before;
 	return taken;
 }
