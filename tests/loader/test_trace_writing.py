@@ -108,6 +108,10 @@ def test_a_full_disk_costs_only_the_trace(bench: Bench, tmp_path: Path) -> None:
     assert LaunchState.LOST in files.launches["state"]
     trace = Trace(files.path)
     summarize(trace)
+    assert any("(the disk is full)" in note for note in trace.notes)
+    # Space for the last events was set aside, and given back.
+    assert "end" in {event["event"] for event in files.events}
+    assert not (files.path / "reserve").exists()
 
 
 def _compile_recorder(folder: Path, sanitizer: str) -> Path:

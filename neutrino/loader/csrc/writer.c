@@ -48,7 +48,8 @@ static struct {
 	bool is_woken, is_busy;
 	bool has_thread;
 	bool has_drain; /* a drain thread wakes the writer when something has changed */
-	bool is_last;	/* flush with is_last was called */
+	bool is_ending; /* flush was called, */
+	bool is_last;	/* with is_last */
 	int off;	/* in a child after fork */
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
@@ -108,10 +109,10 @@ static void free_job(struct job *job)
 	free(job);
 }
 
-/* Write the events that are held; whether none is any more. is_last: also if that failed a moment ago. */
-static bool write_held(bool is_last)
+/* Write the events that are held; whether none is any more. is_ending: also if that failed a moment ago. */
+static bool write_held(bool is_ending)
 {
-	if (held && !is_last && nt_now_ns() < held_retry_ns)
+	if (held && !is_ending && nt_now_ns() < held_retry_ns)
 		return false;
 	while (held && write_line(NT_WRITER_EVENTS, held->data, held->size)) {
 		struct job *job = held;
@@ -183,7 +184,7 @@ static uint64_t *counter_of(const struct job *job)
 }
 
 /* Do all jobs of a list, then write what has changed. In the writer, or in a thread that writes for itself. */
-static void work(struct job *jobs, uint64_t lost, bool is_last)
+static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 {
 	if (lost)
 		write_note("events, lines of event.log or files were lost: the disk was too slow", lost);
@@ -198,7 +199,7 @@ static void work(struct job *jobs, uint64_t lost, bool is_last)
 		pthread_cond_broadcast(&queue.done);
 		pthread_mutex_unlock(&queue.mutex);
 	}
-	if (is_last) {
+	if (is_ending) {
 		nt_files_release();
 		write_held(true);
 		say_unwritten();
@@ -275,13 +276,13 @@ static void *write_files(void *argument)
 		wait_for_work();
 		struct job *jobs = queue.first;
 		uint64_t lost = queue.lost;
-		bool is_last = queue.is_last;
+		bool is_ending = queue.is_ending, is_last = queue.is_last;
 		queue.first = queue.last = NULL;
 		queue.lost = 0;
 		queue.is_woken = false;
 		queue.is_busy = true;
 		pthread_mutex_unlock(&queue.mutex);
-		work(jobs, lost, is_last);
+		work(jobs, lost, is_ending, is_last);
 		pthread_mutex_lock(&queue.mutex);
 		queue.is_busy = false;
 		queue.rounds++;
@@ -332,7 +333,7 @@ static void run_here(struct job *job)
 	static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 	pthread_mutex_lock(&mutex);
-	work(job, 0, queue.is_last);
+	work(job, 0, queue.is_ending, queue.is_last);
 	pthread_mutex_unlock(&mutex);
 }
 
@@ -446,6 +447,7 @@ bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
 	if (is_off())
 		return false;
 	pthread_mutex_lock(&queue.mutex);
+	queue.is_ending = true;
 	queue.is_last |= is_last;
 	/* A round that begins now writes everything; one that runs may have passed some of it. */
 	uint64_t wanted = queue.rounds + (queue.is_busy ? 2 : 1);
