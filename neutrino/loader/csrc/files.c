@@ -304,7 +304,7 @@ void nt_files_reserve(void)
 	if (size > RESERVE_MOST)
 		size = RESERVE_MOST;
 	/* Where a file system cannot do that, or the program's limit on the size of files is lower, there is none. */
-	has_reserve = size && fallocate(fd, 0, 0, (off_t)size) == 0;
+	has_reserve = size && nt_allocate(fd, size);
 	nt_raw_close(fd);
 	if (!has_reserve)
 		nt_files_unlink(RESERVE);

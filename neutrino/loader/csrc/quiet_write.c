@@ -81,6 +81,16 @@ bool nt_pwrite_all(int fd, const void *data, size_t size, uint64_t offset)
 	return write_at(fd, data, size, (off_t)offset);
 }
 
+bool nt_allocate(int fd, uint64_t size)
+{
+	struct blocked_signals signals;
+
+	block_signals(&signals);
+	bool allocated = fallocate(fd, 0, 0, (off_t)size) == 0;
+	unblock_signals(&signals);
+	return allocated;
+}
+
 int nt_above_stdio(int fd)
 {
 	if (fd < 0 || fd > 2)

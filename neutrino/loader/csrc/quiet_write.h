@@ -12,6 +12,9 @@ bool nt_write_all(int fd, const void *data, size_t size);
 /* The same, at an offset of the file. */
 bool nt_pwrite_all(int fd, const void *data, size_t size, uint64_t offset);
 
+/* Have the disk set size bytes aside for an empty file, which gets that size; false if that fails. */
+bool nt_allocate(int fd, uint64_t size);
+
 /*
  * Return fd, or if that is 0, 1 or 2 a duplicate with a higher number, and close fd: the program would take such a
  * descriptor for its stdin, stdout or stderr. -1 if that fails.
