@@ -56,6 +56,7 @@ static struct {
 /* The writer's own: the files of lines. */
 static const char *const line_files[] = {"events.jsonl", "event.log"};
 static int line_fds[] = {-1, -1};
+static off_t cut_to[] = {-1, -1}; /* where a line begins of which a part could not be cut off; -1: there is none */
 static uint64_t unwritten; /* lines and files that could not be written since that was last said */
 static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
 static uint64_t held_bytes, held_retry_ns;
@@ -68,16 +69,20 @@ static bool is_off(void)
 /* Append a line. If it can be written in part only, it is cut off again. */
 static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 {
-	struct stat before;
+	struct stat before, after;
 	int flags = O_WRONLY | O_CREAT | O_APPEND;
 	int fd = line_fds[file] >= 0 ? line_fds[file] : nt_files_open(line_files[file], flags);
 
 	if (fd < 0)
 		return false;
-	bool has_size = nt_raw_stat(fd, &before) == 0;
-	bool written = nt_write_all(fd, data, size);
-	if (!written && has_size && ftruncate(fd, before.st_size) != 0)
-		written = false;
+	bool is_whole = cut_to[file] < 0 || ftruncate(fd, cut_to[file]) == 0;
+	if (is_whole)
+		cut_to[file] = -1;
+	bool has_size = is_whole && nt_raw_stat(fd, &before) == 0;
+	bool written = is_whole && nt_write_all(fd, data, size);
+	if (!written && has_size && nt_raw_stat(fd, &after) == 0 && after.st_size > before.st_size &&
+	    ftruncate(fd, before.st_size) != 0)
+		cut_to[file] = before.st_size;
 	if (nt_files_keep_open())
 		line_fds[file] = fd;
 	else
