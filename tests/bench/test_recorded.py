@@ -55,6 +55,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "compatibility": (
         compatibility.RESULTS, compatibility.verdicts, ("frameworks", "jax", "probed", 0, 1), "0",
     ),
+    "soak of the hook": (scale.SOAK, scale.soak_verdicts, ("cases", "soak", "trace", "complete"), False),
     "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
     "scale": (scale.RESULTS, scale.verdicts, ("cases", "handles", "trace", "complete"), False),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
