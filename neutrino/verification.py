@@ -58,14 +58,14 @@ class Checked:
         return self.probes
 
 
-def load_probes(names: Sequence[str]) -> ProbeSet:
-    """Read the named probe files, verify them, and merge them in this order.
+def load_probes(names: Sequence[str], one_liners: Sequence[str] = ()) -> ProbeSet:
+    """Read the named probe files, verify them, and merge them in this order, with probes in one line after them.
 
     A name that contains ``/``, or ends in ``.toml`` or ``.py``, is a path; any other is that of a probe that ships with
     Neutrino. Raises ProbeError with all errors of all files, NeutrinoError for a file or shipped probe that does not
     exist.
     """
-    return check_probes(names).probe_set()
+    return check_probes(names, one_liners).probe_set()
 
 
 def load_probe_file(path: str | Path) -> ProbeSet:
@@ -81,15 +81,26 @@ def read_probes(file: str, text: str) -> ProbeSet:
     return _check([lambda: read_probe_text(file, text)]).probe_set()
 
 
-def check_probes(names: Sequence[str]) -> Checked:
+def check_probes(names: Sequence[str], one_liners: Sequence[str] = ()) -> Checked:
     """Check the named probe files as ``load_probes``, but return the errors instead of raising ProbeError.
 
-    Raises NeutrinoError when no file is named, or one does not exist.
+    Raises NeutrinoError when no file is named and there is no one-liner, or a file does not exist.
     """
-    if not names:
+    if not names and not one_liners:
         raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
     # A file that is named twice is read once.
-    return _check([_reader(name) for name in dict.fromkeys(names)])
+    readers = [_reader(name) for name in dict.fromkeys(names)]
+    if one_liners:
+        readers.append(lambda: _read_one_liners(one_liners))
+    return _check(readers)
+
+
+def _read_one_liners(texts: Sequence[str]) -> DraftProbes:
+    """Read probes in one line each: a fault in the second text is in line 2. Raises ProbeError."""
+    # Imported here because most runs have none.
+    from neutrino.language.one_liner import read_one_liner
+
+    return read_one_liner("\n".join(texts))
 
 
 def _reader(name: str) -> Callable[[], WrittenProbes | DraftProbes]:

@@ -12,7 +12,10 @@ REQUEST = Struct(
     (
         Member("magic", "char", 8),
         Member(
-            "kind", "u32", note="1: this process has begun a trace, its path follows; 2: make twins, the image does"
+            "kind",
+            "u32",
+            note="1: this process has begun a trace, its path follows; 2: make twins, the image does; 3: the results "
+            "of a trace, its path does",
         ),
         Member("pid", "u32"),
         Member("key", "u8", 32, note="cache key of the entry asked for"),
@@ -28,9 +31,9 @@ REPLY = Struct(
     "reply",
     (
         Member("magic", "char", 8),
-        Member("status", "u32", note="0: the entry follows; 1: a message follows, why there is none"),
+        Member("status", "u32", note="0: the entry follows; 1: a text: why there is none, or the results"),
         Member("reserved", "u32"),
         Member("size", "u64", note="bytes that follow"),
     ),
-    "What the listener answers to a request of kind 2.",
+    "What the listener answers to requests of kind 2 and 3.",
 )

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.loading import load
+from neutrino.cli.one_liner_results import results_of
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
@@ -61,7 +62,7 @@ def _parser() -> _Parser:
     """Return the parser of the command line, with all options and their help."""
     parser = _Parser(
         prog="neutrino",
-        usage="neutrino [-p PROBE] [options] COMMAND [ARGUMENT ...]",
+        usage="neutrino [-p PROBE | -e TEXT] [options] COMMAND [ARGUMENT ...]",
         description="Run COMMAND with probes in its GPU kernels. Its results, output and exit status do not change. "
         "Each process that uses the GPU writes a trace directory; read it with neutrino-report. Without -p, the probes "
         "are those that neutrino-patch put into COMMAND's libraries. Static programs, and those linked to musl, run "
@@ -75,6 +76,15 @@ def _parser() -> _Parser:
         default=[],
         metavar="PROBE",
         help="a shipped probe's name, or the path of a .toml or .py file; repeatable",
+    )
+    parser.add_argument(
+        "-e",
+        "--expression",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a probe in one line, whose results are printed on stderr at the end, as in "
+        "'ld.global { @bytes = hist(BYTES) }' or 'kernel { @time = max(elapsed) }'; repeatable",
     )
     parser.add_argument(
         "-k",
@@ -176,17 +186,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         _parser().error("no COMMAND to run")
-    if not options.probe:
+    if not options.probe and not options.expression:
         _refuse_options_that_need_a_probe(options)
     try:
         # None: the run records with the twins that patched libraries carry.
-        probes = _with_callbacks(load(options.probe), options.callback) if options.probe else None
+        probes = None
+        if options.probe or options.expression:
+            probes = _with_callbacks(load(options.probe, options.expression), options.callback)
         # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
             probes,
-            tuple(options.probe),
+            (*options.probe, *(["-e"] if options.expression else [])),
             Selection(tuple(options.kernel), tuple(options.filter)),
             tracedir=options.tracedir,
             driver=options.driver,
@@ -198,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             hides_arguments=options.no_argv,
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
+            results=results_of(options.expression) if options.expression else None,
         )
         start(request)
     except ProbeError as error:
@@ -217,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
     """Exit with an error for options that only affect how twins (instrumented kernels) are made.
 
-    Called when there is no -p: without probes, no twins are made in this run.
+    Called when there is neither -p nor -e: without probes, no twins are made in this run.
     """
     need_probe = {
         "-k": options.kernel,
@@ -230,7 +243,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
     for name, value in need_probe.items():
         if value:
             _parser().error(
-                f"{name} needs a probe (-p); without one, only libraries that neutrino-patch has patched are recorded"
+                f"{name} needs a probe (-p, -e); without one, only libraries that neutrino-patch patched are recorded"
             )
 
 

@@ -18,7 +18,7 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +37,11 @@ _REQUEST = struct.Struct("<8sII32s16sIIQ")
 _CREDENTIALS = struct.Struct("iii")
 """Of a socket's peer: pid, user, group; ``struct ucred`` of unix(7)."""
 _REPLY = struct.Struct("<8sIIQ")
-"""magic, status, reserved, size of what follows: an entry or a message."""
-_ENTRY_FOLLOWS, _MESSAGE_FOLLOWS = 0, 1
+"""magic, status, reserved, size of what follows: an entry or a text."""
+_ENTRY_FOLLOWS, _TEXT_FOLLOWS = 0, 1
 _REQUEST_MAGIC = b"NTASK\0\0\0"
 _REPLY_MAGIC = b"NTREPLY\0"
-_BEGIN_TRACE, _MAKE = 1, 2
+_BEGIN_TRACE, _MAKE, _RESULTS = 1, 2, 3
 _LARGEST_IMAGE = 1 << 33
 """Bytes of an image that are accepted, at most."""
 _LONGEST_RUNTIME_PATH = 64
@@ -62,7 +62,8 @@ class Settings:
     each stage. device: whether the program runs on a GPU or on the emulator. assembled: False if the run's key was made
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
     another architecture than the machine code's. scripts: those to run for every trace. unused: says it if no process
-    has called by COMMAND's end; None to be silent.
+    has called by COMMAND's end; None to be silent. results: returns what is printed of a complete trace; None for
+    nothing.
     """
 
     probes: ProbeSet
@@ -75,6 +76,7 @@ class Settings:
     retarget: bool = False
     scripts: Scripts = NO_SCRIPTS
     unused: Unused | None = None
+    results: Callable[[Path], str] | None = None
 
 
 def start_listener(settings: Settings) -> Path:
@@ -254,8 +256,8 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 
 
 def serve(connection: socket.socket, settings: Settings, pid: int, caller: int | None) -> None:
-    """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or run the scripts
-    of a trace.
+    """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or the results of a
+    trace, or run a trace's scripts.
 
     pid: of the process that asks; 0 if it is in a PID namespace that is not visible from here. Then the end of its
     trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. A malformed request is ignored.
@@ -274,6 +276,10 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
             signal.alarm(0)
             attend(trace, caller, settings.scripts)
         return
+    if magic == _REQUEST_MAGIC and kind == _RESULTS and size <= LONGEST_PATH and settings.results:
+        text = settings.results(Path(os.fsdecode(_receive(connection, size) or b""))).encode()
+        connection.sendall(_REPLY.pack(_REPLY_MAGIC, _TEXT_FOLLOWS, 0, len(text)) + text)
+        return
     if magic != _REQUEST_MAGIC or kind != _MAKE or size > _LARGEST_IMAGE:
         return
 
@@ -291,7 +297,7 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
         # MemoryError has no text. The hook shows one line.
         first_line, *_ = str(error).splitlines() or [type(error).__name__]
         message = first_line.encode()
-        connection.sendall(_REPLY.pack(_REPLY_MAGIC, _MESSAGE_FOLLOWS, 0, len(message)) + message)
+        connection.sendall(_REPLY.pack(_REPLY_MAGIC, _TEXT_FOLLOWS, 0, len(message)) + message)
         return
     connection.sendall(_REPLY.pack(_REPLY_MAGIC, _ENTRY_FOLLOWS, 0, len(entry)) + entry)
 

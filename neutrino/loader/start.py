@@ -10,7 +10,7 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -54,7 +54,7 @@ class Request:
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
     twins may be made from PTX of another architecture than the machine code's. scripts: False disables the probes'
-    analyze hooks and callbacks.
+    analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
     """
 
     command: list[str]
@@ -72,6 +72,7 @@ class Request:
     max_trace_size: int | None = None
     retarget: bool = False
     scripts: bool = True
+    results: Callable[[Path], str] | None = None
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -130,6 +131,7 @@ def prepare(request: Request) -> dict[str, str]:
         "POOL": request.pool,
         "TIMEOUT": request.timeout,
         "QUIET": 1 if request.quiet else None,
+        "RESULTS": 1 if request.results else None,
         "NO_ARGV": 1 if request.hides_arguments else None,
         "MAX_TRACE_SIZE": request.max_trace_size,
     }.items():
@@ -140,7 +142,7 @@ def prepare(request: Request) -> dict[str, str]:
 
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
-    "NEUTRINO_READER",
+    "NEUTRINO_READER", "NEUTRINO_RESULTS",
 )  # fmt: skip
 """Variables by which the hook knows the probes of a run; not all runs set all of them."""
 
@@ -182,6 +184,7 @@ def _start_probing(
             retarget=request.retarget,
             scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
             unused=unused,
+            results=request.results,
         )
     )
     return {

@@ -261,5 +261,5 @@ def test_neutrino_without_a_probe_takes_those_of_the_libraries(programs: Program
 def test_what_needs_a_probe_says_so(tmp_path: Path, options: tuple[str, str]) -> None:
     result = neutrino(tmp_path, *options, "true")
     assert (result.stdout, result.returncode) == ("", 125)
-    assert f"{options[0]} needs a probe (-p)" in result.stderr
+    assert f"{options[0]} needs a probe (-p, -e)" in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -374,7 +374,7 @@ def test_a_callback_that_cannot_be_run_is_said_before_anything_starts(home: Path
     assert (result.returncode, result.stderr) == (125, "neutrino: --callback absent.py: no such file\n")
     result = neutrino(home, "--callback", str(TICKETS), "touch", "started")
     assert result.returncode == 125
-    assert "--callback needs a probe (-p)" in result.stderr
+    assert "--callback needs a probe (-p, -e)" in result.stderr
     assert not (home / "started").exists()
 
 

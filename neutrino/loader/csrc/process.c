@@ -20,6 +20,10 @@
 #include "settings.h"
 #include "trace.h"
 
+/* How long the end of the process waits for the results of one-liners, and for stderr to take a line of them. */
+#define RESULTS_LIMIT_MS 10000
+#define RESULTS_LINE_MS 1000
+
 int nt_process_mode_now;
 
 /* Print where the trace is and how much it covers, on stderr. */
@@ -61,6 +65,18 @@ static void say_unused(void)
 #endif
 }
 
+/* Print what one-liners have recorded. The listener reads it from the trace. */
+static void say_results(void)
+{
+	char *text = nt_listener_results(nt_trace_path(), RESULTS_LIMIT_MS);
+
+	if (text)
+		nt_say_text(text, RESULTS_LINE_MS);
+	else
+		nt_say("neutrino: the results could not be read in time; see neutrino-report %s\n", nt_trace_path());
+	free(text);
+}
+
 /* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
 static void at_exit(void)
 {
@@ -92,10 +108,13 @@ static void at_exit(void)
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
 	nt_event_end(&event);
-	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
+	if (nt_trace_end(DRAIN_LIMIT_MS, drained)) {
 		say_where();
-	else
+		if (nt_settings()->wants_results)
+			say_results();
+	} else {
 		nt_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_trace_path());
+	}
 }
 
 /* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -118,28 +119,45 @@ void nt_say_start(void)
 	standard_error.is_known = true;
 }
 
-void nt_say(const char *format, ...)
+/* Write a line to stderr, once that takes it: at most milliseconds later. */
+static void write_line(char line[PIPE_BUF], int length, int milliseconds)
 {
-	char line[PIPE_BUF];
 	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct stat status;
-	va_list arguments;
-	int before = errno;
 
-	va_start(arguments, format);
-	int length = vsnprintf(line, sizeof(line), format, arguments);
-	va_end(arguments);
 	/* Paths may have escape sequences, which a terminal would obey. */
-	for (int i = 0; i < length - 1 && length < (int)sizeof(line); i++)
+	for (int i = 0; i < length - 1 && length < PIPE_BUF; i++)
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
 			line[i] = '?';
 	/*
 	 * A program may have closed its stderr and opened a file of its own under that number. A write to a full pipe would
 	 * block the program; if poll reports POLLOUT, at least PIPE_BUF bytes fit.
 	 */
-	if (length > 0 && length < (int)sizeof(line) && standard_error.is_known && nt_raw_stat(STDERR_FILENO, &status) == 0 &&
-	    status.st_dev == standard_error.device && status.st_ino == standard_error.file && poll(&ready, 1, 0) == 1 &&
-	    (ready.revents & POLLOUT))
+	if (length > 0 && length < PIPE_BUF && standard_error.is_known && nt_raw_stat(STDERR_FILENO, &status) == 0 &&
+	    status.st_dev == standard_error.device && status.st_ino == standard_error.file &&
+	    poll(&ready, 1, milliseconds) == 1 && (ready.revents & POLLOUT))
 		nt_write_all(STDERR_FILENO, line, (size_t)length);
+}
+
+void nt_say(const char *format, ...)
+{
+	char line[PIPE_BUF];
+	va_list arguments;
+	int before = errno;
+
+	va_start(arguments, format);
+	int length = vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	write_line(line, length, 0);
 	errno = before;
+}
+
+void nt_say_text(const char *text, int milliseconds)
+{
+	char line[PIPE_BUF];
+
+	for (const char *end; *text; text = *end ? end + 1 : end) {
+		end = text + strcspn(text, "\n");
+		write_line(line, snprintf(line, sizeof(line), "%.*s\n", (int)(end - text), text), milliseconds);
+	}
 }

@@ -54,6 +54,7 @@ static void read_environment(void)
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),
 		.hides_arguments = is_set("NEUTRINO_NO_ARGV"),
+		.wants_results = is_set("NEUTRINO_RESULTS"),
 	};
 	for (int i = 0; i < NT_RANK_COUNT; i++)
 		settings.ranks[i] = text_of(ranks[i]);
