@@ -57,15 +57,15 @@ def summary(source: str) -> str:
 
 
 def _records(probes: ProbeSet) -> str:
-    """Return in words what a set's maps record, for one line of a table: several sum maps are described together."""
-    from neutrino.maps.declaration import Report
-
-    sums = [entry for entry in probes.maps if entry.kind.report is Report.TOTALS]
-    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry.kind.report is not Report.TOTALS]
-    if len(sums) > 1:
-        descriptions.append(f"{len(sums)} sums of {sum(entry.size for entry in sums)} bytes per launch")
+    """Return in words what a set's maps record, for one line of a table: those per launch are described together."""
+    per_launch = [entry for entry in probes.maps if not entry.kind.in_slots]
+    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry.kind.in_slots]
+    if len(per_launch) > 1:
+        kinds = {entry.kind.name for entry in per_launch}
+        what = f"{kinds.pop()}s" if len(kinds) == 1 else "results"
+        descriptions.append(f"{len(per_launch)} {what} of {sum(entry.size for entry in per_launch)} bytes per launch")
     else:
-        descriptions += [entry.kind.describe(entry) for entry in sums]
+        descriptions += [entry.kind.describe(entry) for entry in per_launch]
     return "; ".join(descriptions) or "nothing"
 
 
