@@ -126,11 +126,11 @@ def _read_min(copies, row):
 
 
 MAP_TYPES = (
-    ("array", "records", 0, None),
-    ("sum", "totals", 0, _read_sum),
-    ("histogram", "buckets", 131072, _read_histogram),
-    ("min", "records", 0, _read_min),
-    ("max", "records", 0, _read_min),
+    ("array", "records", "slots", 0, None),
+    ("sum", "totals", "copies", 0, _read_sum),
+    ("histogram", "buckets", "copies", 131072, _read_histogram),
+    ("min", "records", "copies", 0, _read_min),
+    ("max", "records", "copies", 0, _read_min),
 )
 # End of the layout
 
@@ -221,11 +221,11 @@ class _FrameData:
         descriptor: the map's, from the file. fields, dtype, entry: as ``_record_layout`` returns them.
         """
         # read combines the copies of a record; None for types in slots. A cap of 0 means a dynamic one.
-        kind, report, copies_bytes, read = MAP_TYPES[descriptor["kind"]]
+        kind, report, layout, copies_bytes, read = MAP_TYPES[descriptor["kind"]]
         level, is_dynamic = LEVELS[descriptor["level"]], int(descriptor["cap"]) == 0
         cap = self.dynamic_cap if is_dynamic else int(descriptor["cap"])
         counts = None
-        if read is not None:
+        if layout == "copies":
             records = self._take_copies(dtype, copies_bytes)
             # Without a manifest the map's fields are not known, so the copies cannot be combined.
             if "name" in entry:
@@ -245,7 +245,7 @@ class _FrameData:
             "dynamic": is_dynamic,
             "fields": fields,
             "counts": counts,
-            "in_slots": read is None,
+            "layout": layout,
             "report": report,
         }
         return section, records
@@ -291,7 +291,7 @@ def valid(header, section, records):
 
     header, section, records: of the map, from ``parse``.
     """
-    if not section["in_slots"]:
+    if section["layout"] == "copies":
         # parse has combined the copies.
         return records.reshape(-1)
     by_thread = section["level"] == "thread"

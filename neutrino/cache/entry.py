@@ -23,7 +23,7 @@ from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.abi.structures import Struct, align_up
 from neutrino.abi.versions import TWINS_VERSION
 from neutrino.errors import FormatError, NeutrinoError
-from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.registry import MAP_TYPES, number_of
 
 _TABLE_ALIGN = 8
@@ -313,7 +313,7 @@ def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
     if not 0 < size <= MAX_RECORD:
         raise FormatError(file, row_offset, "record size", str(size), f"1 to {MAX_RECORD}")
     # The cap is the number of records per slot; kinds of maps without slots always have 1.
-    if not MAP_TYPES[kind].in_slots and cap != 1:
+    if MAP_TYPES[kind].layout is not Layout.SLOTS and cap != 1:
         raise FormatError(file, row_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
     text, _, _ = bytes(row["name"]).partition(b"\0")
     # A longer one leaves no room for the NUL in its member.

@@ -399,8 +399,10 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
 
     The first ones say which slot a record is in; only array maps have slots.
     """
+    from neutrino.maps.declaration import Layout
+
     records = view.valid()
-    places = view.places() if view.map.kind.in_slots else {}
+    places = view.places() if view.map.kind.layout is Layout.SLOTS else {}
     fields = {field.name for field in view.map.fields}
     columns = {
         # Brackets tell an axis from a field of the same name.

@@ -27,7 +27,7 @@ from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
-from neutrino.maps.declaration import Report
+from neutrino.maps.declaration import Layout, Report
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
@@ -380,7 +380,7 @@ class _Report:
         """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
         # Maps without slots have one combined result per launch, others records in the slots of threads, warps, blocks.
         recorded = f"{_counted(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
-        if entry.kind.in_slots:
+        if entry.kind.layout is Layout.SLOTS:
             limit = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped:

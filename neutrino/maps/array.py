@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
+from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType
 from neutrino.maps.target import SaveWriter
 
 _OWNERS = {level: f"per {level.value}" for level in Level}
@@ -19,7 +19,7 @@ class Array(MapType):
     """
 
     name = "array"
-    in_slots = True
+    layout = Layout.SLOTS
     stores_at_sites = True
     settles = False
     in_older_dialect = True

@@ -30,7 +30,7 @@ from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, 
 from neutrino.abi.structures import Struct
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION
-from neutrino.maps.declaration import DYNAMIC_CAP
+from neutrino.maps.declaration import DYNAMIC_CAP, Layout
 from neutrino.maps.regions import (
     COPIES_LEAST,
     COPIES_MOST,
@@ -92,11 +92,12 @@ def c_header() -> str:
     # Enumerations, and tables as macros: initializers that C code puts into its arrays.
     lines += ["", "enum neutrino_reason {"]
     lines += [f"    NEUTRINO_REASON_{reason.name} = {reason.value}," for reason in Reason]
+    lines += ["};", "", "/* Where the records of a map are. */", "enum neutrino_map_layout {"]
+    lines += [f"    NEUTRINO_IN_{layout.name}," for layout in Layout]
     lines += ["};", "", "/* By their numbers in files. */", "#define NEUTRINO_MAP_TYPES \\"]
     for kind in MAP_TYPES:
-        # Types in slots have no copies whose bytes could be limited.
-        row = ".in_slots = true" if kind.in_slots else f".copies_bytes = {kind.copies_bytes}"
-        lines.append(f"    {{{row}}}, /* {kind.name} */ \\")
+        limit = f", .copies_bytes = {kind.copies_bytes}" if kind.layout is Layout.COPIES else ""
+        lines.append(f"    {{.layout = NEUTRINO_IN_{kind.layout.name}{limit}}}, /* {kind.name} */ \\")
     lines += ["", "enum neutrino_level {"]
     lines += [f"    NEUTRINO_LEVEL_{level.name} = {number}," for number, level in enumerate(LEVELS)]
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]

@@ -39,6 +39,17 @@ class MapTable(Protocol):
         """Report what is wrong with a key's value. hint: what to write."""
 
 
+class Layout(enum.Enum):
+    """Where a map's records are in the memory of a launch, see ``regions.py``.
+
+    SLOTS: each thread, warp or block has a slot of up to ``cap`` records. COPIES: the launch has one record, of which
+    there are several copies that the reader combines.
+    """
+
+    SLOTS = "slots"
+    COPIES = "copies"
+
+
 class Report(enum.Enum):
     """How reports show a map: the range of each field, the same with totals over the launches, or bucket counts."""
 
@@ -53,11 +64,10 @@ class MapType(ABC):
 
     ``registry.py`` lists the types. An instance has the options of one map's table, such as a histogram's scale.
 
-    name: in probe files, manifests and reports. keys: keys that a map's table may have besides ``MAP_KEYS``. in_slots:
-    each thread, warp or block has a slot of up to ``cap`` records; otherwise a launch has one record, of which there
-    are several copies in memory that the reader combines. copies_bytes: limit of these copies together, in bytes;
-    ``NO_LIMIT`` for none. field_types, field_hint, most_fields: which fields ``data`` may have. stores_at_sites: a SAVE
-    writes to memory at its site. settles: a SAVE leaves values in registers that are written to memory where the thread
+    name: in probe files, manifests and reports. keys: keys that a map's table may have besides ``MAP_KEYS``. layout:
+    where its records are. copies_bytes: limit of all copies together, in bytes, where it is in copies; ``NO_LIMIT`` for
+    none. field_types, field_hint, most_fields: which fields ``data`` may have. stores_at_sites: a SAVE writes to memory
+    at its site. settles: a SAVE leaves values in registers that are written to memory where the thread
     ends. adds_constants: saving a constant is an addition of it. combines_lanes: its code exchanges values between the
     lanes of a warp. in_older_dialect: ``datamodel`` has a name for it. whole: the launch's result in words; "" with
     slots. report: how reports show such a map.
@@ -65,7 +75,7 @@ class MapType(ABC):
 
     name: ClassVar[str]
     keys: ClassVar[tuple[str, ...]] = ()
-    in_slots: ClassVar[bool] = False
+    layout: ClassVar[Layout] = Layout.COPIES
     copies_bytes: ClassVar[int] = NO_LIMIT
     field_types: ClassVar[frozenset[ScalarType]] = frozenset(ScalarType)
     field_hint: ClassVar[str] = ""

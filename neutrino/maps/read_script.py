@@ -16,7 +16,7 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEAD
 from neutrino.abi.structures import Struct
 from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import NeutrinoError
-from neutrino.maps.declaration import MapType
+from neutrino.maps.declaration import Layout, MapType
 from neutrino.maps.regions import COPIES_LEAST, COPIES_MOST, COPY_ALIGN, LANES, REGION_ALIGN, WARPS_PER_COPY
 from neutrino.maps.registry import MAP_TYPES
 
@@ -50,15 +50,15 @@ def python_layout() -> str:
     # The function that combines the copies of records, for each type that has them; types may share one.
     function_names: dict[object, str] = {}
     for kind in MAP_TYPES:
-        if not kind.in_slots and kind.read not in function_names:
+        if kind.layout is not Layout.SLOTS and kind.read not in function_names:
             function_names[kind.read] = f"_read_{kind.name}"
             lines += ["", "", *_read_function(kind)]
 
     # The table of types, in the order of their numbers in files.
     lines += ["", "", "MAP_TYPES = ("]
     for kind in MAP_TYPES:
-        read = "None" if kind.in_slots else function_names[kind.read]
-        lines.append(f'    ("{kind.name}", "{kind.report.value}", {kind.copies_bytes}, {read}),')
+        read = "None" if kind.layout is Layout.SLOTS else function_names[kind.read]
+        lines.append(f'    ("{kind.name}", "{kind.report.value}", "{kind.layout.value}", {kind.copies_bytes}, {read}),')
     lines.append(")")
     return "\n".join(lines) + "\n"
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.abi.structures import align_up
-from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Map, MapType
+from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Layout, Map, MapType
 
 LANES = 32
 """Lanes of a warp on NVIDIA's GPUs; launches on other ones record how many."""
@@ -88,7 +88,7 @@ class Region:
 
 def has_counts(entry: Map) -> bool:
     """Return whether the slots of a map count their saves."""
-    return entry.kind.in_slots and entry.cap != 1
+    return entry.kind.layout is Layout.SLOTS and entry.cap != 1
 
 
 def cap_of(entry: Map, dynamic_cap: int) -> int:
@@ -111,7 +111,7 @@ def region_layout(
         slots = blocks
         if entry.level is not Level.BLOCK:
             slots *= warps_per_block * (lanes if entry.level is Level.THREAD else 1)
-        if entry.kind.in_slots:
+        if entry.kind.layout is Layout.SLOTS:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
             counts_size = slots * _COUNT_SIZE if has_counts(entry) else 0
         else:

@@ -10,7 +10,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.abi.records import MAX_RECORD, Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
+from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType
 from neutrino.maps.registry import ARRAY, type_named, type_names
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
 
@@ -93,7 +93,7 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
         hint = f'write an integer from 1 to {MAX_CAP}, or "dynamic"'
         document.report(offset, "cap", f"cap is {shown(cap)}", hint)
         return None
-    if map_class and not map_class.in_slots and cap != 1:
+    if map_class and map_class.layout is not Layout.SLOTS and cap != 1:
         document.report(offset, "cap", f"cap is {cap}, but a {map_class.name} has one record", "leave cap out")
         return None
     return cap
@@ -108,7 +108,7 @@ def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class:
     place = document.value(*path, "cap")
     if cap != "dynamic":
         return check_cap(document, place, cap, map_class)
-    if map_class and not map_class.in_slots:
+    if map_class and map_class.layout is not Layout.SLOTS:
         document.report(place, "cap", f'cap is "dynamic", but a {map_class.name} has one record', "leave cap out")
         return None
     return DYNAMIC_CAP

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType
+from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType
 from neutrino.maps.registry import ARRAY, MAP_TYPES
 from neutrino.probing.document import Document, KeyPath, shown, shown_name
 from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_field, check_map_name, check_padding
@@ -62,7 +62,7 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
     levels = [level.value for level in Level]
     level = document.choice(path, level_word, levels, "level in datamodel", "datamodel")
     # A map that is not in slots has one record, so there is nothing to count.
-    if cap_word == "count" and map_type.in_slots:
+    if cap_word == "count" and map_type.layout is Layout.SLOTS:
         cap: int | None = DYNAMIC_CAP
     elif not re.fullmatch(r"\d{1,9}", cap_word, re.ASCII):
         document.report(place, "datamodel", f'cap in datamodel is "{shown_name(cap_word)}"', "write a number or count")
@@ -110,7 +110,7 @@ def _check_same_record(
     if before_types != after_types:
         message = f"after saves {_listed(after_types)}, before saves {_listed(before_types)}"
         document.report(place, "records-differ", message, "both sides save records of one form")
-    elif datamodel.map_type.in_slots and datamodel.cap == 1:
+    elif datamodel.map_type.layout is Layout.SLOTS and datamodel.cap == 1:
         hint = f'keep both: datamodel = "{datamodel.level.value}:{datamodel.size}:2"'
         document.warn(place, "one-record", "both sides save, but a slot keeps one record: the later one", hint)
 

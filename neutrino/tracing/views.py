@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Level
-from neutrino.maps.declaration import Map, Report
+from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.regions import LANES, Region, cap_of, copies_of, copy_stride
 
 Array = npt.NDArray[Any]
@@ -87,7 +87,7 @@ class MapView:
 
         The array may be a view of ``records``.
         """
-        if not self.map.kind.in_slots:
+        if self.map.kind.layout is not Layout.SLOTS:
             # read takes the map as the manifest has it.
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
         # All records; no copy for those of a single launch.
@@ -103,7 +103,7 @@ class MapView:
         """
         axes = _AXES[self.map.level]
         # The records of several launches have one axis more.
-        if not self.map.kind.in_slots or self.records.ndim != len(axes):
+        if self.map.kind.layout is not Layout.SLOTS or self.records.ndim != len(axes):
             raise ValueError(f"map {self.map.name!r}: places() is for an array map of a single launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
@@ -183,7 +183,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
             slots += (geometry.warps,)
         lanes = (geometry.lanes,) if entry.level is Level.THREAD else ()
         start = offset + region.records
-        if entry.kind.in_slots:
+        if entry.kind.layout is Layout.SLOTS:
             shape: tuple[int, ...] = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
             strides = _strides(shape, entry.size)
         else:

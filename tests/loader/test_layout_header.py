@@ -23,7 +23,7 @@ from neutrino.errors import Span
 from neutrino.loader import interface
 from neutrino.loader.interface import declarations
 from neutrino.maps.c_header import c_header
-from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.regions import region_layout
 from neutrino.maps.registry import MAP_TYPES, number_of
 
@@ -69,7 +69,7 @@ def test_regions_in_c_and_in_python(
 ) -> None:
     ffi, library = core
     entries = [
-        Map(f"m{i}", kind, level, size, cap if kind.in_slots else 1, (), Span(1, 1))
+        Map(f"m{i}", kind, level, size, cap if kind.layout is Layout.SLOTS else 1, (), Span(1, 1))
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
     expected, total = region_layout(entries, blocks, warps, dynamic_cap, lanes)

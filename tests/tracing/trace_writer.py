@@ -27,7 +27,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.abi.structures import align_up
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION
 from neutrino.errors import Span
-from neutrino.maps.declaration import Map
+from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import LANES, copies_of, copy_stride, region_layout
 from neutrino.maps.registry import ARRAY, SUM, number_of
@@ -76,7 +76,7 @@ def fill_regions(
     data = bytearray(size)
     for entry, region in zip(maps, regions, strict=True):
         records = np.asarray(values[entry.name], entry.dtype).reshape(-1)
-        if not entry.kind.in_slots:
+        if entry.kind.layout is not Layout.SLOTS:
             assert len(records) <= copies_of(entry, blocks * warps)
             for copy, record in enumerate(records):
                 start = region.records + copy * copy_stride(entry.size)

@@ -62,13 +62,19 @@ enum neutrino_reason {
     NEUTRINO_REASON_LOCAL_MEMORY = 22,
 };
 
+/* Where the records of a map are. */
+enum neutrino_map_layout {
+    NEUTRINO_IN_SLOTS,
+    NEUTRINO_IN_COPIES,
+};
+
 /* By their numbers in files. */
 #define NEUTRINO_MAP_TYPES \
-    {.in_slots = true}, /* array */ \
-    {.copies_bytes = 0}, /* sum */ \
-    {.copies_bytes = 131072}, /* histogram */ \
-    {.copies_bytes = 0}, /* min */ \
-    {.copies_bytes = 0}, /* max */ \
+    {.layout = NEUTRINO_IN_SLOTS}, /* array */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* sum */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 131072}, /* histogram */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* min */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* max */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,

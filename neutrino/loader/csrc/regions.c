@@ -7,7 +7,7 @@
  * is 1, a count of them; or in copies, a record of the whole launch in each.
  */
 struct map_type {
-	bool in_slots;
+	enum neutrino_map_layout layout;
 	uint64_t copies_bytes; /* what the copies may take together; 0: no limit */
 };
 
@@ -44,19 +44,19 @@ bool nt_map_is_valid(const struct neutrino_map *map)
 {
 	return memchr(map->name, 0, sizeof(map->name)) && map->kind < MAP_TYPES && map->level <= NEUTRINO_LEVEL_BLOCK &&
 	       map->record_size && map->record_size <= NEUTRINO_MAX_RECORD &&
-	       (map_types[map->kind].in_slots || map->cap == 1);
+	       (map_types[map->kind].layout == NEUTRINO_IN_SLOTS || map->cap == 1);
 }
 
 /* Whether a map's cap is chosen for each launch. */
 static bool is_dynamic(const struct neutrino_map *map)
 {
-	return map_types[map->kind].in_slots && map->cap == NEUTRINO_DYNAMIC_CAP;
+	return map_types[map->kind].layout == NEUTRINO_IN_SLOTS && map->cap == NEUTRINO_DYNAMIC_CAP;
 }
 
 bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		if (map_types[maps[i].kind].in_slots)
+		if (map_types[maps[i].kind].layout == NEUTRINO_IN_SLOTS)
 			return false;
 	return true;
 }
@@ -108,7 +108,7 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 
 	if (offset > REGION_LIMIT)
 		return UINT64_MAX;
-	if (!type->in_slots) {
+	if (type->layout == NEUTRINO_IN_COPIES) {
 		records_size = copies_size(type, map->record_size, extent->warps);
 	} else {
 		uint64_t slots, records;
