@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.oracle.assembling import assemble
+from tests.oracle.assembling import arithmetic, assemble
 from tests.oracle.bench import Bench, skip_of
 from tests.oracle.probes import Probe, probe_set
 from tests.oracle.test_matrix import ALL
@@ -83,9 +85,30 @@ def test_they_assemble() -> None:
         assert cubin, said
 
 
-def test_they_do_not_part_a_product_from_its_sum() -> None:
-    """For ptxas they end a basic block, and it fuses within one only."""
+@pytest.mark.usefixtures("ptxas")
+def test_they_stand_between_a_product_and_its_sum() -> None:
+    """Of f32, where they have no predicate; the pairs stay fused, as counted in the machine code."""
     probe = Probe("lanes", (), text=TEXT.replace("LANES_KEY", ""))
-    skip = skip_of(Bench(ALL["products"], ()).twins(probe))
+    bench = Bench(ALL["products"], (), (1,))
+    twins = bench.twins(probe)
+    assert skip_of(twins) is None
+    original = arithmetic(ALL["products"].text, ALL["products"].entry)
+    assert original["FFMA"] == 3
+    assert arithmetic(twins.render(), twins.kernels[0].twin_name) == original
+    views, results = bench.run(probe, twins.kernels[0], twins.render(), 1)
+    total = views["Lanes"].total()
+    assert total["wrong"] == 0
+    assert total["threads"] == total["by_leaders"] > 0
+    for one, other in zip(results, bench.results(None), strict=True):
+        assert bench.comparable(one) == bench.comparable(other)
+
+
+def test_under_a_predicate_they_do_not_part_a_product_from_its_sum() -> None:
+    """For ptxas they end a basic block then, and it fuses within one only."""
+    text = TEXT.replace("LANES_KEY", "")
+    kernel = ALL["products"]
+    predicated = kernel.text.replace("add.f32 %f4,", "setp.ne.u32 %p1, %r1, 99;\n\t@%p1 add.f32 %f4,")
+    predicated = predicated.replace("\t.reg .f32", "\t.reg .pred %p<2>;\n\t.reg .f32", 1)
+    skip = skip_of(Bench(replace(kernel, text=predicated), ()).twins(Probe("lanes", (), text=text)))
     assert skip is not None
     assert "between a product and its sum" in skip.detail

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from machine import arithmetic
 
-from neutrino.ptx.analysis.contraction import has_hidden_product, has_product, may_contract
+from neutrino.ptx.analysis.contraction import Contractions, has_hidden_product, has_product, may_contract
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 
@@ -106,3 +106,66 @@ def test_ways_from_a_product_to_a_sum_are_known(arch, tools, tmp_path):
                      may_contract)  # fmt: skip
     assert holds("L: ld.global.f32 %f6, [%a]; mul.f32 %f4, %f1, %f2; st.global.f32 [%a], %f4; add.f32 %f5, %f6, %f8;"
                  " @%p1 bra L;", may_contract)  # fmt: skip
+
+
+# By the type of a product and its sum: a register's type, and what they are in machine code when fused.
+KINDS = {
+    "f32": ("b32", "FFMA"), "f64": ("b64", "DFMA"), "f16": ("b16", "HFMA2"), "f16x2": ("b32", "HFMA2"),
+    "bf16": ("b16", "HFMA2"), "bf16x2": ("b32", "HFMA2"),
+}  # fmt: skip
+EXCHANGES = [
+    "activemask.b32 %m;", "vote.sync.ballot.b32 %r2, %p2, %m;", "vote.sync.any.pred %p3, %p2, %m;",
+    "vote.sync.all.pred %p3, %p2, %m;", "vote.sync.uni.pred %p3, %p2, %m;", "shfl.sync.idx.b32 %r2, %r3, 0, 31, %m;",
+    "shfl.sync.up.b32 %r2|%p3, %r3, 1, 0, %m;", "shfl.sync.bfly.b32 %r2|%p3, %r3, 1, 31, %m;",
+    "match.any.sync.b32 %r2, %r3, %m;", "match.any.sync.b64 %r2, %d3, %m;", "match.all.sync.b32 %r2|%p3, %r3, %m;",
+]  # fmt: skip
+# Since sm_80.
+REDUCTIONS = [f"redux.sync.{kind} %r2, %r3, %m;" for kind in ("add.u32", "min.u32", "max.s32", "and.b32", "xor.b32")]
+
+
+def exchanging(name: str, kind: str, code: str) -> str:
+    """A product and its sum with code between them whose results are stored."""
+    register = KINDS[kind][0]
+    return f"""
+.visible .entry {name}(.param .u64 p)
+{{
+.reg .pred %p<4>; .reg .{register} %x<6>; .reg .u64 %a; .reg .b32 %m, %r<6>; .reg .b64 %d<4>;
+ld.param.u64 %a, [p]; ld.global.u32 %r1, [%a+256]; ld.global.u32 %r3, [%a+260]; ld.global.u64 %d3, [%a+264];
+setp.ne.u32 %p1, %r1, 7; setp.gt.u32 %p2, %r3, 9; setp.gt.u32 %p3, %r3, 19; mov.u32 %r2, 1; mov.u32 %m, 0;
+ld.global.{register} %x1, [%a]; ld.global.{register} %x2, [%a+8]; ld.global.{register} %x3, [%a+16];
+mul.{kind} %x4, %x1, %x2;
+{code}
+add.{kind} %x5, %x4, %x3;
+selp.b32 %r4, 1, 0, %p3;
+st.global.{register} [%a+64], %x5; st.global.u32 [%a+512], %r2; st.global.u32 [%a+516], %r4;
+st.global.u32 [%a+520], %m; ret; }}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_instructions_between_lanes_part_a_product_and_its_sum_where_they_are_refused(arch, tools, tmp_path):
+    """Without a predicate: halves before sm_90, nothing else. Under one: all."""
+    number = int("".join(filter(str.isdigit, arch)))
+    kinds = [kind for kind in KINDS if number >= 90 or not kind.startswith("bf16")]
+    exchanges = EXCHANGES + (REDUCTIONS if number >= 80 else [])
+    cases = list(itertools.product(kinds, exchanges, ("", "@%p1 ")))
+    # The mask as LANES gives it.
+    codes = [
+        f"{guard}{code}" if code.startswith("activemask") else f"activemask.b32 %m; {guard}{code}"
+        for _, code, guard in cases
+    ]
+    head = f".version 8.7\n.target {arch}\n.address_size 64\n"
+    kernels = [
+        exchanging(f"k{index}", kind, code) for index, ((kind, _, _), code) in enumerate(zip(cases, codes, strict=True))
+    ]
+    found = arithmetic(head + "".join(kernels), arch, tmp_path)
+    for index, (kind, code, guard) in enumerate(cases):
+        body = parse(head + kernels[index])
+        contractions = Contractions(Body(body.code, *body.entries[0].body))
+        position = body.code.index(codes[index])
+        assert contractions.first_clear(position) > position
+        # Asking for the mask exchanges nothing yet.
+        harmless = code.startswith("activemask") or contractions.may_exchange(position, number)
+        allowed = not guard and harmless
+        is_fused = found[f"k{index}"] == {KINDS[kind][1]: 1}
+        assert is_fused == allowed, (kind, guard + code, found[f"k{index}"])

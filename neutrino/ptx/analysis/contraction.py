@@ -2,8 +2,9 @@
 
 ptxas contracts an unrounded ``mul`` with the unrounded ``add`` or ``sub`` that alone reads its product,
 within one basic block. A predicated memory access or a branch between the two, or a second reader, ends that
-and changes the result's last bits. Stretches are found generously: one too many only moves a store further
-down.
+and changes the result's last bits. So does an instruction between lanes, such as ``shfl``, under a predicate, and
+before sm_90 also without one where the product is of halves. Stretches are found generously: one too many only moves
+a store further down.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{FLOAT_TYPES})\Z")
 # What tests/ptx/test_fusions.py has ptxas 13.0 show, for sm_75 to sm_120: of all instructions
 # that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
 _HIDDEN_PRODUCT = re.compile(r"(?:div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32)\Z")
+_HALVES = re.compile(r"b?f16(?:x2)?\Z")
+_KEEPS_HALVES = 90
+"""The first architecture on which ptxas 13.0 fuses halves across an instruction between lanes: sm_90."""
 _SUM = re.compile(rf"(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}(?!\w)")
 # Instructions whose result is no longer the product that they read. A multiplication is none: by a factor of one it
 # gives the other factor unchanged.
@@ -46,11 +50,12 @@ _PRODUCT_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(
 @dataclass(frozen=True)
 class Product:
     """A product that may be fused. register: that the ``mul`` writes. start: position of the ``mul``'s opcode; end: of
-    the end of the last sum that reads the product."""
+    the end of the last sum that reads the product. type: as in the opcode, ``f32``."""
 
     register: str
     start: int
     end: int
+    type: str
 
 
 class Contractions:
@@ -73,6 +78,7 @@ class Contractions:
                 self._spans[-1] = (last_start, max(last_end, product.end))
             else:
                 self._spans.append((product.start, product.end))
+        self._halves = [(product.start, product.end) for product in products if _HALVES.match(product.type)]
 
     def __bool__(self) -> bool:
         return bool(self._by_start)
@@ -101,6 +107,17 @@ class Contractions:
         if at >= 0 and self._spans[at][0] < position < self._spans[at][1]:
             return self._spans[at][1]
         return position
+
+    def may_exchange(self, position: int, architecture: int) -> bool:
+        """Whether an instruction between lanes, such as ``shfl``, may stand at a position, if it has no predicate.
+
+        Under a predicate it may stand only where ``first_clear`` gives the position itself. architecture: 80 for
+        ``sm_80``.
+        """
+        # By tests/ptx/test_fusions.py.
+        if architecture >= _KEEPS_HALVES:
+            return True
+        return not any(start < position < end for start, end in self._halves)
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
         """Whether an instruction writes a register. start, end: positions of the instructions before and after it."""
@@ -292,8 +309,9 @@ def _products(body: Body) -> list[Product]:
     at a label and at whatever leads elsewhere.
     """
     products: dict[int, Product] = {}
-    # By register, the products that it may hold: the register that the ``mul`` wrote, and the position of its opcode.
-    holding: dict[str, set[tuple[str, int]]] = {}
+    # By register, the products that it may hold: the register that the ``mul`` wrote, the position of its opcode, and
+    # its type.
+    holding: dict[str, set[tuple[str, int, str]]] = {}
     steps = {opcode for opcode in body.opcodes if _moves_product(opcode)}
     block_ends = {opcode for opcode in body.opcodes if opcode.ends_block}
     labelled = {label.before for label in body.labels}
@@ -311,11 +329,12 @@ def _products(body: Body) -> list[Product]:
         # The products that the instruction reads.
         origins = {origin for register in read for origin in holding.get(register, ())}
         if opcode.word == "mul":
-            holding[written] = {(written, statement.position)}
+            kind = PRODUCT.match(opcode.text)
+            holding[written] = {(written, statement.position, kind["type"] if kind else "")}
         elif opcode.word in {"add", "sub"}:
             # Overwrites an earlier sum of the same product: its last sum counts.
-            for register, start in origins:
-                products[start] = Product(register, start, statement.end)
+            for register, start, kind_of_product in origins:
+                products[start] = Product(register, start, statement.end, kind_of_product)
             holding.pop(written, None)
         elif origins:
             # A copy. Generously, what the register held before stays, too.

@@ -82,7 +82,7 @@ class Emission:
         self, probes: ProbeSet, prefix: str, block: str, architecture: int, kernel: Emission | None = None
     ) -> None:
         self._prefix = prefix
-        self._architecture = architecture
+        self.architecture = architecture
         # Module variables, by index, whose addresses are loaded at the entry.
         self._variables: set[int] = set()
         # Of the snippet being written: the scratch register of each of its local registers, by name.

@@ -662,10 +662,11 @@ class _Sites:
             return
         # Shared with all modules of these probes. The value: whether opcode and guard alone decide about the code.
         tried_shapes = self._rewriting.tried.shapes
-        # Code between lanes is refused between a product and its sum, so that it matters whether the sides are clear.
+        # Code between lanes is refused at some places between a product and its sum, so that the places matter.
         clear = None
         if any(map(self._facts.holds_collective, placed.probes)):
-            clear = self._trial.is_clear(placed.start), self._trial.is_clear(placed.end)
+            sides = placed.start, placed.end
+            clear = tuple((self._trial.is_clear(side), self._trial.may_exchange(side)) for side in sides)
         shape = (statement.opcode, guard is None, probes, clear, *self._shape(instruction, statement.position))
         if shape not in tried_shapes:
             tried_shapes[shape] = self._trial.write_snippets(placed)

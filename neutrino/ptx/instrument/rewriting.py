@@ -102,7 +102,8 @@ class ProbeFacts:
         return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self._order[id(probe)])
 
     def must_be_clear(self, probe: Probe) -> bool:
-        """Whether a probe holds code that must not stand between a product and its sum: it would change the result."""
+        """Whether a probe holds code that may not stand everywhere between a product and its sum: it may change the
+        result."""
         return id(probe) in self._storing or self.holds_collective(probe)
 
     def reads_operands(self, probe: Probe) -> bool:
@@ -114,7 +115,7 @@ class ProbeFacts:
         return any(map(self.is_collective, _snippets(probe)))
 
     def is_collective(self, snippet: Snippet) -> bool:
-        """Whether a snippet holds an instruction between lanes (as ``shfl``), which ends a basic block."""
+        """Whether a snippet holds an instruction between lanes (as ``shfl``), which may end a basic block."""
         return id(snippet) in self._collective
 
 

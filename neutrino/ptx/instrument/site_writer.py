@@ -127,6 +127,12 @@ class Products:
                 return spot
             position = spot
 
+    def may_exchange(self, position: int, guard: Guard | None) -> bool:
+        """Whether instructions between lanes may stand at a position, under a guard or, with None, without one."""
+        if not self._contractions or self.first_clear(position) == position:
+            return True
+        return guard is None and self._contractions.may_exchange(position, self._emission.architecture)
+
     def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
         """The register from which a probe can read the product that a register of the program holds; None if it can
         read that register itself.
@@ -261,8 +267,12 @@ class SiteWriter:
         shown = Shown.of(statement, self._module, self._places)
         return f"line {shown.line}: {shown.text!r}"
 
+    def may_exchange(self, position: int) -> bool:
+        """Whether instructions between lanes may stand at a position if they have no predicate."""
+        return self._products.may_exchange(position, None)
+
     def is_clear(self, position: int) -> bool:
-        """Whether stores and instructions between lanes may stand at a position."""
+        """Whether stores and instructions between lanes may stand at a position, whatever their predicate."""
         return self._products.first_clear(position) == position
 
     def _are_sides_clear(self, place: Placed) -> bool:
@@ -376,7 +386,7 @@ class SiteWriter:
         saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
         if any(save.map.kind.stores_at_sites for save in saves):
             spot = self._products.first_clear(at)
-        if self._facts.is_collective(snippet) and self._products.first_clear(at) != at:
+        if self._facts.is_collective(snippet) and not self._products.may_exchange(at, guard):
             raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
         waits = spot != at
         operands.begin_snippet(guard)
