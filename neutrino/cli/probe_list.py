@@ -58,8 +58,10 @@ def summary(source: str) -> str:
 
 def _records(probes: ProbeSet) -> str:
     """Return in words what a set's maps record, for one line of a table: those per launch are described together."""
-    per_launch = [entry for entry in probes.maps if not entry.kind.in_slots]
-    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry.kind.in_slots]
+    from neutrino.maps.declaration import Layout
+
+    per_launch = [entry for entry in probes.maps if entry.kind.layout is Layout.COPIES]
+    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry not in per_launch]
     if len(per_launch) > 1:
         kinds = {entry.kind.name for entry in per_launch}
         what = f"{kinds.pop()}s" if len(kinds) == 1 else "results"
