@@ -6,7 +6,7 @@ import re
 
 from neutrino.errors import Span
 from neutrino.probing.document import Document, KeyPath
-from neutrino.probing.ir.operands import Register
+from neutrino.probing.ir.operands import SCRATCH, Register
 from neutrino.probing.ir.types import Type
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.syntax import Declaration
@@ -81,6 +81,11 @@ class Registers:
             self._clash(earlier, Register(name, Type(declaration.type), 0, span))
             return
         initial = declaration.initial
+        is_local = SCRATCH in name
+        if is_local and initial:
+            message = f"{name} begins with a value, but is lost after each snippet"
+            self._document.report(offset, "initial-value", message, f"a name without '{SCRATCH}' keeps its value")
+            return
         # setdefault: the first value that is given is kept. If it is another than this one, a declaration before this
         # one gave it.
         if initial is not None and self._initial.setdefault(name, initial) != initial and earlier:
@@ -88,7 +93,7 @@ class Registers:
             self._document.report(offset, "initial-value", message, "one register has one first value")
         # A later declaration adds nothing, unless it is the one with the value.
         elif earlier is None or initial is not None:
-            self._registers[name] = Register(name, Type(declaration.type), initial or 0, span)
+            self._registers[name] = Register(name, Type(declaration.type), initial or 0, span, is_local)
 
     def _clash(self, earlier: Register, later: Register) -> None:
         """Report one name with two types at both declarations; at the earlier one only once, if more follow."""
@@ -115,7 +120,8 @@ class Registers:
             hint = f"write {declaration.name}<{declaration.number + 1}>"
             message = f"{range_text} does not declare {name}, which is used; it is added"
             self._document.warn(offset, "register-range", message, hint)
-            self._registers[name] = Register(name, Type(declaration.type), 0, self._document.span(offset))
+            span = self._document.span(offset)
+            self._registers[name] = Register(name, Type(declaration.type), 0, span, SCRATCH in name)
 
     def add(self, name: str, register_type: Type, span: Span, reserved: set[str]) -> str:
         """Add a register that no snippet declares and return its name, with a number if ``name`` is in use.

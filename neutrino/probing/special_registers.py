@@ -22,3 +22,10 @@ SPECIAL_REGISTERS: dict[str, str] = {
     **{f"%envreg{index}": "b32" for index in range(32)},
 }
 """Name with ``%`` → PTX type without the dot."""
+
+SPECIAL_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
+    f"%{name}.{part}": ((7, 8), 90)
+    for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+    for part in "xyz"
+} | {f"%{name}": ((7, 8), 90) for name in ("cluster_ctarank", "cluster_nctarank")}
+"""Name with ``%`` → the lowest ``.version`` and architecture that have it, of those that not all have."""

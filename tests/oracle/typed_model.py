@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Value
 from neutrino.probing.ir.statements import (
+    Collective,
     Compare,
     Convert,
     For,
@@ -22,10 +23,13 @@ from neutrino.probing.ir.statements import (
     Load,
     Operation,
     Operator,
+    Reduction,
+    Reinterpret,
     Relation,
     Save,
     Select,
     Statement,
+    While,
 )
 from neutrino.probing.ir.types import Type
 
@@ -63,10 +67,16 @@ def rounded_to_bf16(values: Lanes) -> Lanes:
 
 
 class Machine:
-    """All threads, one after the other statement by statement. site: the bits of a site's values by their names."""
+    """All threads, one after the other statement by statement. site: the bits of a site's values by their names.
 
-    def __init__(self, threads: int, site: Mapping[str, Lanes], shared: Sequence[Register]) -> None:
+    warp: the lanes of a warp; all of them are at the site together.
+    """
+
+    def __init__(
+        self, threads: int, site: Mapping[str, Lanes], shared: Sequence[Register], warp: int = 32
+    ) -> None:  # fmt: skip
         self._threads = threads
+        self._warp = warp
         self._site = site
         self._values: dict[str, Lanes] = {}
         self.saved: list[tuple[str, tuple[Lanes, ...], Lanes]] = []
@@ -90,11 +100,34 @@ class Machine:
                 for value in statement.values:
                     self._assign(statement.variable, self._everywhere(kind, value % (1 << kind.bits)), threads)
                     self._run(statement.body, threads)
+            elif isinstance(statement, While):
+                running = threads
+                for _ in range(statement.bound):
+                    self._run(statement.test, running)
+                    running = running & self._values[statement.condition.name]
+                    self._run(statement.body, running)
+            elif isinstance(statement, Collective):
+                self._assign(statement.destination, self._exchanged(statement, threads), threads)
             elif isinstance(statement, Save):
                 values = tuple(self.value(operand) for operand in statement.operands)  # type: ignore[arg-type]
                 self.saved.append((statement.map.name, values, threads))
             else:
                 self._assign(statement.destination, self._computed(statement), threads)  # type: ignore[union-attr]
+
+    def _exchanged(self, statement: Collective, threads: Lanes) -> Lanes:
+        """The result of a collective operation in each thread; 0 where it is not executed."""
+        values = self.value(statement.source)  # type: ignore[arg-type]
+        result = np.zeros(self._threads, dtype_of(statement.destination.type))
+        for start in range(0, self._threads, self._warp):
+            lanes = np.flatnonzero(threads[start : start + self._warp])
+            if not lanes.size:
+                continue
+            if statement.reduction is Reduction.BALLOT:
+                found: Any = sum(1 << int(lane) for lane in lanes if values[start + lane])
+            else:
+                found = reduced(statement.reduction, statement.destination.type, values[start + lanes])
+            result[start + lanes] = found
+        return result
 
     def _assign(self, register: Register, values: Lanes, threads: Lanes) -> None:
         assert values.dtype == dtype_of(register.type), (register, values.dtype)
@@ -120,6 +153,9 @@ class Machine:
         if isinstance(statement, Select):
             condition = self._values[statement.condition.name]
             return np.where(condition, self.value(statement.then), self.value(statement.otherwise))
+        if isinstance(statement, Reinterpret):
+            kind = statement.destination.type
+            return from_bits(to_bits(self.value(statement.source), statement.source.type), kind)  # type: ignore[union-attr]
         if isinstance(statement, Convert):
             have = statement.source.type  # type: ignore[union-attr]
             return converted(self.value(statement.source), have, statement.destination.type)
@@ -128,6 +164,29 @@ class Machine:
         if statement.operator in {Operator.POPC, Operator.CLZ}:
             return _counted(statement.operator, sources[0])
         return computed(statement.operator, statement.destination.type, sources)
+
+
+def to_bits(values: Lanes, kind: Type) -> Lanes:
+    """Unsigned integers from values of a type with bits."""
+    if kind is Type.BF16:
+        return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return values.view(f"u{values.itemsize}")
+
+
+def reduced(reduction: Reduction, kind: Type, values: Lanes) -> Any:
+    """What a reduction of the values of some lanes gives."""
+    if reduction is Reduction.FIRST:
+        return values[0]
+    if reduction in {Reduction.ANY, Reduction.ALL}:
+        return values.any() if reduction is Reduction.ANY else values.all()
+    if reduction is Reduction.SUM:
+        total = sum(int(value) for value in values) % (1 << kind.bits)
+        return np.array([total], np.uint64).astype(f"u{kind.bits // 8}").view(dtype_of(kind))[0]
+    result = values[:1]
+    operator = Operator.MIN if reduction is Reduction.MIN else Operator.MAX
+    for value in values[1:]:
+        result = computed(operator, kind, [result, np.array([value], values.dtype)])
+    return result[0]
 
 
 def compared(relation: Relation, left: Lanes, right: Lanes) -> Lanes:

@@ -1,4 +1,5 @@
-"""Random typed snippets that the verifier must accept: operations of all types in nested ``If`` and ``For``."""
+"""Random typed snippets that the verifier must accept: operations of all types, also between lanes, in nested ``If``,
+``For`` and ``While``."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from neutrino.probing.ir.operands import Constant, Register, Value
 from neutrino.probing.ir.statements import (
+    Collective,
     Compare,
     Convert,
     For,
@@ -13,9 +15,12 @@ from neutrino.probing.ir.statements import (
     Load,
     Operation,
     Operator,
+    Reduction,
+    Reinterpret,
     Relation,
     Select,
     Statement,
+    While,
 )
 from neutrino.probing.ir.types import Type
 from tests.oracle.typed import HERE, edges, local, saving, site
@@ -23,7 +28,18 @@ from tests.oracle.typed import HERE, edges, local, saving, site
 _KINDS = tuple(kind for kind in Type if kind is not Type.F16X2)
 _LOGIC = (Operator.AND, Operator.OR, Operator.XOR, Operator.NOT)
 _SHIFTS = (Operator.SHL, Operator.SHR)
+_OF_PREDICATES = (Reduction.ANY, Reduction.ALL)
+_OF_NUMBERS = (Reduction.MIN, Reduction.MAX)
 _UNARY = frozenset({Operator.MOVE, Operator.NOT, Operator.NEG, Operator.ABS})
+
+
+def reductions(kind: Type) -> tuple[Reduction, ...]:
+    """Those whose result has the type of the value."""
+    if kind is Type.PRED:
+        return (*_OF_PREDICATES, Reduction.FIRST)
+    if kind.is_untyped or kind is Type.F16X2:
+        return (Reduction.FIRST,)
+    return (*_OF_NUMBERS, Reduction.FIRST, *(() if kind.is_float else (Reduction.SUM,)))
 
 
 def _operators(kind: Type) -> tuple[Operator, ...]:
@@ -81,7 +97,11 @@ def _block(draw: st.DrawFn, values: tuple[Register, ...], depth: int) -> tuple[S
 @st.composite
 def _statement(draw: st.DrawFn, values: tuple[Register, ...], depth: int) -> tuple[Statement, ...]:
     predicates = [value for value in values if value.type is Type.PRED]
-    which = draw(st.integers(0, 9 if depth else 6))
+    which = draw(st.integers(0, 10 if depth else 6))
+    if which == 10:
+        condition = draw(st.sampled_from(predicates))
+        test = draw(st.just(()) | _block(values, 0))
+        return (While(test, condition, draw(_block(values, depth - 1)), draw(st.integers(1, 3)), HERE),)
     if which >= 8:
         condition = draw(st.sampled_from(predicates))
         then, otherwise = draw(_block(values, depth - 1)), draw(st.just(()) | _block(values, depth - 1))
@@ -106,6 +126,12 @@ def _statement(draw: st.DrawFn, values: tuple[Register, ...], depth: int) -> tup
         relation = draw(st.sampled_from((Relation.EQ, Relation.NE) if of_bits else tuple(Relation)))
         operands = draw(_operand(values, compared.type)), draw(_operand(values, compared.type))
         return (Compare(relation, draw(st.sampled_from(predicates)), *operands, HERE),)
+    if which == 3 and target.is_local:
+        return (Collective(draw(st.sampled_from(reductions(kind))), target, draw(_operand(values, kind)), HERE),)
+    # Which NaN an operation gives is not said, so that only integers have known bits.
+    integers = [value for value in values if value.type.is_integer and value.type.bits == kind.bits]
+    if which == 4 and integers and kind is not Type.PRED:
+        return (Reinterpret(target, draw(st.sampled_from(integers)), HERE),)
     if which == 2:
         condition = draw(st.sampled_from(predicates))
         return (Select(target, condition, draw(_operand(values, kind)), draw(_operand(values, kind)), HERE),)

@@ -14,6 +14,8 @@ from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Constant, Immediate, Register, SiteOperand, Special, SpecialRegister
 from neutrino.probing.ir.statements import (
     Assembly,
+    ClockAfter,
+    Collective,
     Compare,
     Convert,
     For,
@@ -21,10 +23,13 @@ from neutrino.probing.ir.statements import (
     Load,
     Operation,
     Operator,
+    Reduction,
+    Reinterpret,
     Relation,
     Save,
     Select,
     Statement,
+    While,
 )
 from neutrino.probing.ir.types import Type
 from neutrino.probing.ir.verifier import BUDGET, DEPTH, FAULTS, verify
@@ -67,6 +72,19 @@ FINE: dict[str, list[Statement]] = {
     "of every field": [Save(SMALL, (B, S), HERE), Save(FLOAT, (B,), HERE), Save(FLOAT, (F,), HERE)],
     "of a site": [Load(H, SiteOperand("IN1"), HERE), Save(SMALL, (SiteOperand("IN1"), SiteOperand("IN2")), HERE)],
     "pairs are moved and selected": [Select(H, P, H, Constant(Type.F16X2, 0), HERE)],
+    "other bits": [Reinterpret(F, X, HERE), Reinterpret(B, F, HERE), Reinterpret(H, ONE, HERE)],
+    "a loop with a condition": [
+        While((Compare(Relation.LT, local("c", Type.PRED), X, ONE, HERE),), local("c", Type.PRED), (_add(),), 3, HERE),
+        If(local("c", Type.PRED), (), (), HERE),
+    ],
+    "as many turns as a loop may have": [While((), P, (), BUDGET, HERE)],
+    "between lanes": [
+        Collective(Reduction.SUM, K, X, HERE), Collective(Reduction.BALLOT, K, P, HERE),
+        Collective(Reduction.ALL, local("c", Type.PRED), YES, HERE),
+        Collective(Reduction.FIRST, local("b", Type.B32), B, HERE),
+        Collective(Reduction.MIN, local("f", Type.F32), F, HERE),
+    ],
+    "the clock after any value": [ClockAfter(N, X, HERE), ClockAfter(N, P, HERE), ClockAfter(N, H, HERE)],
     "shifts of any integer": [Operation(Operator.SHL, N, (N, ONE), HERE)],
 }
 
@@ -126,6 +144,31 @@ WRONG: dict[str, tuple[str, str, Sequence[Statement]]] = {
         For(K, 0, 2, 1, (Operation(Operator.MOVE, K, (ONE,), THERE),), HERE)]),
     "its variable used again": ("ir-loop", "i is the variable of a loop around this", [
         For(K, 0, 2, 1, (For(K, 0, 2, 1, (), THERE),), HERE)]),
+    "bits of another width": ("ir-type", "the 32 bits of f32 as u64, which has 64", [Reinterpret(N, F, THERE)]),
+    "bits of a predicate": ("ir-operator", "a predicate has no bits", [Reinterpret(J, P, THERE)]),
+    "bits of a site's value": ("ir-type", "IN1 is loaded into a register first", [
+        Reinterpret(F, SiteOperand("IN1"), THERE)]),
+    "a loop of no turns at all": ("ir-loop", "a loop of at most 0 turns, which are 1 to", [While((), P, (), 0, THERE)]),
+    "a loop of more turns": ("ir-loop", "a loop of at most 257 turns", [While((), P, (), 257, THERE)]),
+    "while a number": ("ir-type", "u32 where the operation takes pred", [While((), X, (), 2, THERE)]),
+    "while nothing": ("ir-unassigned", "c may have no value here", [While((), local("c", Type.PRED), (), 2, THERE)]),
+    "assigned in a body that may not run": ("ir-unassigned", "i may have no value here", [
+        While((), P, (Operation(Operator.MOVE, K, (ONE,), HERE),), 2, HERE), _add(X, X, K)]),
+    "a sum of fractions between lanes": ("ir-operator", "values of f32 have no 'sum' between lanes", [
+        Collective(Reduction.SUM, local("f", Type.F32), F, THERE)]),
+    "the least bits": ("ir-operator", "values of b32 have no 'min' between lanes", [
+        Collective(Reduction.MIN, local("b", Type.B32), B, THERE)]),
+    "any of a number": ("ir-type", "u32 where the operation takes pred", [
+        Collective(Reduction.ANY, local("c", Type.PRED), X, THERE)]),
+    "a ballot into a predicate": ("ir-type", "pred where the operation takes u32", [
+        Collective(Reduction.BALLOT, local("c", Type.PRED), P, THERE)]),
+    "a sum into another type": ("ir-type", "u32 where the operation takes u64", [
+        Collective(Reduction.SUM, K, N, THERE)]),
+    "a site's value between lanes": ("ir-type", "OUT is loaded into a register first", [
+        Collective(Reduction.FIRST, K, SiteOperand("OUT"), THERE)]),
+    "between lanes into what is shared": ("ir-collective", "'sum' between lanes into x, which all probes share", [
+        Collective(Reduction.SUM, X, X, THERE)]),
+    "a clock of 32 bits": ("ir-type", "u32 where the operation takes u64", [ClockAfter(X, N, THERE)]),
     "too many fields": ("ir-save", "1 values for the 2 fields of 'S'", [Save(SMALL, (X,), THERE)]),
     "a value of another width": ("ir-save", "a value of u32 for field 'f0', which is u64", [Save(M, (X,), THERE)]),
     "a fraction for an integer": ("ir-save", "a value of f32 for field 'f0', which is u32", [
@@ -185,6 +228,7 @@ def test_registers_and_maps_are_the_drafts_own() -> None:
     [
         ([_add()] * (BUDGET + 1), "257 statements", HERE),
         ([For(K, 0, 16, 1, (For(J, 0, 16, 1, (_add(),), HERE),), HERE)], "528 statements", HERE),
+        ([While((_add(),), P, (_add(),) * 15, 16, HERE)], "272 statements", HERE),
         ([_nested(DEPTH + 1, THERE)], "nested more than 32 deep", THERE),
     ],
 )

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from neutrino.language.faults import FAULTS as PYTHON_FAULTS
-from neutrino.probing.ir.statements import Operator, Relation
+from neutrino.probing.ir.operands import Special
+from neutrino.probing.ir.statements import Operator, Reduction, Relation
 from neutrino.probing.ir.types import Type
 from neutrino.probing.ir.verifier import BUDGET, DEPTH
 from neutrino.probing.ir.verifier import FAULTS as IR_FAULTS
@@ -57,6 +58,10 @@ def test_the_tables_are_whole() -> None:
     words = set(re.findall(r"`([^`]+)`", IR))
     assert {operator.name for operator in Operator} <= words
     assert {relation.name for relation in Relation} <= words
+    assert {reduction.name for reduction in Reduction} <= words
+    assert {special.name.removesuffix("_Y").removesuffix("_Z") for special in Special} - words <= {
+        f"{name}_X" for name in words
+    }
     assert {kind.value for kind in Type} <= words
     assert f"at most {BUDGET} statements" in IR
     assert f"at most {DEPTH} deep" in IR

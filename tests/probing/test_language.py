@@ -316,8 +316,8 @@ def test_with_a_file_in_toml(tmp_path: Path) -> None:
     path.write_text(at_load("x: nl.u8 = 200\nshared = x + 100", "xor"))
     other.write_text(
         '[map.N]\nlevel = "thread"\ndata = { a = "u64" }\n[probe.q]\nposition = "xor"\nlevel = "thread"\n'
-        'before = """.reg .u64 %shared = 9, %$u8_1 = 7; .reg .b16 %$u16_1; add.u64 %shared, %shared, %$u8_1; '
-        'SAVE [ N ] { %shared };"""\n'
+        'before = """.reg .u64 %shared = 9, %$u8_1; .reg .b16 %$u16_1; mov.u64 %$u8_1, 7; '
+        'add.u64 %shared, %shared, %$u8_1; SAVE [ N ] { %shared };"""\n'
     )
     words = np.arange(BLOCK, dtype=np.uint32)
     for names in ([path, other], [other, path]):

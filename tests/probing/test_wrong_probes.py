@@ -204,6 +204,9 @@ WRONG = {
     "register twice, at the first": (
         at_load(".reg .b32 %a;").replace("%a, %b", "¦%a, %b"), "%a is declared as .u64, and as .b32 in line 16", "",
     ),
+    "scratch with a value": (
+        at_load(".reg .b32 ¦%c$ = 5;"), "%c$ begins with a value, but is lost after each snippet", "without '$'",
+    ),
     "special register declared": (at_load(".reg .b32 ¦%tid;"), "%tid is a special register", "another name"),
     "first value of a range": (at_load(".reg .b32 %x<3> = ¦1;"), "one value for 3 registers", "by its own name"),
     "first value too large": (at_load(".reg .u16 %x = ¦65536;"), "'65536' is no value of a .u16", "fits in it"),

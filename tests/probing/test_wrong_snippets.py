@@ -247,15 +247,6 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "predicate at kernel": (
         at_load("mov.pred %p, ¦PRED;", position="kernel"), "operand-without-instruction", "PRED at 'kernel'", "",
     ),
-    "lanes at kernel": (at_load("mov.b32 %n, ¦LANES;", position="kernel"), "operand-without-instruction", "LANES", ""),
-    "lanes of a collective at kernel": (
-        at_load("redux.sync.add.u32 %n, %n, ¦LANES;", position="kernel"), "operand-without-instruction",
-        "LANES at 'kernel'", "",
-    ),
-    "lanes of a collective at a function": (
-        at_load("vote.sync.ballot.b32 %n, %p, ¦LANES;", position="ld.global | func:f"), "operand-without-instruction",
-        "LANES at a function", "",
-    ),
     "helper at a function": (
         at_load("mov.u64 %a, ¦IN1;", position="func:f"), "operand-without-instruction", "IN1 at a function",
         "ld.global func:NAME",
@@ -317,6 +308,16 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "match of one lane": (at_load("match.any.sync.b32 %n, %n, ¦1;"), "collective-mask", "is 1, not LANES", ""),
     "guarded vote": (
         at_load("¦@%p vote.sync.ballot.b32 %n, %q, LANES;"), "collective-guard", "under a predicate", "selp",
+    ),
+    "scratch that nothing has set": (
+        at_load(".reg .u32 %s$;\nadd.u32 %n, %n, ¦%s$;"), "scratch-unset", "%s$ is scratch, and nothing has set it",
+        "a register without '$'",
+    ),
+    "scratch that is set from itself": (
+        at_load(".reg .u32 %s$;\nadd.u32 ¦%s$, %s$, 1;"), "scratch-unset", "%s$ is scratch", "lost after each snippet",
+    ),
+    "scratch as a predicate": (
+        at_load(".reg .pred %s$;\n@¦%s$ mov.u32 %n, 1;"), "scratch-unset", "%s$ is scratch", "",
     ),
     "guarded reduction": (at_load("¦@!%p redux.sync.add.u32 %n, %n, LANES;"), "collective-guard", "redux.sync", ""),
     "vote of a warp's first lane": (
@@ -442,6 +443,10 @@ RIGHT = {
     "collectives of reaching lanes": at_load("vote.sync.ballot.b32 %n, PRED, LANES;").replace(
         "after =", 'lanes = "reaching"\nafter ='
     ),
+    "lanes at kernel": at_load("mov.b32 %n, LANES;", position="kernel"),
+    "collectives at kernel": at_load("redux.sync.add.u32 %n, %n, LANES;", position="kernel"),
+    "collectives at functions": at_load("vote.sync.ballot.b32 %n, %p, LANES;", position="ld.global | func:f"),
+    "scratch": at_load(".reg .u32 %s$;\n@%p mov.u32 %s$, 1;\nadd.u32 %s$, %s$, 1;\nadd.u32 %n, %n, %s$;"),
     "collectives at a line": at_load("vote.sync.ballot.b32 %n, %p, LANES;", position="k.cu:1"),
     "alternatives": at_load("mov.u64 %a, ADDR;", position="ld.global | st.global | atom"),
     "a class": at_load("mov.u64 %a, ADDR;\nadd.u64 %a, %a, BYTES;", position="memory"),

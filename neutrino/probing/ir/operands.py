@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from neutrino.errors import Span
 from neutrino.probing.ir.types import Type
 
+SCRATCH = "$"
+"""What the names of local registers hold in hand-written and in lowered assembly, and those of others do not."""
+
 
 @dataclass(frozen=True)
 class Register:
     """A register of a probe.
 
     name: with ``%``. initial: its initial bits, as an unsigned number. is_local: its value is lost after the snippet;
-    others are live from a kernel's entry to its exit and are shared by all probes of a set.
+    others are live from a kernel's entry to its exit and are shared by all probes of a set. In assembly the local ones
+    are those with a ``$`` in their names (``SCRATCH``).
     """
 
     name: str
@@ -48,17 +52,31 @@ class Special(enum.Enum):
     """Values that every target's hardware provides to each thread.
 
     ``CLOCK`` counts cycles of the multiprocessor (u64), ``TIME`` nanoseconds of the GPU (u64). ``CUID`` is the
-    multiprocessor or compute unit (u32).
+    multiprocessor or compute unit. The others say where a thread is, by axis: ``TID`` its place in the block of
+    ``NTID`` threads; ``CTAID`` the block's place in the grid of ``NCTAID`` blocks; ``CLUSTERID`` the cluster's place
+    among the ``NCLUSTERID`` clusters; ``CLUSTER_CTAID`` the block's place in its cluster of ``CLUSTER_NCTAID`` blocks.
+    ``LANE`` is the thread's place in its warp, ``WARP`` the warp's in the block, by linear thread ids. All are u32 but
+    the first two.
     """
 
     CLOCK = "clock"
     TIME = "time"
     CUID = "cuid"
+    TID_X, TID_Y, TID_Z = "tid.x", "tid.y", "tid.z"
+    NTID_X, NTID_Y, NTID_Z = "ntid.x", "ntid.y", "ntid.z"
+    CTAID_X, CTAID_Y, CTAID_Z = "ctaid.x", "ctaid.y", "ctaid.z"
+    NCTAID_X, NCTAID_Y, NCTAID_Z = "nctaid.x", "nctaid.y", "nctaid.z"
+    CLUSTERID_X, CLUSTERID_Y, CLUSTERID_Z = "clusterid.x", "clusterid.y", "clusterid.z"
+    NCLUSTERID_X, NCLUSTERID_Y, NCLUSTERID_Z = "nclusterid.x", "nclusterid.y", "nclusterid.z"
+    CLUSTER_CTAID_X, CLUSTER_CTAID_Y, CLUSTER_CTAID_Z = "cluster_ctaid.x", "cluster_ctaid.y", "cluster_ctaid.z"
+    CLUSTER_NCTAID_X, CLUSTER_NCTAID_Y, CLUSTER_NCTAID_Z = "cluster_nctaid.x", "cluster_nctaid.y", "cluster_nctaid.z"
+    LANE = "lane"
+    WARP = "warp"
 
     @property
     def type(self) -> Type:
         """The type of its value."""
-        return Type.U32 if self is Special.CUID else Type.U64
+        return Type.U64 if self in {Special.CLOCK, Special.TIME} else Type.U32
 
 
 @dataclass(frozen=True)

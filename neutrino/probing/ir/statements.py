@@ -49,6 +49,23 @@ class Relation(enum.Enum):
     GE = "ge"
 
 
+class Reduction(enum.Enum):
+    """What a ``Collective`` computes, over the lanes of a warp that execute it together.
+
+    ``SUM``, ``MIN`` and ``MAX`` of a value; ``ANY`` and ``ALL``: whether a predicate is true in one of them, or in all;
+    ``BALLOT``: a u32 whose bits are the predicate in each lane, 0 in lanes that are not there; ``FIRST``: the value of
+    the lowest lane.
+    """
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    ANY = "any"
+    ALL = "all"
+    BALLOT = "ballot"
+    FIRST = "first"
+
+
 @dataclass(frozen=True)
 class Operation:
     """``destination = operator(sources)``, all of the destination's type.
@@ -67,6 +84,15 @@ class Convert:
     """``destination = source`` in another type: integers extend by their sign or are cut, floats round to nearest
     even; a float becomes the integer towards zero, the nearest one where it does not fit; a predicate is 0 or 1.
     """
+
+    destination: Register
+    source: Value
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Reinterpret:
+    """``destination = source``, bits unchanged: both have the same width, and any type but ``pred``."""
 
     destination: Register
     source: Value
@@ -108,6 +134,32 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Collective:
+    """``destination = reduction(source)`` over the lanes that execute the site and every enclosing ``If`` together.
+
+    At level warp or block these are all such lanes of the warp, not only that of the thread which saves. destination: a
+    local register of the source's type; of ``BALLOT`` a u32.
+    """
+
+    reduction: Reduction
+    destination: Register
+    source: Value
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class ClockAfter:
+    """``destination = Special.CLOCK``, read when ``value`` is there: after the load, say, that gives it.
+
+    destination: a u64. A plain read of ``CLOCK`` waits for nothing.
+    """
+
+    destination: Register
+    value: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
 class If:
     """Statements for threads in which a predicate is true (then) or false (otherwise). Lowered without a branch."""
 
@@ -132,6 +184,20 @@ class For:
     def values(self) -> range:
         """The value of the variable in each iteration."""
         return range(self.start, self.stop, self.step)
+
+
+@dataclass(frozen=True)
+class While:
+    """Run ``test``, and if ``condition`` is true then, ``body``; and again, at most ``bound`` times.
+
+    A thread in which the condition is still true after so many turns goes on behind the loop.
+    """
+
+    test: tuple[Statement, ...]
+    condition: Register
+    body: tuple[Statement, ...]
+    bound: int
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -174,11 +240,14 @@ class Assembly:
 
 
 
-Statement = Operation | Convert | Compare | Select | Load | If | For | Save | Assembly
+Computation = Operation | Convert | Reinterpret | Compare | Select | Load | Collective | ClockAfter
+"""A typed statement that computes a value and assigns it to its ``destination``."""
+
+Statement = Computation | If | For | While | Save | Assembly
 """One statement of a snippet."""
 
 Straight = Save | Assembly
-"""The statements of lowered snippets: straight-line code, without ``If``, ``For`` and typed operations."""
+"""The statements of lowered snippets: straight-line code, without ``If``, loops and typed operations."""
 
 
 def registers_of(statement: Straight) -> tuple[Register, ...]:
@@ -209,10 +278,12 @@ def _guard_and_operands(statement: Straight) -> tuple[AssemblyOperand | SavedOpe
 
 
 def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yield all statements, and after each ``If`` and ``For`` those inside it."""
+    """Yield all statements, and after each ``If``, ``For`` and ``While`` those inside it."""
     for statement in statements:
         yield statement
         if isinstance(statement, If):
             yield from walk((*statement.then, *statement.otherwise))
         elif isinstance(statement, For):
             yield from walk(statement.body)
+        elif isinstance(statement, While):
+            yield from walk((*statement.test, *statement.body))

@@ -23,17 +23,22 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.statements import (
     Assembly,
+    ClockAfter,
+    Collective,
     Compare,
+    Computation,
     Convert,
     For,
     If,
-    Load,
     Operation,
     Operator,
+    Reduction,
+    Reinterpret,
     Relation,
     Save,
     Select,
     Statement,
+    While,
 )
 from neutrino.probing.ir.types import Type
 
@@ -41,7 +46,7 @@ BUDGET = 256
 """Greatest number of statements of one snippet, with its loops unrolled."""
 
 DEPTH = 32
-"""Greatest nesting depth of ``If`` and ``For``."""
+"""Greatest nesting depth of ``If``, ``For`` and ``While``."""
 
 FAULTS: dict[str, str] = {
     "ir-type": "a value of another type than the operation takes",
@@ -49,6 +54,7 @@ FAULTS: dict[str, str] = {
     "ir-register": "a register that is not declared",
     "ir-unassigned": "a local register that is read before every path has assigned it",
     "ir-loop": "a loop without an end or with too many iterations, or one that assigns its own variable",
+    "ir-collective": "a value that lanes exchange, put into a register that all probes share",
     "ir-budget": f"more than {BUDGET} statements with all loops unrolled, or nested more than {DEPTH} deep",
     "ir-save": "a record that does not match its map, or its map's level",
     "ir-assembly": "hand-written assembly where it is not allowed",
@@ -88,6 +94,10 @@ def _unrolled_size(statements: Sequence[Statement]) -> int:
             if iterations is not None and iterations <= BUDGET:
                 # One more per iteration, for the assignment of the loop's variable.
                 size += iterations * (1 + _unrolled_size(statement.body))
+        elif isinstance(statement, While):
+            # One more per iteration, for its predicate.
+            if 0 <= statement.bound <= BUDGET:
+                size += statement.bound * (1 + _unrolled_size(statement.test) + _unrolled_size(statement.body))
         else:
             size += 1
     return size
@@ -103,12 +113,15 @@ def _iterations(loop: For) -> int | None:
 
 
 def _first_below(statements: Sequence[Statement], depth: int) -> Statement | None:
-    """Return the first ``If`` or ``For`` that is nested inside ``depth`` others; None if there is none."""
+    """Return the first ``If``, ``For`` or ``While`` that is nested inside ``depth`` others; None if there is none."""
     for statement in statements:
-        if isinstance(statement, (If, For)):
+        if isinstance(statement, (If, For, While)):
             if depth == 0:
                 return statement
-            inner = statement.body if isinstance(statement, For) else (*statement.then, *statement.otherwise)
+            if isinstance(statement, If):
+                inner = (*statement.then, *statement.otherwise)
+            else:
+                inner = statement.body if isinstance(statement, For) else (*statement.test, *statement.body)
             nested = _first_below(inner, depth - 1)
             if nested is not None:
                 return nested
@@ -133,7 +146,7 @@ class _Checker:
         too_deep = _first_below(statements, DEPTH)
         # The checks below follow the nesting by recursion, so they need a limit to it.
         if too_deep is not None:
-            self._report(too_deep.span, "ir-budget", f"'if' and 'for' are nested more than {DEPTH} deep")
+            self._report(too_deep.span, "ir-budget", f"'if', 'for' and 'while' are nested more than {DEPTH} deep")
             return
         size = _unrolled_size(statements)
         if size > BUDGET:
@@ -166,6 +179,8 @@ class _Checker:
                 assigned |= assigned_in_then & assigned_in_otherwise
             elif isinstance(statement, For):
                 self._check_loop(statement, probe, assigned, loops)
+            elif isinstance(statement, While):
+                self._check_while(statement, probe, assigned, loops)
             elif isinstance(statement, Save):
                 self._check_save(statement, probe)
             elif isinstance(statement, Assembly):
@@ -224,6 +239,18 @@ class _Checker:
         if loop.values:
             assigned |= assigned_in_body
 
+    def _check_while(self, loop: While, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
+        """Check a loop with a condition, its test and its body. assigned, loops: as for ``_check_block``."""
+        if not 1 <= loop.bound <= BUDGET:
+            message = f"a loop of at most {_shown(loop.bound)} turns, which are 1 to {BUDGET}"
+            self._report(loop.span, "ir-loop", message)
+            return
+        # The test runs at least once, the body maybe never.
+        self._check_block(loop.test, probe, assigned, loops)
+        self._check_value(loop.condition, loop.span, assigned)
+        self._check_type(loop.condition, Type.PRED, loop.span)
+        self._check_block(loop.body, probe, set(assigned), loops)
+
     # Types
 
     def _check_type(self, value: Value, expected: Type, span: Span) -> None:
@@ -236,7 +263,7 @@ class _Checker:
             shown = value.text if isinstance(value, SiteOperand) else value_type
             self._report(span, "ir-type", f"{shown} where the operation takes {expected}")
 
-    def _check_types(self, statement: Operation | Convert | Compare | Select | Load) -> None:
+    def _check_types(self, statement: Computation) -> None:
         """Check that the types of a statement's operands agree, and that they support its operator.
 
         A ``Load`` needs no check: the value of the instruction may have any type.
@@ -266,6 +293,45 @@ class _Checker:
                 self._report(span, "ir-type", f"{statement.source.text} is loaded into a register first")
             elif Type.F16X2 in {result_type, statement.source.type}:
                 self._report(span, "ir-operator", "a pair of halves is not converted")
+        elif isinstance(statement, Reinterpret):
+            self._check_reinterpretation(statement)
+        elif isinstance(statement, Collective):
+            self._check_collective(statement)
+        elif isinstance(statement, ClockAfter):
+            self._check_type(statement.destination, Type.U64, span)
+
+    def _check_reinterpretation(self, statement: Reinterpret) -> None:
+        """Check that both sides of a reinterpretation have bits, and as many."""
+        source, result_type = statement.source, statement.destination.type
+        if isinstance(source, SiteOperand):
+            self._report(statement.span, "ir-type", f"{source.text} is loaded into a register first")
+        elif Type.PRED in {source.type, result_type}:
+            self._report(statement.span, "ir-operator", "a predicate has no bits")
+        elif source.type.bits != result_type.bits:
+            message = f"the {source.type.bits} bits of {source.type} as {result_type}, which has {result_type.bits}"
+            self._report(statement.span, "ir-type", message)
+
+    def _check_collective(self, statement: Collective) -> None:
+        """Check the types of a collective operation, and that its result goes to a local register.
+
+        A shared one keeps its value in threads that a probe at level warp or block is not for, while the lanes of a
+        warp exchange values before these are left out.
+        """
+        reduction, destination, source = statement.reduction, statement.destination, statement.source
+        span = statement.span
+        if not destination.is_local:
+            message = f"'{reduction.value}' between lanes into {_source_name(destination)}, which all probes share"
+            self._report(span, "ir-collective", message)
+        if isinstance(source, SiteOperand):
+            self._report(span, "ir-type", f"{source.text} is loaded into a register first")
+            return
+        of_predicate = reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}
+        if of_predicate:
+            self._check_type(source, Type.PRED, span)
+        elif not _reduces(source.type, reduction):
+            self._report(span, "ir-operator", f"values of {source.type} have no '{reduction.value}' between lanes")
+            return
+        self._check_type(destination, Type.U32 if reduction is Reduction.BALLOT else source.type, span)
 
     def _check_operation(self, statement: Operation) -> None:
         """Check the number and types of an operation's operands."""
@@ -316,13 +382,16 @@ class _Checker:
 def _values_read(statement: Statement) -> Iterator[Value | SavedOperand]:
     """Yield the values that a statement itself reads, without those of statements nested in it.
 
-    Nothing is yielded for ``For``, which reads no values; for ``Load``, as any value of the instruction can be loaded;
+    Nothing is yielded for ``For``, which reads no values; for ``While``, whose condition its test may assign; for
+    ``Load``, as any value of the instruction can be loaded;
     and for ``Assembly``, which is rejected as a whole.
     """
     if isinstance(statement, Operation):
         yield from statement.sources
-    elif isinstance(statement, Convert):
+    elif isinstance(statement, (Convert, Reinterpret, Collective)):
         yield statement.source
+    elif isinstance(statement, ClockAfter):
+        yield statement.value
     elif isinstance(statement, Compare):
         yield from (statement.left, statement.right)
     elif isinstance(statement, Select):
@@ -365,6 +434,16 @@ def _supports(value_type: Type, operator: Operator) -> bool:
         # A 64-bit division becomes a function call. Divisions of 8 bits are computed in 16.
         return value_type.bits < 64
     return operator is not Operator.ABS or value_type.is_signed
+
+
+def _reduces(value_type: Type, reduction: Reduction) -> bool:
+    """Return whether values of a type have a reduction other than those of predicates."""
+    if reduction is Reduction.FIRST:
+        return True
+    if value_type in {Type.PRED, Type.F16X2} or value_type.is_untyped:
+        return False
+    # A sum of floats depends on the order of the lanes.
+    return reduction is not Reduction.SUM or not value_type.is_float
 
 
 def _fits(value_type: Type, field: Field) -> bool:

@@ -14,6 +14,7 @@ from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
+from neutrino.ptx.instrument.operands import PlaceOperands
 from neutrino.ptx.instrument.plan import BodyPlan
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
@@ -111,13 +112,17 @@ class BodyRewriter:
         """Write the snippets at its entry, into ``opening``. Nothing is inserted yet: declarations come before them."""
         mark = self.emission.scratch.mark()
         for probe, snippet in self.plan.at_entry:
-            self.opening += self.emission.snippet(snippet, level=probe.level).all
+            self.opening += self.snippets([(probe, snippet)])
         self.emission.scratch.release(mark)
 
     def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> list[str]:
         """The code of snippets that name no instruction. ending: as in ``Emission.snippet``."""
-        code = (self.emission.snippet(snippet, level=probe.level, ending=ending) for probe, snippet in given)
-        return [line for one in code for line in one.all]
+        lines: list[str] = []
+        for probe, snippet in given:
+            operands = PlaceOperands.around(self.emission.scratch)
+            code = self.emission.snippet(snippet, operands, level=probe.level, ending=ending)
+            lines += operands.here + code.all
+        return lines
 
     def close_all(self, ends: Sequence[End], closing: list[str], counted_before: Mapping[str, int]) -> None:
         """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace.

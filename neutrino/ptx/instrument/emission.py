@@ -21,7 +21,7 @@ from neutrino.probing.ir.operands import (
 )
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.probing.special_registers import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.instrument.map_code import MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records
@@ -53,14 +53,16 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
         if isinstance(statement, Save):
             version = max(version, save_version(statement.map, architecture))
             continue
-        if (needed := need(statement.opcode)) is None:
-            continue  # every version has it
-        least_version, least_architecture = needed
-        if architecture < least_architecture:
-            raise UnsupportedError(
-                f"{statement.text!r} of a probe needs sm_{least_architecture}, the kernel is for sm_{architecture}"
-            )
-        version = max(version, least_version)
+        special = (SPECIAL_NEEDS.get(item.name) for item in statement.operands if isinstance(item, SpecialRegister))
+        for needed in (need(statement.opcode), *special):
+            if needed is None:
+                continue  # every version has it
+            least_version, least_architecture = needed
+            if architecture < least_architecture:
+                raise UnsupportedError(
+                    f"{statement.text!r} of a probe needs sm_{least_architecture}, the kernel is for sm_{architecture}"
+                )
+            version = max(version, least_version)
     return version
 
 
@@ -156,18 +158,21 @@ class Emission:
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take)
         # In threads without a slot of the level the snippet must not change registers that other snippets use there.
+        # What it puts into registers of its own may be meant for the other lanes, and is computed in all threads.
+        inside = guard
         if self.registers.needs_mask(snippet, level):
             slot = slots.at(level, code.lines)
-            guard = Guard(guarded(slot.inside, guard, self.scratch.take, code.lines), False)
+            inside = Guard(guarded(slot.inside, guard, self.scratch.take, code.lines), False)
         for statement in snippet.straight:
             if not isinstance(statement, Save):
                 # Statements stay in order: stores so far go before this instruction, which may change what they read.
                 if not waits:
                     code.lines += code.stores
                     code.stores.clear()
-                self._instruction(statement, resolve, guard, code.lines)
+                is_own = all(register.is_local for register in statement.writes)
+                self._instruction(statement, resolve, guard if is_own else inside, code.lines)
                 continue
-            save_guard = self._save_guard(statement, guard, code.lines)
+            save_guard = self._save_guard(statement, inside, code.lines)
             save = SaveCode(
                 self._maps, self.numbers[statement.map.name], statement,
                 lambda operand: self._operand(operand, resolve), code, slots, save_guard, waits=waits, ending=ending,

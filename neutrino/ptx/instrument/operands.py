@@ -23,19 +23,25 @@ from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.text.body import Body
 
 
-class LineOperands:
-    """The values of helpers in a snippet at the beginning or end of a source line: SITE and LANES, no others, since
-    there is no single instruction with operands.
+class PlaceOperands:
+    """The values of helpers in a snippet at no single instruction: LANES, and SITE at the beginning or end of a source
+    line.
 
-    Used as ``SiteOperands``. number: the value of SITE, None without one. here: lines to put where the snippet goes,
-    whose registers come from scratch.
+    where: the place in messages, ``a source line``. Used as ``SiteOperands``. number: the value of SITE, None without
+    one. here: lines to put where the snippet goes, whose registers come from scratch.
     """
 
-    def __init__(self, number: int | None, scratch: Scratch) -> None:
+    def __init__(self, where: str, number: int | None, scratch: Scratch) -> None:
+        self._where = where
         self._number = number
         self._scratch = scratch
         self._lanes: Value | None = None
         self.here: list[str] = []
+
+    @classmethod
+    def around(cls, scratch: Scratch) -> PlaceOperands:
+        """Those at the entry and the ends of a kernel or a function."""
+        return cls("the entry and ends of a kernel or function", None, scratch)
 
     def begin_snippet(self, guard: Guard | None) -> None:
         """Another snippet begins. guard: None, since a line has no predicate; LANES are computed anew."""
@@ -46,7 +52,7 @@ class LineOperands:
         if helper == "SITE" and self._number is not None:
             return Value(str(self._number), None)
         if helper != "LANES":
-            raise UnsupportedError(f"{helper} has no meaning at a source line")
+            raise UnsupportedError(f"{helper} has no meaning at {self._where}")
         if self._lanes is None:
             self._lanes = Value(self._scratch.take("b32"), "b32")
             self.here.append(f"activemask.b32 {self._lanes.text};")

@@ -31,6 +31,7 @@ from neutrino.ptx.instrument.module_variables import (
     pass_by_address,
     read_through_global_memory,
 )
+from neutrino.ptx.instrument.operands import PlaceOperands
 from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text
 from neutrino.ptx.instrument.site_writer import Placed, SiteWriter
@@ -412,7 +413,7 @@ class _Body:
         checked = self._rewriting.tried.around
         for probe, snippet in (*self.at_entry, *self.at_ends):
             if id(snippet) not in checked:
-                self.emission.snippet(snippet, level=probe.level)
+                self.emission.snippet(snippet, PlaceOperands.around(self.emission.scratch), level=probe.level)
                 checked.add(id(snippet))
         for probe, _ in self.at_entry:
             line = self.callee.module.line(function.name_end)

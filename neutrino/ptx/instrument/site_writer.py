@@ -19,7 +19,7 @@ from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Locations
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.operands import LineOperands, SiteOperands
+from neutrino.ptx.instrument.operands import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown
@@ -322,7 +322,7 @@ class SiteWriter:
                     own_guard = guard if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(probe.before, operands, own_guard, start, first, level=probe.level)
                 else:
-                    at_line = LineOperands(hit.number, scratch)
+                    at_line = PlaceOperands("a source line", hit.number, scratch)
                     waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
@@ -335,7 +335,7 @@ class SiteWriter:
                 else:
                     # Of lines that end with a branch the last place is before it.
                     at, lines = (start, first) if leaves else (end, last)
-                    at_line = LineOperands(closing[id(probe)], scratch)
+                    at_line = PlaceOperands("a source line", closing[id(probe)], scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
             raise UnsupportedError(f"probe '{asking}' at {self._describe(hit.statement)}: {error}") from None
@@ -368,7 +368,7 @@ class SiteWriter:
     def _snippet(
         self,
         snippet: Snippet,
-        operands: SiteOperands | LineOperands,
+        operands: SiteOperands | PlaceOperands,
         guard: Guard | None,
         at: int,
         lines: list[str],

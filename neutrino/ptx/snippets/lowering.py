@@ -1,8 +1,8 @@
 """Lowering of typed statements to straight-line PTX, since inserted code must not branch. ``docs/ir.md`` has their
 meaning.
 
-Both sides of an ``If`` become instructions, and loops are unrolled. Values are computed without a guard predicate:
-only the moves that assign them, and the saves, are guarded.
+Both sides of an ``If`` become instructions, and loops are unrolled. What assigns a value there is under a predicate,
+the guard: integer arithmetic itself, of all else a move from a temporary register, in which it is computed without one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple, TypeGuard
 
 from neutrino.errors import Span
 from neutrino.probing.ir.operands import (
+    SCRATCH,
     AssemblyOperand,
     Constant,
     Immediate,
@@ -26,19 +28,25 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.statements import (
     Assembly,
+    ClockAfter,
+    Collective,
     Compare,
+    Computation,
     Convert,
     For,
     If,
-    Load,
     Operation,
     Operator,
+    Reduction,
+    Reinterpret,
     Relation,
     Save,
     Select,
     Statement,
     Straight,
+    While,
     registers_of,
+    walk,
 )
 from neutrino.probing.ir.types import Type
 
@@ -46,8 +54,14 @@ TARGET = "ptx"
 """The target of ``Assembly`` statements in PTX."""
 
 _SPECIAL: Mapping[Special, str] = {
-    Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid",
+    **{special: f"%{special.value}" for special in Special},
+    Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid", Special.LANE: "%laneid",
 }  # fmt: skip
+"""All but ``WARP``, which is computed: ``%warpid`` may change while a kernel runs."""
+
+_LANES = SiteOperand("LANES")
+"""The mask of all instructions between lanes: those that run the snippet at the site together."""
+_LANES_PER_WARP = 32
 
 _REGISTER_TYPES: Mapping[Type, Type] = {
     Type.U8: Type.U16, Type.S8: Type.S16, Type.B8: Type.B16, Type.BF16: Type.B16,
@@ -62,6 +76,13 @@ _INTEGER_OPERATIONS = {
     Operator.ADD: "add", Operator.SUB: "sub", Operator.MUL: "mul.lo", Operator.DIV: "div", Operator.REM: "rem",
     Operator.MIN: "min", Operator.MAX: "max", Operator.SHR: "shr",
 }  # fmt: skip
+_GUARDED = frozenset(
+    {
+        Operator.MOVE, Operator.ADD, Operator.SUB, Operator.AND, Operator.OR, Operator.XOR, Operator.NOT, Operator.MIN,
+        Operator.MAX, Operator.SHL, Operator.SHR,
+    }
+)  # fmt: skip
+"""Operations on integers that are one instruction, which takes the guard; ptxas keeps what is around it fused."""
 _BIT_OPERATIONS = {
     Operator.AND: "and", Operator.OR: "or", Operator.XOR: "xor", Operator.NOT: "not", Operator.SHL: "shl",
 }  # fmt: skip
@@ -83,6 +104,13 @@ def lower(probes: ProbeSet) -> ProbeSet:
     # Temporary registers of all snippets are added to these; ``declared`` keeps the names from before.
     registers = {register.name: _with_ptx_type(register) for register in probes.registers}
     declared = frozenset(registers)
+    for register in probes.registers:
+        # In assembly the name says that a register is local.
+        if register.is_local and SCRATCH not in register.name:
+            name = register.name + SCRATCH
+            while name in declared:
+                name += SCRATCH
+            registers[register.name] = replace(registers[register.name], name=name)
     lowered: list[Probe] = []
     for probe in probes.probes:
         lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers, declared).lowered(snippet)))
@@ -113,6 +141,18 @@ def _with_ptx_type(register: Register) -> Register:
     return Register(register.name, register_type, initial, register.span, register.is_local)
 
 
+class _Guard(NamedTuple):
+    """The predicate under which statements take effect. is_inverted: where it is false."""
+
+    register: Register
+    is_inverted: bool = False
+
+    @property
+    def operand(self) -> Register | Inverted:
+        """The guard as an operand of instructions on predicates."""
+        return Inverted(self.register) if self.is_inverted else self.register
+
+
 class _Lowering:
     """Lowers one snippet: typed statements become instructions, in order.
 
@@ -131,7 +171,7 @@ class _Lowering:
         self._block(snippet.statements, None)
         return Snippet(tuple(self._code))
 
-    def _block(self, statements: Sequence[Statement], guard: Register | None) -> None:
+    def _block(self, statements: Sequence[Statement], guard: _Guard | None) -> None:
         """Lower statements. guard: the predicate under which they take effect; None if they always do."""
         for statement in statements:
             if isinstance(statement, If):
@@ -144,6 +184,8 @@ class _Lowering:
                     constant = Constant(variable_type, value % (1 << variable_type.bits))
                     move = Operation(Operator.MOVE, statement.variable, (constant,), statement.span)
                     self._block((move, *statement.body), guard)
+            elif isinstance(statement, While):
+                self._while(statement, guard)
             elif isinstance(statement, Save):
                 self._save(statement, guard)
             elif isinstance(statement, Assembly):
@@ -153,26 +195,44 @@ class _Lowering:
 
     # Control
 
-    def _if(self, statement: If, guard: Register | None) -> None:
+    def _if(self, statement: If, guard: _Guard | None) -> None:
         """Lower both sides of an ``If``, each under its own predicate: the condition or its inverse, and ``guard``."""
         span = statement.span
         condition = self._declared_register(statement.condition)
-        sides = [(statement.then, False), (statement.otherwise, True)]
-        side_guards = []
+        # A condition that neither side assigns holds until the end, so that it is the predicate itself.
+        inside = (*statement.then, *statement.otherwise)
+        assigned = {inner.destination.name for inner in walk(inside) if isinstance(inner, Computation)}
+        is_kept = condition.name not in assigned
+        guards: list[_Guard] = []
         # Compute both predicates first: either side may assign the condition.
-        for statements, is_inverted in sides:
-            side_guard = self._temporary(Type.PRED, span)
-            side_guards.append(side_guard)
-            if not statements:
-                continue  # its register is not used, and therefore not declared
-            if guard is not None:
-                self._emit("and.pred", side_guard, (guard, Inverted(condition) if is_inverted else condition), span)
-            else:
-                self._emit("not.pred" if is_inverted else "mov.pred", side_guard, (condition,), span)
-        for (statements, _), side_guard in zip(sides, side_guards, strict=True):
-            self._block(statements, side_guard)
+        for statements, is_inverted in ((statement.then, False), (statement.otherwise, True)):
+            side = _Guard(condition, is_inverted)
+            if statements and (guard is not None or not is_kept):
+                joined = self._temporary(Type.PRED, span)
+                if guard is not None:
+                    self._emit("and.pred", joined, (guard.operand, side.operand), span)
+                else:
+                    self._emit("not.pred" if is_inverted else "mov.pred", joined, (condition,), span)
+                side = _Guard(joined)
+            guards.append(side)
+        self._block(statement.then, guards[0])
+        self._block(statement.otherwise, guards[1])
 
-    def _save(self, statement: Save, guard: Register | None) -> None:
+    def _while(self, statement: While, guard: _Guard | None) -> None:
+        """Lower a loop to its greatest number of turns. A predicate says in which threads it still runs."""
+        span = statement.span
+        condition = self._declared_register(statement.condition)
+        runs = self._temporary(Type.PRED, span)
+        for _ in range(statement.bound):
+            self._block(statement.test, guard)
+            if guard is None:
+                self._emit("mov.pred", runs, (condition,), span)
+            else:
+                self._emit("and.pred", runs, (guard.operand, condition), span)
+            guard = _Guard(runs)
+            self._block(statement.body, guard)
+
+    def _save(self, statement: Save, guard: _Guard | None) -> None:
         """Lower a save; its registers and constants become PTX operands.
 
         guard: the predicate under which the enclosing ``If`` takes effect; None outside of any.
@@ -186,18 +246,22 @@ class _Lowering:
             self._code.append(replace(statement, operands=operands))
         else:
             # Only typed statements stand inside an If, and typed saves have no guard of their own.
-            self._code.append(Save(statement.map, operands, statement.span, guard))
+            self._code.append(Save(statement.map, operands, statement.span, guard.register, guard.is_inverted))
 
     # Values
 
-    def _assign(self, statement: Operation | Convert | Compare | Select | Load, guard: Register | None) -> None:
+    def _assign(self, statement: Computation, guard: _Guard | None) -> None:
         """Lower a statement that computes a value.
 
-        Without a guard the value is computed in the destination; with one in a temporary register, and a guarded move
-        copies it to the destination, which keeps its value where the guard is false.
+        Without a guard the value is computed in the destination. With one, an operation on integers that is one
+        instruction takes the guard; else the value is computed in a temporary register, and a guarded move copies it.
+        So the destination keeps its value where the guard is false.
         """
         span, result_type = statement.span, statement.destination.type
         destination = self._declared_register(statement.destination)
+        if guard is not None and _takes_guard(statement):
+            self._operation(statement, destination, guard)
+            return
         # A division whose guard is false may divide by zero, which is no fault in PTX.
         target = destination if guard is None else self._temporary(result_type, span)
         if isinstance(statement, Operation):
@@ -205,10 +269,16 @@ class _Lowering:
         elif isinstance(statement, Convert):
             source_type, source = self._type_of(statement.source), self._operand(statement.source, span)
             self._convert(target, result_type, source_type, source, span)
+        elif isinstance(statement, Reinterpret):
+            self._reinterpret(target, result_type, statement.source, span)
         elif isinstance(statement, Compare):
             self._compare(statement, target)
         elif isinstance(statement, Select):
             self._select(statement, target)
+        elif isinstance(statement, Collective):
+            self._collective(statement, target, guard)
+        elif isinstance(statement, ClockAfter):
+            self._clock_after(statement, target)
         else:
             # Untyped bits: the instruction's operand may be an integer or a float.
             untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
@@ -217,21 +287,22 @@ class _Lowering:
         if guard is not None:
             self._emit(_move(result_type), destination, (target,), span, guard)
 
-    def _operation(self, statement: Operation, target: Register) -> None:
-        """Lower an arithmetic or bitwise operation, or a move. target: the register for the result.
+    def _operation(self, statement: Operation, target: Register, guard: _Guard | None = None) -> None:
+        """Lower an arithmetic or bitwise operation, or a move. target: the register for the result. guard: of an
+        operation that takes one (``_takes_guard``).
 
         8-bit integers are computed in 16 bits, then wrapped around to 8.
         """
         operator, result_type, span = statement.operator, statement.destination.type, statement.span
         first = statement.sources[0]
-        if operator is Operator.MOVE and isinstance(first, Special):
+        if operator is Operator.MOVE and isinstance(first, Special) and first is not Special.WARP:
             # Moved directly: _operand would move it to a temporary register first.
             special = SpecialRegister(_SPECIAL[first], result_type)
-            self._emit(_move(result_type, special=True), target, (special,), span)
+            self._emit(_move(result_type, special=True), target, (special,), span, guard)
             return
         sources = [self._operand(source, span) for source in statement.sources]
         if operator is Operator.MOVE:
-            self._emit(_move(result_type), target, sources, span)
+            self._emit(_move(result_type), target, sources, span, guard)
         elif operator in {Operator.POPC, Operator.CLZ}:
             # The result is a u32, whatever the width of the source.
             bits = self._type_of(first).bits
@@ -248,7 +319,7 @@ class _Lowering:
             self._emit(_float_opcode(operator, result_type), target, sources, span)
         elif operator in _BIT_OPERATIONS:
             untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
-            self._emit(f"{_BIT_OPERATIONS[operator]}.{untyped}", target, sources, span)
+            self._emit(f"{_BIT_OPERATIONS[operator]}.{untyped}", target, sources, span, guard)
             self._wrap(target, result_type, span)
         elif operator in {Operator.NEG, Operator.ABS}:
             # PTX negates signed types only; of an unsigned number the bits are the same.
@@ -257,7 +328,7 @@ class _Lowering:
         else:
             letter = "s" if result_type.is_signed else "u"
             opcode = f"{_INTEGER_OPERATIONS[operator]}.{letter}{_register_bits(result_type)}"
-            self._emit(opcode, target, sources, span)
+            self._emit(opcode, target, sources, span, guard)
             self._wrap(target, result_type, span)
 
     def _wrap(self, target: Register, value_type: Type, span: Span) -> None:
@@ -358,6 +429,201 @@ class _Lowering:
         compared = from_type.value if from_type.is_float else f"u{_register_bits(from_type)}"
         self._emit(f"setp.{comparison}.{compared}", target, (source, Immediate(zero)), span)
 
+    def _reinterpret(self, target: Register, to_type: Type, source: Value, span: Span) -> None:
+        """Move the bits of a value to a register of another type."""
+        operand = Immediate(str(source.bits)) if isinstance(source, Constant) else self._operand(source, span)
+        self._emit(f"mov.b{_register_bits(to_type)}", target, (operand,), span)
+        # In their 16-bit registers, u8 is extended with zeros and s8 with the sign.
+        self._wrap(target, to_type, span)
+
+    def _clock_after(self, statement: ClockAfter, target: Register) -> None:
+        """Read the clock once a value is there.
+
+        What ptxas 13.0 does not move before the instruction that gives a value, on sm_75 to sm_120, is a clock under a
+        predicate made of the value. This one holds in every thread: its mask has one bit set, of which ptxas does not
+        know.
+        """
+        span = statement.span
+        word = self._word(statement.value, span)
+        mask, is_there = self._temporary(Type.U32, span), self._temporary(Type.PRED, span)
+        self._emit("mov.u32", mask, (SpecialRegister("%lanemask_eq", Type.U32),), span)
+        self._emit("or.b32", mask, (mask, word), span)
+        self._emit("setp.ne.u32", is_there, (mask, Immediate("0")), span)
+        # If the clock's register had no value otherwise, the predicate could be left out.
+        self._emit("mov.b64", target, (Immediate("0"),), span)
+        self._emit("mov.u64", target, (SpecialRegister("%clock64", Type.U64),), span, _Guard(is_there))
+
+    def _word(self, value: Value, span: Span) -> AssemblyOperand:
+        """Return a value's bits as a u32: its lower ones if it has more, zeros above them if it has fewer."""
+        value_type, source = self._type_of(value), self._operand(value, span)
+        if value_type is Type.PRED:
+            return self._computed("selp.u32", Type.U32, (Immediate("1"), Immediate("0"), source), span)
+        if not value_type.is_integer:
+            # Conversions take integers of the width.
+            bits = Type(f"u{value_type.bits}")
+            source = self._computed(f"mov.b{value_type.bits}", bits, (source,), span)
+        width = _register_bits(value_type)
+        return source if width == 32 else self._computed(f"cvt.u32.u{width}", Type.U32, (source,), span)
+
+    # Values between lanes
+
+    def _collective(self, statement: Collective, target: Register, guard: _Guard | None) -> None:
+        """Lower a reduction over the lanes of a warp. target: the register for the result.
+
+        All lanes that run the snippet execute its instructions, as their mask says; those for which the guard does not
+        hold contribute a neutral value, so that the result is of the others.
+        """
+        reduction, span = statement.reduction, statement.span
+        value_type, source = self._type_of(statement.source), self._operand(statement.source, span)
+        if reduction is Reduction.FIRST:
+            self._first(statement, target, guard)
+        elif reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}:
+            if guard is not None and reduction is Reduction.ALL:
+                outside = guard.register if guard.is_inverted else Inverted(guard.register)
+                source = self._computed("or.pred", Type.PRED, (source, outside), span)
+            elif guard is not None:
+                source = self._computed("and.pred", Type.PRED, (source, guard.operand), span)
+            kind = "ballot.b32" if reduction is Reduction.BALLOT else f"{reduction.value}.pred"
+            self._emit(f"vote.sync.{kind}", target, (source, _LANES), span)
+        elif value_type.is_float:
+            self._extreme_float(reduction, target, value_type, source, guard, span)
+        elif value_type.bits == 64:
+            self._reduce_64(reduction, target, value_type.is_signed, source, guard, span)
+        elif value_type.bits == 32:
+            self._reduce_32(reduction, target, value_type.is_signed, source, guard, span)
+        else:
+            wide_type = Type.S32 if value_type.is_signed else Type.U32
+            wide, total = self._temporary(wide_type, span), self._temporary(wide_type, span)
+            self._convert(wide, wide_type, value_type, source, span)
+            self._reduce_32(reduction, total, value_type.is_signed, wide, guard, span)
+            self._convert(target, value_type, wide_type, total, span)
+
+    def _reduce_32(
+        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: _Guard | None,
+        span: Span,
+    ) -> None:  # fmt: skip
+        """Lower a sum, minimum or maximum of 32-bit integers."""
+        letter = "s" if is_signed else "u"
+        fed = self._fed(source, _neutral(reduction, is_signed, 32), 32, guard, span)
+        name = "add" if reduction is Reduction.SUM else reduction.value
+        self._emit(f"redux.sync.{name}.{letter}32", target, (fed, _LANES), span)
+
+    def _reduce_64(
+        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: _Guard | None,
+        span: Span,
+    ) -> None:  # fmt: skip
+        """Lower a sum, minimum or maximum of 64-bit integers; ``redux`` has 32 bits."""
+        fed = self._fed(source, _neutral(reduction, is_signed, 64), 64, guard, span)
+        if reduction is Reduction.SUM:
+            # In pieces of 27 bits: those of 32 lanes add up to less than 32 bits hold.
+            sums = []
+            for shift in (0, 27, 54):
+                piece = fed
+                if shift:
+                    piece = self._computed("shr.u64", Type.U64, (fed, Immediate(str(shift))), span)
+                if shift < 54:
+                    piece = self._computed("and.b64", Type.U64, (piece, Immediate(str((1 << 27) - 1))), span)
+                word = self._computed("cvt.u32.u64", Type.U32, (piece,), span)
+                total = self._computed("redux.sync.add.u32", Type.U32, (word, _LANES), span)
+                sums.append(self._computed("cvt.u64.u32", Type.U64, (total,), span))
+            for shift, part in ((27, sums[1]), (54, sums[2])):
+                self._emit("shl.b64", part, (part, Immediate(str(shift))), span)
+                self._emit("add.u64", sums[0], (sums[0], part), span)
+            self._emit("mov.b64", target, (sums[0],), span)
+            return
+        # The extreme of the upper words, then that of the lower words of the lanes that have it.
+        upper, lower = self._halves(fed, span)
+        best, best_lower = self._temporary(Type.U32, span), self._temporary(Type.U32, span)
+        self._reduce_32(reduction, best, is_signed, upper, None, span)
+        has_best = self._computed("setp.eq.u32", Type.PRED, (upper, best), span)
+        self._reduce_32(reduction, best_lower, False, lower, _Guard(has_best), span)
+        self._join(target, best, best_lower, span)
+
+    def _extreme_float(
+        self, reduction: Reduction, target: Register, value_type: Type, source: AssemblyOperand, guard: _Guard | None,
+        span: Span,
+    ) -> None:  # fmt: skip
+        """Lower the minimum or maximum of floats, by unsigned integers in the same order.
+
+        These are the bits, all inverted if the sign is set, else only the sign. The neutral ones, which stand for NaNs
+        too, become NaNs again, so that such is the result without any number.
+        """
+        if value_type.bits == 16:
+            wide, best = self._temporary(Type.F32, span), self._temporary(Type.F32, span)
+            self._convert(wide, Type.F32, value_type, source, span)
+            self._extreme_float(reduction, best, Type.F32, wide, guard, span)
+            self._convert(target, value_type, Type.F32, best, span)
+            return
+        width = value_type.bits
+        unsigned, sign = Type(f"u{width}"), Immediate(str(1 << (width - 1)))
+        is_number = self._computed(f"setp.num.{value_type}", Type.PRED, (source, source), span)
+        bits = self._computed(f"mov.b{width}", unsigned, (source,), span)
+        flipped = self._computed(f"shr.s{width}", unsigned, (bits, Immediate(str(width - 1))), span)
+        self._emit(f"or.b{width}", flipped, (flipped, sign), span)
+        self._emit(f"xor.b{width}", bits, (bits, flipped), span)
+        key = self._fed(bits, _neutral(reduction, False, width), width, _Guard(is_number), span)
+        best = self._temporary(unsigned, span)
+        reduce = self._reduce_64 if width == 64 else self._reduce_32
+        reduce(reduction, best, False, key, guard, span)
+        self._emit(f"shr.s{width}", flipped, (best, Immediate(str(width - 1))), span)
+        self._emit(f"not.b{width}", flipped, (flipped,), span)
+        self._emit(f"or.b{width}", flipped, (flipped, sign), span)
+        self._emit(f"xor.b{width}", best, (best, flipped), span)
+        self._emit(f"mov.b{width}", target, (best,), span)
+
+    def _first(self, statement: Collective, target: Register, guard: _Guard | None) -> None:
+        """Lower the value of the lowest lane for which the guard holds."""
+        span, value_type = statement.span, self._type_of(statement.source)
+        if guard is None:
+            here = self._computed("mov.b32", Type.U32, (_LANES,), span)
+        else:
+            here = self._computed("vote.sync.ballot.b32", Type.U32, (guard.operand, _LANES), span)
+        # How many zeros are below the lowest bit. Without any bit no lane takes the result.
+        self._emit("brev.b32", here, (here,), span)
+        lane = self._computed("clz.b32", Type.U32, (here,), span)
+        own = (lane, Immediate(str(_LANES_PER_WARP - 1)), _LANES)
+        if value_type.bits < 64:
+            word = self._word(statement.source, span)
+            found = self._computed("shfl.sync.idx.b32", Type.U32, (word, *own), span)
+            if value_type is Type.PRED:
+                self._emit("setp.ne.u32", target, (found, Immediate("0")), span)
+            elif _register_bits(value_type) == 32:
+                self._emit("mov.b32", target, (found,), span)
+            else:
+                half = self._computed("cvt.u16.u32", Type.U16, (found,), span)
+                self._emit("mov.b16", target, (half,), span)
+            return
+        source = self._operand(statement.source, span)
+        upper, lower = self._halves(self._computed("mov.b64", Type.U64, (source,), span), span)
+        for word in (upper, lower):
+            self._emit("shfl.sync.idx.b32", word, (word, *own), span)
+        self._join(target, upper, lower, span)
+
+    def _fed(
+        self, source: AssemblyOperand, neutral: int, bits: int, guard: _Guard | None, span: Span
+    ) -> AssemblyOperand:
+        """Return a value where the guard holds, else a neutral one."""
+        if guard is None:
+            # Not an immediate, which instructions between lanes may not take.
+            return self._computed(f"mov.b{bits}", Type(f"u{bits}"), (source,), span)
+        choices = (source, Immediate(str(neutral)))
+        first, second = reversed(choices) if guard.is_inverted else choices
+        return self._computed(f"selp.b{bits}", Type(f"u{bits}"), (first, second, guard.register), span)
+
+    def _halves(self, value: AssemblyOperand, span: Span) -> tuple[Register, Register]:
+        """Return the upper and the lower 32 bits of a u64."""
+        shifted = self._computed("shr.u64", Type.U64, (value, Immediate("32")), span)
+        upper = self._computed("cvt.u32.u64", Type.U32, (shifted,), span)
+        return upper, self._computed("cvt.u32.u64", Type.U32, (value,), span)
+
+    def _join(self, target: Register, upper: Register, lower: Register, span: Span) -> None:
+        """Put two words together; ``target`` may hold 64 bits of any type."""
+        high = self._computed("cvt.u64.u32", Type.U64, (upper,), span)
+        low = self._computed("cvt.u64.u32", Type.U64, (lower,), span)
+        self._emit("shl.b64", high, (high, Immediate("32")), span)
+        self._emit("or.b64", low, (low, high), span)
+        self._emit("mov.b64", target, (low,), span)
+
     # Operands
 
     def _widened(self, source: AssemblyOperand, span: Span, source_type: Type = Type.BF16) -> Register:
@@ -381,6 +647,8 @@ class _Lowering:
             return self._declared_register(value)
         if isinstance(value, SiteOperand):
             return value
+        if value is Special.WARP:
+            return self._warp(span)
         if isinstance(value, Special):
             register = self._temporary(value.type, span)
             self._emit(_move(value.type, special=True), register, (SpecialRegister(_SPECIAL[value], value.type),), span)
@@ -390,6 +658,15 @@ class _Lowering:
             self._emit(_move(value.type), register, (Immediate(value.text),), span)
             return register
         return Immediate(_integer_literal(value))
+
+    def _warp(self, span: Span) -> Register:
+        """Return the warp's number in its block: the linear thread id by the number of lanes."""
+        place = self._operand(Special.TID_Z, span)
+        for size, axis in ((Special.NTID_Y, Special.TID_Y), (Special.NTID_X, Special.TID_X)):
+            place = self._computed(
+                "mad.lo.u32", Type.U32, (place, self._operand(size, span), self._operand(axis, span)), span
+            )
+        return self._computed("shr.u32", Type.U32, (place, Immediate("5")), span)
 
     def _declared_register(self, register: Register) -> Register:
         """Return a register of the probe set as PTX declares it, maybe with another type (``_REGISTER_TYPES``)."""
@@ -409,13 +686,38 @@ class _Lowering:
         # Another snippet of the set may have added it.
         return self._registers.setdefault(name, Register(name, register_type, 0, span, is_local=True))
 
+    def _computed(self, opcode: str, result_type: Type, sources: Sequence[AssemblyOperand], span: Span) -> Register:
+        """Append an instruction that writes a new temporary register, and return that."""
+        result = self._temporary(result_type, span)
+        self._emit(opcode, result, sources, span)
+        return result
+
     def _emit(
         self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
-        guard: Register | None = None,
+        guard: _Guard | None = None,
     ) -> None:  # fmt: skip
         """Append an instruction that writes ``destination``. guard: the predicate under which it executes, if any."""
-        operands = (destination, *sources)
-        self._code.append(Assembly(TARGET, opcode, operands, span, guard, writes=(destination,)))
+        register, is_inverted = guard or (None, False)
+        self._code.append(
+            Assembly(TARGET, opcode, (destination, *sources), span, register, is_inverted, (destination,))
+        )
+
+
+def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
+    """Return whether a statement is one instruction on integers, which takes a guard itself."""
+    if not isinstance(statement, Operation) or statement.operator not in _GUARDED:
+        return False
+    result_type = statement.destination.type
+    # Those of 8 bits are wrapped around by a second instruction.
+    return result_type.is_integer and result_type.bits > 8
+
+
+def _neutral(reduction: Reduction, is_signed: bool, bits: int) -> int:
+    """Return the value that changes no sum, minimum or maximum of integers, as an unsigned number."""
+    least = 1 << (bits - 1) if is_signed else 0
+    if reduction is Reduction.MIN:
+        return least ^ ((1 << bits) - 1)
+    return least if reduction is Reduction.MAX else 0
 
 
 def _register_bits(value_type: Type) -> int:

@@ -77,8 +77,8 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
-        # These two do not come from operands, so a source line has them too.
-        if word in {"LANES", "SITE"} and pattern.subject is Subject.LINE:
+        # These two do not come from operands: lanes are everywhere, and a source line has a number too.
+        if word == "LANES" or (word == "SITE" and pattern.subject is Subject.LINE):
             continue
         if not pattern.has_operands:
             where, hint = _NO_OPERANDS[pattern.subject]

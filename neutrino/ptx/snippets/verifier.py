@@ -15,9 +15,9 @@ from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Pair, Register, SiteOperand
+from neutrino.probing.ir.operands import SCRATCH, Pair, Register, SiteOperand
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly, Load, Save, walk
+from neutrino.probing.ir.statements import Assembly, Load, Save, registers_of, walk
 from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.nearest import nearest
@@ -138,7 +138,7 @@ class _Checker:
         self._check_tracepoint(probe)
         before, after = SnippetSide(probe, after=False), SnippetSide(probe, after=True)
         for side, snippet in ((before, probe.before), (after, probe.after)):
-            # Of typed statements, only these two name values of the instruction.
+            # Of typed statements, only these two name values of the instruction. LANES are everywhere.
             for statement in walk(snippet.statements) if snippet else ():
                 if isinstance(statement, Load):
                     self._check_load(statement, side)
@@ -198,7 +198,25 @@ class _Checker:
                 instruction = self._check_instruction(statement, side)
                 if instruction is not None:
                     statements.append(instruction)
+        self._check_scratch(statements)
         return Snippet(tuple(statements))
+
+    def _check_scratch(self, statements: Sequence[Assembly | Save]) -> None:
+        """Report each scratch register that a snippet reads before it sets it, once."""
+        known: set[str] = set()
+        for statement in statements:
+            written = statement.writes if isinstance(statement, Assembly) else ()
+            read = [register for register in registers_of(statement) if register.is_local]
+            for register in written:
+                # As a destination; a register that is read as well is named once more.
+                if register in read:
+                    read.remove(register)
+            for name in dict.fromkeys(register.name for register in read if register.name not in known):
+                hint = f"its value is lost after each snippet; a register without '{SCRATCH}' in its name keeps it"
+                message = f"{name} is scratch, and nothing has set it"
+                self._report(self.source.locate(name, statement.span), "scratch-unset", message, hint)
+                known.add(name)
+            known |= {register.name for register in written}
 
     def _report(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:
         """Add a diagnostic. code: one of ``FAULTS``; KeyError for any other, as docs/probes.md must list them all."""
@@ -431,9 +449,10 @@ class _Checker:
             hint = "as in " + example(instruction.opcode, instruction.types, form)
             self._report(span, "operand-count", message, hint)
             return
-        # At the levels warp and block, one lane runs the snippet, and would wait for the others.
-        if is_collective(instruction.opcode) and instruction.side.probe.level is not Level.THREAD:
-            hint = "at the other levels one lane is alone; make the probe's level thread"
+        # At the levels warp and block other lanes may have to keep their values of registers that are not scratch.
+        kept = any(SCRATCH not in name for name in words[0].split("|")) if words else False
+        if is_collective(instruction.opcode) and instruction.side.probe.level is not Level.THREAD and kept:
+            hint = f"there one lane alone sets it; make the level thread, or put a '{SCRATCH}' in its name"
             level = instruction.side.probe.level.value
             self._report(span, "collective-level", f"'{instruction.opcode}' at level {level}", hint)
         places = self.source.locate_each(words, Span(span.line, span.column + len(instruction.opcode)))
