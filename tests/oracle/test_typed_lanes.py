@@ -96,6 +96,13 @@ def test_every_reduction(kind: Type) -> None:
             results.append(target)
         return made
 
+    if kind is Type.PRED:
+        who, inside = local("who", Type.U32), local("inside", Type.U32)
+        everyone = Constant(Type.PRED, 1)
+        body.append(Operation(Operator.MOVE, inside, (Constant(Type.U32, 0),), HERE))
+        body.append(Collective(Reduction.BALLOT, who, everyone, HERE))
+        body.append(If(odd, (Collective(Reduction.BALLOT, inside, everyone, HERE),), (), HERE))
+        results += [who, inside]
     everywhere, then, otherwise, inner = between("all"), between("then"), between("otherwise"), between("inner")
     body += [*everywhere, If(odd, (*then, If(small, (), tuple(inner), HERE)), tuple(otherwise), HERE)]
     more, save = saving(results)
@@ -229,7 +236,7 @@ def test_where_a_thread_is() -> None:
         wanted = {
             "tid.x": thread % 5, "tid.y": thread // 5 % 4, "tid.z": thread // 20,
             "ctaid.x": of_block % 3, "ctaid.y": of_block // 3 % 2, "ctaid.z": of_block // 6,
-            "lane": thread % WARP, "warp": thread // WARP,
+            "lane": thread % WARP, "lanemask_lt": (1 << thread % WARP) - 1, "warp": thread // WARP,
             **{f"ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)},
             **{f"nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)},
         }  # fmt: skip

@@ -169,3 +169,34 @@ def test_instructions_between_lanes_part_a_product_and_its_sum_where_they_are_re
         allowed = not guard and harmless
         is_fused = found[f"k{index}"] == {KINDS[kind][1]: 1}
         assert is_fused == allowed, (kind, guard + code, found[f"k{index}"])
+
+
+def _guarded() -> list[str]:
+    """What lowering puts under the predicate of an ``If``, and the clock that waits for a value."""
+    codes = []
+    for width, register in ((16, "%h1"), (32, "%r2"), (64, "%d3")):
+        for name in ("add", "sub", "min", "max", "shr", "mul.lo"):
+            amount = "%r3" if name == "shr" else register
+            codes += [f"{name}.{letter}{width} {register}, {register}, {amount};" for letter in "us"]
+        codes += [f"{name}.b{width} {register}, {register}, {register};" for name in ("and", "or", "xor")]
+        codes += [f"{name}.b{width} {register}, {register};" for name in ("not", "mov")]
+        codes += [f"{name}.s{width} {register}, {register};" for name in ("neg", "abs")]
+        codes.append(f"shl.b{width} {register}, {register}, %r3;")
+    return [*codes, "mov.u32 %r2, %smid;", "mov.u64 %d3, %clock64;", "mov.pred %p3, %p2;"]
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_guarded_integers_do_not_part_a_product_from_its_sum(arch, tools, tmp_path):
+    number = int("".join(filter(str.isdigit, arch)))
+    kinds = [kind for kind in KINDS if number >= 90 or not kind.startswith("bf16")]
+    cases = list(itertools.product(kinds, _guarded()))
+    used = "cvt.u32.u16 %r1, %h1; st.global.u32 [%a+524], %r1; st.global.u64 [%a+528], %d3; st.global"
+    kernels = [
+        exchanging(f"k{index}", kind, f"@%p1 {code}")
+        .replace(".reg .b64 %d<4>;", ".reg .b64 %d<4>; .reg .b16 %h<2>; ")
+        .replace("mul.", "ld.global.u16 %h1, [%a+300]; mul.", 1).replace("st.global", used, 1)
+        for index, (kind, code) in enumerate(cases)
+    ]  # fmt: skip
+    found = arithmetic(f".version 8.7\n.target {arch}\n.address_size 64\n" + "".join(kernels), arch, tmp_path)
+    parted = [case for index, case in enumerate(cases) if found[f"k{index}"] != {KINDS[case[0]][1]: 1}]
+    assert parted == []

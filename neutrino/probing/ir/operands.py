@@ -55,8 +55,8 @@ class Special(enum.Enum):
     multiprocessor or compute unit. The others say where a thread is, by axis: ``TID`` its place in the block of
     ``NTID`` threads; ``CTAID`` the block's place in the grid of ``NCTAID`` blocks; ``CLUSTERID`` the cluster's place
     among the ``NCLUSTERID`` clusters; ``CLUSTER_CTAID`` the block's place in its cluster of ``CLUSTER_NCTAID`` blocks.
-    ``LANE`` is the thread's place in its warp, ``WARP`` the warp's in the block, by linear thread ids. All are u32 but
-    the first two.
+    ``LANE`` is the thread's place in its warp, ``LANEMASK_LT`` has a bit for each lane below, ``WARP`` is the warp's
+    place in the block, by linear thread ids. All are u32 but the first two.
     """
 
     CLOCK = "clock"
@@ -71,6 +71,7 @@ class Special(enum.Enum):
     CLUSTER_CTAID_X, CLUSTER_CTAID_Y, CLUSTER_CTAID_Z = "cluster_ctaid.x", "cluster_ctaid.y", "cluster_ctaid.z"
     CLUSTER_NCTAID_X, CLUSTER_NCTAID_Y, CLUSTER_NCTAID_Z = "cluster_nctaid.x", "cluster_nctaid.y", "cluster_nctaid.z"
     LANE = "lane"
+    LANEMASK_LT = "lanemask_lt"
     WARP = "warp"
 
     @property

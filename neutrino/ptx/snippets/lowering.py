@@ -8,9 +8,10 @@ the guard: integer arithmetic itself, of all else a move from a temporary regist
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, get_args
 
 from neutrino.errors import Span
 from neutrino.probing.ir.operands import (
@@ -49,6 +50,7 @@ from neutrino.probing.ir.statements import (
     walk,
 )
 from neutrino.probing.ir.types import Type
+from neutrino.ptx.snippets.folding import folded
 
 TARGET = "ptx"
 """The target of ``Assembly`` statements in PTX."""
@@ -79,7 +81,7 @@ _INTEGER_OPERATIONS = {
 _GUARDED = frozenset(
     {
         Operator.MOVE, Operator.ADD, Operator.SUB, Operator.AND, Operator.OR, Operator.XOR, Operator.NOT, Operator.MIN,
-        Operator.MAX, Operator.SHL, Operator.SHR,
+        Operator.MAX, Operator.SHL, Operator.SHR, Operator.MUL, Operator.NEG, Operator.ABS,
     }
 )  # fmt: skip
 """Operations on integers that are one instruction, which takes the guard; ptxas keeps what is around it fused."""
@@ -165,14 +167,20 @@ class _Lowering:
         self._declared = declared
         self._code: list[Straight] = []
         self._temporaries = 0
+        # How often the snippet names each of its local registers.
+        self._mentions: Counter[str] = Counter()
 
     def lowered(self, snippet: Snippet) -> Snippet:
-        """Return the snippet's straight form."""
+        """Return the snippet's straight form. Assembly is kept as it stands."""
+        self._mentions = _mentioned(snippet.statements)
         self._block(snippet.statements, None)
-        return Snippet(tuple(self._code))
+        return Snippet(tuple(self._code) if _is_straight(snippet) else folded(self._code))
 
     def _block(self, statements: Sequence[Statement], guard: _Guard | None) -> None:
         """Lower statements. guard: the predicate under which they take effect; None if they always do."""
+        # Local registers that nothing else names may be assigned in all threads: only these statements read them.
+        mentioned = _mentioned(statements) if guard is not None else Counter()
+        own = {name for name, number in mentioned.items() if number == self._mentions[name]}
         for statement in statements:
             if isinstance(statement, If):
                 self._if(statement, guard)
@@ -191,7 +199,7 @@ class _Lowering:
             elif isinstance(statement, Assembly):
                 self._code.append(statement)
             else:
-                self._assign(statement, guard)
+                self._assign(statement, guard, is_own=statement.destination.name in own)
 
     # Control
 
@@ -250,8 +258,8 @@ class _Lowering:
 
     # Values
 
-    def _assign(self, statement: Computation, guard: _Guard | None) -> None:
-        """Lower a statement that computes a value.
+    def _assign(self, statement: Computation, guard: _Guard | None, *, is_own: bool) -> None:
+        """Lower a statement that computes a value. is_own: it may be assigned in all threads, whatever the guard.
 
         Without a guard the value is computed in the destination. With one, an operation on integers that is one
         instruction takes the guard; else the value is computed in a temporary register, and a guarded move copies it.
@@ -259,11 +267,16 @@ class _Lowering:
         """
         span, result_type = statement.span, statement.destination.type
         destination = self._declared_register(statement.destination)
-        if guard is not None and _takes_guard(statement):
-            self._operation(statement, destination, guard)
+        if _asks_who_is_here(statement):
+            # Under a predicate it gives the lanes for which that holds; a vote would be several instructions.
+            self._emit("activemask.b32", destination, (), span, guard)
+            return
+        assigning = None if is_own else guard
+        if assigning is not None and _takes_guard(statement):
+            self._operation(statement, destination, assigning)
             return
         # A division whose guard is false may divide by zero, which is no fault in PTX.
-        target = destination if guard is None else self._temporary(result_type, span)
+        target = destination if assigning is None else self._temporary(result_type, span)
         if isinstance(statement, Operation):
             self._operation(statement, target)
         elif isinstance(statement, Convert):
@@ -284,8 +297,8 @@ class _Lowering:
             untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
             self._emit(f"mov.{untyped}", target, (statement.operand,), span)
             self._wrap(target, result_type, span)
-        if guard is not None:
-            self._emit(_move(result_type), destination, (target,), span, guard)
+        if assigning is not None:
+            self._emit(_move(result_type), destination, (target,), span, assigning)
 
     def _operation(self, statement: Operation, target: Register, guard: _Guard | None = None) -> None:
         """Lower an arithmetic or bitwise operation, or a move. target: the register for the result. guard: of an
@@ -323,7 +336,7 @@ class _Lowering:
             self._wrap(target, result_type, span)
         elif operator in {Operator.NEG, Operator.ABS}:
             # PTX negates signed types only; of an unsigned number the bits are the same.
-            self._emit(f"{operator.value}.s{_register_bits(result_type)}", target, sources, span)
+            self._emit(f"{operator.value}.s{_register_bits(result_type)}", target, sources, span, guard)
             self._wrap(target, result_type, span)
         else:
             letter = "s" if result_type.is_signed else "u"
@@ -710,6 +723,29 @@ def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
     result_type = statement.destination.type
     # Those of 8 bits are wrapped around by a second instruction.
     return result_type.is_integer and result_type.bits > 8
+
+
+def _mentioned(node: Any) -> Counter[str]:
+    """Return how often statements, or one of them, name each local register."""
+    if isinstance(node, Register):
+        return Counter([node.name] if node.is_local else [])
+    found: Counter[str] = Counter()
+    if isinstance(node, (tuple, list)):
+        for item in node:
+            found.update(_mentioned(item))
+    # Maps and places name no register.
+    elif isinstance(node, get_args(Statement)):
+        for name in node.__dataclass_fields__:
+            if name not in {"map", "span"}:
+                found.update(_mentioned(getattr(node, name)))
+    return found
+
+
+def _asks_who_is_here(statement: Computation) -> bool:
+    """Return whether a statement is the ballot of what is true everywhere."""
+    if not isinstance(statement, Collective) or statement.reduction is not Reduction.BALLOT:
+        return False
+    return statement.source == Constant(Type.PRED, 1)
 
 
 def _neutral(reduction: Reduction, is_signed: bool, bits: int) -> int:
