@@ -98,7 +98,7 @@ def _operand(draw: st.DrawFn, form: Form, kind: str, types: tuple[str, ...], pla
     if kind == "m":
         choices += [name for name in _SPECIAL if SPECIAL_REGISTERS[name] == wanted]
     typed = [name for name, own in HELPER_TYPES.items() if name in place.helpers and fits(own, wanted)]
-    choices += [name for name in typed if kind != "byte" or name != "SITE"]
+    choices += [name for name in typed if kind != "byte" or name not in {"SITE", "LINE"}]
     # Of what type they are, only the kernel knows; mostly 32 or 64 bits.
     if wanted in {"b32", "b64"}:
         choices += sorted(place.helpers.intersection(_OPERANDS))
@@ -136,7 +136,8 @@ def _saved(draw: st.DrawFn, field: str, place: _Place) -> str:
     ]
     if not field.startswith("f"):
         choices.append(str(draw(st.integers(-(1 << bits - 1), (1 << bits) - 1))))
-        known = ["PRED", *(["LANES", "SITE"] if bits >= 32 else []), *(["ADDR", "BYTES", "OPS"] if bits == 64 else [])]
+        known = ["PRED", *(["LANES", "SITE", "LINE"] if bits >= 32 else [])]
+        known += ["ADDR", "BYTES", "OPS"] if bits == 64 else []
         choices += [name for name in (*known, *(_OPERANDS if bits >= 32 else ())) if name in place.helpers]
     return draw(st.sampled_from(choices))
 

@@ -251,6 +251,27 @@ def test_where_a_thread_is() -> None:
     assert cubin, said
 
 
+@pytest.mark.parametrize(("position", "wanted"), [("ld.global", [70, 71]), ("k.cu:70-71", [70]), ("xor", [0])])
+def test_the_line_of_the_source(position: str, wanted: list[int]) -> None:
+    """Of each of two instructions of one opcode, of the first of several lines, and 0 of code that is on none."""
+    place = kernel(LEFT, RIGHT)
+    text = place.text.replace("ld.global.b32 %x", ".loc 1 70 3\n    ld.global.b32 %x")
+    text = text.replace("ld.global.b32 %y", ".loc 1 71 9\n    ld.global.b32 %y")
+    text = text.replace("    xor", "    .loc 1 0 0\n    xor")
+    place = replace(place, text=f'{text}\n.file 1 "/src/k.cu"\n')
+    line, wide = local("line", Type.U32), local("wide", Type.U32)
+    entry = replace(a_map("M", ["u32", "u64"]), cap=4)
+    body = (
+        Load(line, site("LINE"), HERE), Operation(Operator.ADD, wide, (line, Constant(Type.U32, 0)), HERE),
+        Save(entry, (wide, site("LINE")), HERE),
+    )  # fmt: skip
+    view = run(sealed(draft(body, position)), place)["M"]
+    assert view.counts is not None
+    assert (view.counts == len(wanted)).all()
+    for field in ("f0", "f1"):
+        assert {*view.records[field].reshape(-1).tolist()} - {0} == {*wanted} - {0}
+
+
 def test_clusters_need_sm_90() -> None:
     n = local("n", Type.U32)
     body = (Operation(Operator.MOVE, n, (Special.CLUSTERID_X,), HERE), Save(a_map("M", ["u32"]), (n,), HERE))

@@ -244,6 +244,9 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         at_load("mov.u64 %a, ¦IN1;", position="kernel"), "operand-without-instruction", "IN1 at 'kernel'",
         "a kernel has no operands",
     ),
+    "line at kernel": (
+        at_load("mov.u32 %n, ¦LINE;", position="kernel"), "operand-without-instruction", "LINE at 'kernel'", "",
+    ),
     "predicate at kernel": (
         at_load("mov.pred %p, ¦PRED;", position="kernel"), "operand-without-instruction", "PRED at 'kernel'", "",
     ),

@@ -38,7 +38,7 @@ _FIRST = tuple(dict.fromkeys(row.architecture if _number(row.architecture) > 75 
 # The first version of PTX with an architecture, and an architecture before it.
 _FLOORS = ((103, (8, 8)), (100, (8, 6)), (90, (7, 8)), (80, (7, 0)), (75, (6, 3)))
 _OLDER = ((100, "sm_90"), (90, "sm_89"), (80, "sm_75"))
-_ALWAYS = ("PRED", "LANES", "SITE")
+_ALWAYS = ("PRED", "LANES", "SITE", "LINE")
 _HELPERS = ("OUT", *(f"IN{number}" for number in range(1, 10)), "ADDR", "BYTES", "OPS")
 
 # PTX ISA 9.0, 4.3.1, reserved instruction keywords.

@@ -27,7 +27,9 @@ mov.u32 %lane, %laneid;
 """
 
 
-def _operands(setup: str, instruction: str, *, after: bool = False, site: int = 0) -> SiteOperands:
+def _operands(
+    setup: str, instruction: str, *, after: bool = False, site: int = 0, line: int = 0
+) -> SiteOperands:  # fmt: skip
     module = parse(f"{_HEAD}{setup}\n{instruction};\nret;\n}}\n")
     (entry,) = module.entries
     read = read_instruction(instruction)
@@ -35,7 +37,7 @@ def _operands(setup: str, instruction: str, *, after: bool = False, site: int = 
     assert read is not None
     return SiteOperands(
         read, Body(module.code, *entry.body), module.code.index(instruction), Scratch("%own_"), after=after,
-        module_addresses={}, product=lambda name, is_out: None, site=site,
+        module_addresses={}, product=lambda name, is_out: None, site=site, line=lambda: line,
     )  # fmt: skip
 
 
@@ -100,6 +102,7 @@ _BITS = {1.0: 0x3F800000, -0.5: 0xBF000000}
     ("", "mov.u32 %r1, 1", "PRED", lambda lane: 1),
     ("mov.u32 %r1, -1;", "mov.u32 %r1, 1", "LANES", lambda lane: 0xFFFFFFFF),
     ("", "mov.u32 %r1, 1", "SITE", lambda lane: 17),
+    ("", "mov.u32 %r1, 1", "LINE", lambda lane: 42),
     ("", "cp.async.ca.shared.global [%r1], [%rd1], 8", "BYTES", lambda lane: 8),
     ("setp.lt.u32 %p1, %lane, 5;", "cp.async.ca.shared.global [%r1], [%rd1], 8, !%p1", "BYTES",
      lambda lane: 8 if lane < 5 else 0),
@@ -107,7 +110,7 @@ _BITS = {1.0: 0x3F800000, -0.5: 0xBF000000}
 ])  # fmt: skip
 @pytest.mark.parametrize("after", [False, True])
 def test_values(setup, instruction, helper, expected, after):
-    operands = _operands(setup, instruction, after=after, site=17)
+    operands = _operands(setup, instruction, after=after, site=17, line=42)
     name, _, element = helper.partition(".")
     value = operands(name, element or None)
     assert _run(setup, instruction, operands, value, is_run=False) == [expected(lane) for lane in range(32)]
@@ -203,7 +206,7 @@ def test_what_is_refused(instruction, helper, detail):
         operands(name, element or None)
 
 
-_HELPERS = ("OUT", *(f"IN{number}" for number in range(1, 10)), "ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
+_HELPERS = ("OUT", *(f"IN{number}" for number in range(1, 10)), "ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE")
 _CHARACTERS = st.sampled_from([*"%rpfd019xyz_.,:;|!+-*()[]{} ", "_", "0x", "::", "e9", "9" * 5000, "WARP_SZ", "%tid.x"])
 
 

@@ -24,16 +24,19 @@ from neutrino.ptx.text.body import Body
 
 
 class PlaceOperands:
-    """The values of helpers in a snippet at no single instruction: LANES, and SITE at the beginning or end of a source
-    line.
+    """The values of helpers in a snippet at no single instruction: LANES, and SITE and LINE at the beginning or end of
+    a source line.
 
-    where: the place in messages, ``a source line``. Used as ``SiteOperands``. number: the value of SITE, None without
-    one. here: lines to put where the snippet goes, whose registers come from scratch.
+    Used as ``SiteOperands``. where: the place in messages, ``a source line``. number: the value of SITE; line: returns
+    that of LINE; None without one. here: lines to put where the snippet goes, whose registers come from scratch.
     """
 
-    def __init__(self, where: str, number: int | None, scratch: Scratch) -> None:
+    def __init__(
+        self, where: str, number: int | None, line: Callable[[], int] | None, scratch: Scratch
+    ) -> None:  # fmt: skip
         self._where = where
         self._number = number
+        self._line = line
         self._scratch = scratch
         self._lanes: Value | None = None
         self.here: list[str] = []
@@ -41,7 +44,7 @@ class PlaceOperands:
     @classmethod
     def around(cls, scratch: Scratch) -> PlaceOperands:
         """Those at the entry and the ends of a kernel or a function."""
-        return cls("the entry and ends of a kernel or function", None, scratch)
+        return cls("the entry and ends of a kernel or function", None, None, scratch)
 
     def begin_snippet(self, guard: Guard | None) -> None:
         """Another snippet begins. guard: None, since a line has no predicate; LANES are computed anew."""
@@ -51,6 +54,8 @@ class PlaceOperands:
         """The value of a helper. Raises UnsupportedError where it has none."""
         if helper == "SITE" and self._number is not None:
             return Value(str(self._number), None)
+        if helper == "LINE" and self._line is not None:
+            return Value(str(self._line()), None)
         if helper != "LANES":
             raise UnsupportedError(f"{helper} has no meaning at {self._where}")
         if self._lanes is None:
@@ -82,7 +87,7 @@ class SiteOperands:
     than the opcode. body, position: where the instruction is, in the module's text. after: the side. product: returns a
     register with a private copy of the product that a register holds, if ptxas may fuse it with a sum (see
     ``site_writer.Products.copy_of``), else None. module_addresses: by module variable, the register with its address.
-    site: the value of SITE. All new registers come from scratch.
+    site: the value of SITE; line: returns that of LINE. All new registers come from scratch.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class SiteOperands:
         module_addresses: Mapping[str, str],
         product: Callable[[str, bool], str | None],
         site: int = 0,
+        line: Callable[[], int] = int,
     ) -> None:
         self._instruction = instruction
         self._body = body
@@ -105,6 +111,7 @@ class SiteOperands:
         self._module_addresses = module_addresses
         self._product = product
         self._site = site
+        self._line = line
         # The values so far, by helper and element.
         self._known: dict[tuple[str, str | None], Value] = {}
         # The predicate for LANES, None without one; and whether `begin_snippet` has set it.
@@ -127,7 +134,7 @@ class SiteOperands:
 
         element: of a vector operand, ``x`` to ``w`` or a number; None for the first or only one.
         """
-        if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE"}:
+        if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE", "LINE"}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
         # Only operands have elements.
         if element is not None and helper != "OUT" and not helper.startswith("IN"):
@@ -155,6 +162,7 @@ class SiteOperands:
             "PRED": self._predicate,
             "LANES": self._lanes,
             "SITE": lambda: Value(str(self._site), None),
+            "LINE": lambda: Value(str(self._line()), None),
         }
         if helper in without_element:
             return without_element[helper]()

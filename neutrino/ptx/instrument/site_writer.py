@@ -310,6 +310,7 @@ class SiteWriter:
         # Ids of the probes of the instruction itself; the others are those of source lines. Of those whose lines end
         # here: what SITE is, the number of the line's first instruction.
         own = {id(probe) for probe in probes}
+        line = functools.partial(self._line, hit.statement.position)
         closing = {id(probe): number for probe, number in hit.closes}
         # The name of the probe whose snippet is being written, for the message.
         asking = ""
@@ -322,7 +323,7 @@ class SiteWriter:
                     own_guard = guard if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(probe.before, operands, own_guard, start, first, level=probe.level)
                 else:
-                    at_line = PlaceOperands("a source line", hit.number, scratch)
+                    at_line = PlaceOperands("a source line", hit.number, line, scratch)
                     waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
@@ -335,7 +336,7 @@ class SiteWriter:
                 else:
                     # Of lines that end with a branch the last place is before it.
                     at, lines = (start, first) if leaves else (end, last)
-                    at_line = PlaceOperands("a source line", closing[id(probe)], scratch)
+                    at_line = PlaceOperands("a source line", closing[id(probe)], line, scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
         except UnsupportedError as error:
             raise UnsupportedError(f"probe '{asking}' at {self._describe(hit.statement)}: {error}") from None
@@ -363,7 +364,13 @@ class SiteWriter:
             module_addresses=self._variables,
             product=functools.partial(self._products.copy_of, position),
             site=hit.number or 0,
+            line=functools.partial(self._line, hit.statement.position),
         )
+
+    def _line(self, position: int) -> int:
+        """The source line of the instruction at a position, 0 where the text does not say."""
+        place = self._places.place(position)
+        return place.line if place is not None else 0
 
     def _snippet(
         self,

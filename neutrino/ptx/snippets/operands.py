@@ -28,7 +28,7 @@ from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
-_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE")
+_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE")
 _ELEMENT = r"(?:\.(?P<element>[xyzw]|\d{1,3}))?"
 
 HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS)
@@ -37,8 +37,13 @@ HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS)
 HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}", re.ASCII)
 """A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements."""
 
-HELPER_TYPES = {"ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32"}
+HELPER_TYPES = {
+    "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32", "LINE": "u32",
+}  # fmt: skip
 """The PTX types of the helpers whose type does not depend on the instruction."""
+
+LITERALS = frozenset({"SITE", "LINE"})
+"""Helpers that are a number at each site, of any width from 32 bits on."""
 
 Fault = tuple[str, str, str]
 """Code, message and hint of a diagnostic."""
@@ -77,8 +82,8 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
-        # These two do not come from operands: lanes are everywhere, and a source line has a number too.
-        if word == "LANES" or (word == "SITE" and pattern.subject is Subject.LINE):
+        # These do not come from operands: lanes are everywhere, and a source line has numbers too.
+        if word == "LANES" or (word in LITERALS and pattern.subject is Subject.LINE):
             continue
         if not pattern.has_operands:
             where, hint = _NO_OPERANDS[pattern.subject]

@@ -50,6 +50,7 @@ from neutrino.ptx.snippets.operands import (
     HELPER,
     HELPER_TYPES,
     HELPERS,
+    LITERALS,
     SnippetSide,
     misplaced,
     parse_operand,
@@ -623,12 +624,12 @@ class _Checker:
         if kind == "i":
             hint = f"'{instruction.opcode}' needs a number here"
             self._report(span, "immediate-wanted", f"{word} is not an immediate", hint)
-        elif word == "SITE" and kind == "byte":
-            # SITE becomes a literal, which may be above 255; of a register the instruction takes the low bits.
+        elif word in LITERALS and kind == "byte":
+            # They become a literal, which may be above 255; of a register the instruction takes the low bits.
             hint = f"mov.u32 %r, {word}; first"
             self._report(span, "helper-type", f"'{instruction.opcode}' takes numbers from 0 to 255 only", hint)
-        elif helper_type is None or (word == "SITE" and is_wide_integer):
-            # The type of OUT and inputs is not known here. SITE becomes a literal, which fits 64-bit operands too.
+        elif helper_type is None or (word in LITERALS and is_wide_integer):
+            # The type of OUT and inputs is not known here. Literals fit 64-bit operands, too.
             return
         elif helper_type == "pred" and expected != "pred":
             message = f"{word} is a predicate, but '{instruction.opcode}' takes .{expected} here"
