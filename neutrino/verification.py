@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +58,19 @@ class Checked:
         return self.probes
 
 
-def load_probes(names: Sequence[str], one_liners: Sequence[str] = ()) -> ProbeSet:
+def load_probes(
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None
+) -> ProbeSet:
     """Read the named probe files, verify them, and merge them in this order, with probes in one line after them.
 
     A name that contains ``/``, or ends in ``.toml`` or ``.py``, is a path; any other is that of a probe that ships with
-    Neutrino. Raises ProbeError with all errors of all files, NeutrinoError for a file or shipped probe that does not
-    exist.
+    Neutrino. defines: other values of the constants of files in Python, by name. Raises ProbeError with all errors of
+    all files, NeutrinoError for a file or shipped probe that does not exist, and for a constant that no file has.
     """
-    return check_probes(names, one_liners).probe_set()
+    checked = check_probes(names, one_liners, defines=defines)
+    probes = checked.probe_set()
+    require_constants(defines or {}, checked.written)
+    return probes
 
 
 def load_probe_file(path: str | Path) -> ProbeSet:
@@ -81,15 +86,18 @@ def read_probes(file: str, text: str) -> ProbeSet:
     return _check([lambda: read_probe_text(file, text)]).probe_set()
 
 
-def check_probes(names: Sequence[str], one_liners: Sequence[str] = ()) -> Checked:
+def check_probes(
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None
+) -> Checked:
     """Check the named probe files as ``load_probes``, but return the errors instead of raising ProbeError.
 
-    Raises NeutrinoError when no file is named and there is no one-liner, or a file does not exist.
+    Raises NeutrinoError when no file is named and there is no one-liner, or a file does not exist. A constant of
+    ``defines`` that no file has is no error here; ``require_constants`` raises it.
     """
     if not names and not one_liners:
         raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
     # A file that is named twice is read once.
-    readers = [_reader(name) for name in dict.fromkeys(names)]
+    readers = [_reader(name, defines or {}) for name in dict.fromkeys(names)]
     if one_liners:
         readers.append(lambda: _read_one_liners(one_liners))
     return _check(readers)
@@ -103,18 +111,35 @@ def _read_one_liners(texts: Sequence[str]) -> DraftProbes:
     return read_one_liner("\n".join(texts))
 
 
-def _reader(name: str) -> Callable[[], WrittenProbes | DraftProbes]:
-    """Return a function that reads the probe file of that name."""
-    return lambda: _read_file(_find(name))
+def require_constants(defines: Mapping[str, int | float], parts: Sequence[WrittenProbes | DraftProbes]) -> None:
+    """Raise NeutrinoError if none of some probe files has a constant of ``defines``."""
+    constants = {name for part in parts if isinstance(part, DraftProbes) for name in part.constants}
+    unknown = [name for name in defines if name not in constants]
+    if not unknown:
+        return
+    guess = nearest(unknown[0], constants)
+    there_are = f"there are: {', '.join(sorted(constants))}" if constants else "none has any"
+    raise NeutrinoError(
+        f"-D {unknown[0]}: no probe file has a constant of that name; "
+        + (f"did you mean {guess}?" if guess else there_are)
+    )
 
 
-def _read_file(path: str | Path) -> WrittenProbes | DraftProbes:
-    """Read a probe file, in Python or TOML by its suffix. Raises ProbeError, NeutrinoError for a missing file."""
+def _reader(name: str, defines: Mapping[str, int | float]) -> Callable[[], WrittenProbes | DraftProbes]:
+    """Return a function that reads the probe file of that name. defines: as for ``check_probes``."""
+    return lambda: _read_file(_find(name), defines)
+
+
+def _read_file(path: str | Path, defines: Mapping[str, int | float] | None = None) -> WrittenProbes | DraftProbes:
+    """Read a probe file, in Python or TOML by its suffix. Raises ProbeError, NeutrinoError for a missing file.
+
+    defines: as for ``check_probes``; files in TOML have no constants.
+    """
     if str(path).endswith(".py"):
         # Imported here because most probes are in TOML.
         from neutrino.language.reader import read_python_file
 
-        return read_python_file(path)
+        return read_python_file(path, defines or {})
     return read_probe_file(path)
 
 
@@ -174,7 +199,7 @@ def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]
         return None, faults
     probe_set = verified(
         part.file, part.source, reads_back=False, target="", maps=part.maps, registers=part.registers,
-        probes=part.probes, warnings=part.warnings,
+        probes=part.probes, warnings=part.warnings, callbacks=part.callbacks,
     )  # fmt: skip
     return probe_set, faults
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.verification import check_probes
+from neutrino.verification import check_probes, require_constants
 
 
-def load(names: Sequence[str], one_liners: Sequence[str] = ()) -> ProbeSet:
+def load(
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = ()
+) -> ProbeSet:
     """Load and verify probes for CUDA kernels, and print their warnings.
 
     names: paths, or names of shipped probes. one_liners: texts of ``-e``.
 
-    Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that do not exist.
+    defines: names and values of ``-D``, the last one of a name counting.
+    Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that do not exist, and for a
+    constant of ``defines`` that no file has.
     """
-    checked = check_probes(names, one_liners)
+    values = dict(defines)
+    checked = check_probes(names, one_liners, defines=values)
     # Raises if there are errors, so that what is printed below are warnings alone.
     probes = checked.probe_set()
+    require_constants(values, checked.written)
     print_diagnostics(list(checked.diagnostics))
     return probes

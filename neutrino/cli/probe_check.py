@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.defines import add_define
 from neutrino.cli.diagnostics import document, print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
 from neutrino.cli.streams import escaped
@@ -35,6 +36,7 @@ def configure(commands: Commands) -> None:
         epilog="Each file is checked on its own. Exit status: 0 all are valid, with or without warnings; 2 one is not.",
     )
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    add_define(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings of valid files")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.set_defaults(run=run)
@@ -56,7 +58,13 @@ class _Checked:
 def run(options: argparse.Namespace) -> int:
     """Check every file. Returns the exit status: 2 if any is invalid."""
     # A file that is named twice is checked once.
-    checked = [_check(name) for name in dict.fromkeys(options.probe)]
+    defines = dict(options.define)
+    checked = [_check(name, defines) for name in dict.fromkeys(options.probe)]
+    # In a file that cannot be read, there may be any constant.
+    if defines and all(item.probes is not None for item in checked):
+        from neutrino.verification import require_constants
+
+        require_constants(defines, [item.probes for item in checked if item.probes is not None])
     if options.json:
         print(json.dumps({"files": [_document(item) for item in checked]}, indent=1))
     else:
@@ -70,12 +78,12 @@ def run(options: argparse.Namespace) -> int:
     return DONE if all(item.ok for item in checked) else BAD_INPUT
 
 
-def _check(name: str) -> _Checked:
-    """Check one probe file. name: its path, or the name of a shipped probe."""
+def _check(name: str, defines: Mapping[str, int | float]) -> _Checked:
+    """Check one probe file. name: its path, or the name of a shipped probe. defines: values of ``-D`` by name."""
     from neutrino.verification import check_probes
 
     try:
-        checked = check_probes([name])
+        checked = check_probes([name], defines=defines)
     except NeutrinoError as error:
         # Such as of a file that does not exist; what is wrong in a file is a diagnostic.
         return _Checked(name, None, [_unreadable(name, str(error))])

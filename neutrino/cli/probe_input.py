@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import BAD_INPUT, DONE, NOTHING, say
 from neutrino.errors import FormatError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the probes and the file, and the options that select kernels and the architecture."""
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    add_define(parser)
     parser.add_argument(
         "file", metavar="FILE",
         help="PTX, a cubin, a fatbin, a library, program, object or archive with device code, a wheel, a folder",

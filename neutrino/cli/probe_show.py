@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from neutrino.cli.loading import load
 
-    probes = load(options.probe)
+    probes = load(options.probe, defines=options.define)
     kernels = Kernels(options, probes)
     selected = [(file, kernel) for file, previews in kernels.files() for kernel in previews]
     if not selected:

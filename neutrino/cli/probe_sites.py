@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     """Show the sites. Returns the exit status."""
     from neutrino.cli.loading import load
 
-    kernels = Kernels(options, load(options.probe))
+    kernels = Kernels(options, load(options.probe, defines=options.define))
     files = [_collect(file, previews) for file, previews in kernels.files()]
     probes = [probe.name for probe in kernels.probes.probes]
     if options.json:

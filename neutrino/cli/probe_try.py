@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError
@@ -79,6 +80,7 @@ def configure(commands: Commands) -> None:
     )
     attempt.add_argument("probe", metavar="PROBE", help="a shipped probe's name, or the path of a .toml or .py file")
     attempt.add_argument("file", type=Path, metavar="KERNEL.ptx", help="PTX from clang or Triton, or written by hand")
+    add_define(attempt)
     attempt.add_argument("-k", "--kernel", metavar="NAME", help="which kernel, if the file has several")
     attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks of the grid (default: 4)")
     attempt.add_argument(
@@ -120,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.playground.attempt import AttemptRequest, attempt
     from neutrino.playground.inputs import Choices
 
-    probes = load([options.probe])
+    probes = load([options.probe], defines=options.define)
     if options.file.is_dir():
         raise NeutrinoError(f"{options.file}: a folder, expected a PTX file")
     # Latin-1 decodes any bytes, and encodes them back unchanged: PTX may have other characters in comments and strings.

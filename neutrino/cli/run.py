@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from neutrino.cli.defines import add_define
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.loading import load
 from neutrino.cli.one_liner_results import results_of
@@ -77,6 +78,7 @@ def _parser() -> _Parser:
         metavar="PROBE",
         help="a shipped probe's name, or the path of a .toml or .py file; repeatable",
     )
+    add_define(parser)
     parser.add_argument(
         "-e",
         "--expression",
@@ -192,13 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # None: the run records with the twins that patched libraries carry.
         probes = None
         if options.probe or options.expression:
-            probes = _with_callbacks(load(options.probe, options.expression), options.callback)
+            probes = _with_callbacks(load(options.probe, options.expression, defines=options.define), options.callback)
         # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
             command,
             probes,
-            (*options.probe, *(["-e"] if options.expression else [])),
+            (
+                *options.probe,
+                *(["-e"] if options.expression else []),
+                *(f"-D{name}={value}" for name, value in options.define),
+            ),
             Selection(tuple(options.kernel), tuple(options.filter)),
             tracedir=options.tracedir,
             driver=options.driver,
@@ -233,6 +239,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
     Called when there is neither -p nor -e: without probes, no twins are made in this run.
     """
     need_probe = {
+        "-D": options.define,
         "-k": options.kernel,
         "--filter": options.filter,
         "--timeout": options.timeout,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-import math
-import operator
-import struct
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
-from neutrino.errors import Span
 from neutrino.language.faults import Faults, LanguageError
+from neutrino.language.literals import Number, constant, fold
+from neutrino.language.locals import Locals, Result
 from neutrino.probing.document import shown
 from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.probing.ir.statements import (
@@ -30,8 +27,14 @@ HELPERS: Mapping[str, Special] = {
 }  # fmt: skip
 """Functions without arguments, such as ``nl.clock()`` → the hardware value that they read."""
 
-SITE_OPERANDS = ("out", "addr", "bytes", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
+VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
+"""``nl.out`` and the inputs: operands of the instruction that a probe is at, which may be vectors."""
+
+SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site")
 """``nl.out`` and the others: values of the instruction that a probe is at."""
+
+FUNCTIONS: Mapping[str, int] = {"min": 2, "max": 2, "abs": 1, "popc": 1, "clz": 1, "select": 3}
+"""Functions that compute, such as ``nl.min(a, b)`` → how many values they take; ``min`` and ``max`` also more."""
 
 TYPES: Mapping[str, Type] = {
     ir_type.value: ir_type
@@ -52,47 +55,47 @@ _RELATIONS: Mapping[type[ast.cmpop], Relation] = {
     ast.GtE: Relation.GE,
 }  # fmt: skip
 _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
-_CONSTANT_OPERATIONS: Mapping[Operator, Callable[[Any, Any], Any]] = {
-    Operator.ADD: operator.add, Operator.SUB: operator.sub, Operator.MUL: operator.mul, Operator.DIV: operator.floordiv,
-    Operator.REM: operator.mod, Operator.AND: operator.and_, Operator.OR: operator.or_, Operator.XOR: operator.xor,
-    Operator.SHL: operator.lshift, Operator.SHR: operator.rshift,
+_SITE_OPERAND_TYPES: Mapping[str, Type] = {
+    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "SITE": Type.U32,
 }  # fmt: skip
-"""How two literal numbers are combined while the file is read."""
-_LITERAL_SHIFT_LIMIT, _MAX_LITERAL_BITS = 64, 128
-"""Limits that keep a chain of shifts and products of literals in a probe file from growing without bound."""
-_BF16_DIGITS = 8
-"""Significant bits of a bf16."""
-_BF16_LEAST_EXPONENT = -133
-"""The smallest bf16 above 0, a subnormal number, is 2 to this power."""
-_SITE_OPERAND_TYPES: Mapping[str, Type] = {"ADDR": Type.U64, "BYTES": Type.U64}
 """Site operands whose type does not depend on the instruction."""
-_Number = int | float
-_Result = Register | Constant | SiteOperand | _Number
-"""The result of an expression. A plain number has no type yet: it takes the type of its context."""
+_ELEMENTS = ("x", "y", "z", "w")
+"""Names of the first elements of a vector."""
+_MAX_ELEMENT = 127
+_MAX_ARRAY = 64
+"""Elements of an array, each of which is a register."""
+_NOTHING: Mapping[str, Number] = {}
+Caller = Callable[[ast.Call, list[Statement]], Result]
+"""Reads the call of one of the file's own functions: appends its statements, and returns what the function returns."""
 
 
 class ExpressionReader:
     """Evaluates expressions: appends the statements that compute them to a list, and returns where the result is.
 
     alias: the name that ``neutrino.language`` is imported as. registers: those that all probes of the file share, by
-    name with ``%``; local variables and temporaries are added.
+    name with ``%``; local variables and temporaries are added. constants: the numbers that the file gives names.
 
-    failed_names: variables whose assignment was reported as a fault, so that their uses are not reported as well.
+    locals: the probe's own registers. failed_names: variables whose assignment was reported as a fault, so that
+    their uses are not reported as well.
     """
 
-    def __init__(self, faults: Faults, alias: str, registers: dict[str, Register]) -> None:
+    def __init__(
+        self, faults: Faults, alias: str, registers: dict[str, Register], constants: Mapping[str, Number] = _NOTHING,
+        functions: Collection[str] = (), call: Caller | None = None,
+    ) -> None:  # fmt: skip
         """Start a function: there are no local variables yet. faults: where faults are reported.
 
-        _locals: local variables by name. _temporary_names: of the registers that hold intermediate results.
+        functions: the names of the file's own functions, which ``call`` reads.
         """
+        self.locals = Locals(registers)
         self.failed_names: set[str] = set()
         self._faults = faults
         self._alias = alias
-        self._registers = registers
-        self._locals: dict[str, Register] = {}
-        self._temporary_names: set[str] = set()
+        self._constants = constants
+        self._functions = functions
+        self._caller = call
 
-    def evaluate(self, node: ast.expr, code: list[Statement], expected: Type | None) -> _Result:
+    def evaluate(self, node: ast.expr, code: list[Statement], expected: Type | None) -> Result:
         """Return the value of an expression; statements that compute it are appended to ``code``.
 
         expected: the type of the context, such as the variable that is assigned; literals and site operands take it.
@@ -107,10 +110,7 @@ class ExpressionReader:
             if node.id in self.failed_names:
                 # Its assignment was reported; this stops the statement without another fault.
                 raise LanguageError(node.id)
-            register = self.variable(node.id)
-            if register is None:
-                raise self._faults.refuse(node, "python-name", f"{node.id} has no value here")
-            return register
+            return self._named(node)
         if isinstance(node, ast.BinOp):
             return self._binary(node, code, expected)
         if isinstance(node, ast.UnaryOp):
@@ -119,35 +119,252 @@ class ExpressionReader:
             return self.condition(node, code)
         if isinstance(node, ast.IfExp):
             return self._conditional(node, code, expected)
-        if isinstance(node, ast.Attribute) and self._is_language(node) and node.attr in SITE_OPERANDS:
-            return SiteOperand(node.attr.upper())
+        operand = self._site_operand(node)
+        if operand is not None:
+            return operand
         if isinstance(node, ast.Call):
-            return self._call(node, code)
+            return self._call(node, code, expected)
+        if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") in self.locals.scope.arrays:
+            return self._element(node, code)
+        if isinstance(node, ast.Attribute) and self._is_language(node):
+            hint = "the values of an instruction are " + ", ".join(f"{self._alias}.{name}" for name in SITE_OPERANDS)
+            raise self._faults.refuse(node, "python-name", f"the language has no value '{node.attr}'", hint)
         raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe")
 
-    def _call(self, node: ast.Call, code: list[Statement]) -> _Result:
-        """Evaluate a helper (``nl.clock()``), site operand (``nl.out()``) or type conversion (``nl.u32(x)``).
+    def _named(self, node: ast.Name) -> Result:
+        """Return the value of a name: of a variable or parameter, else of a constant of the file."""
+        value = self.locals.scope.values.get(node.id)
+        if value is None:
+            value = self.locals.registers.get(f"%{node.id}")
+        if value is None:
+            value = self._constants.get(node.id)
+        if value is None and node.id in self.locals.scope.arrays:
+            hint = f"write {node.id}[0]"
+            raise self._faults.refuse(node, "python-type", f"{node.id} is an array, of which elements are read", hint)
+        if value is None:
+            raise self._faults.refuse(node, "python-name", f"{node.id} has no value here")
+        if isinstance(value, bool):
+            return self.constant(Type.PRED, int(value), node)
+        return value
 
-        Raises LanguageError for any other call.
+    def _site_operand(self, node: ast.expr) -> SiteOperand | None:
+        """Return the value of the instruction that an expression names, as ``nl.out``, ``nl.out()``, ``nl.out.y`` or
+        ``nl.in1[2]``; None for any other expression. Raises LanguageError for an element that no operand has.
+        """
+        if isinstance(node, ast.Call) and not node.args and not node.keywords:
+            node = node.func
+        if isinstance(node, ast.Attribute) and self._is_language(node) and node.attr in SITE_OPERANDS:
+            return SiteOperand(node.attr.upper())
+        if not isinstance(node, (ast.Attribute, ast.Subscript)):
+            return None
+        vector = self._site_operand(node.value)
+        if vector is None:
+            return None
+        element = node.attr if isinstance(node, ast.Attribute) else str(self.constant_integer(node.slice))
+        is_element = element in _ELEMENTS or (element.isdigit() and int(element) <= _MAX_ELEMENT)
+        if vector.element is not None or vector.name.lower() not in VECTORS or not is_element:
+            hint = f"elements of a vector are {self._alias}.out.x, .y, .z, .w, or {self._alias}.out[0] to [127]"
+            message = f"'{self._faults.quote(node)}' is no value of an instruction"
+            raise self._faults.refuse(node, "python-expression", message, hint)
+        return SiteOperand(vector.name, element)
+
+    # Arrays
+
+    def declare_array(self, name: str, call: ast.Call, code: list[Statement]) -> None:
+        """Make an array, for ``NAME = nl.array(nl.u64, 4)``: its elements are registers, which are set to 0.
+
+        Raises LanguageError for another type or number of elements than an array can have.
+        """
+        if len(call.args) != 2 or call.keywords:
+            hint = f"write {self._alias}.array({self._alias}.u32, 4)"
+            raise self._faults.refuse(call, "python-call", "an array has a type and a number of elements", hint)
+        element_type = self.type_of(call.args[0])
+        size = self.constant_integer(call.args[1])
+        if not 1 <= size <= _MAX_ARRAY:
+            message = f"an array of {shown(size)} elements"
+            hint = f"each element is a register: write 1 to {_MAX_ARRAY}"
+            raise self._faults.refuse(call.args[1], "python-expression", message, hint)
+        span = self._faults.span(call)
+        elements = self.locals.elements(name, size, element_type, span)
+        earlier = self.locals.scope.arrays.get(name, elements)
+        if earlier != elements or name in self.locals.scope.values:
+            hint = "choose another name"
+            raise self._faults.refuse(call, "python-type", f"{name} is something else already", hint)
+        self.locals.scope.arrays[name] = elements
+        zero = Constant(element_type, 0)
+        code += [Operation(Operator.MOVE, element, (zero,), span) for element in elements]
+
+    def is_array_call(self, node: ast.expr) -> bool:
+        """Return whether an expression is ``nl.array(…)``."""
+        return (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and self._is_language(node.func)
+            and node.func.attr == "array"
+        )  # fmt: skip
+
+    def _element(self, node: ast.Subscript, code: list[Statement]) -> Result:
+        """Read an element of an array: a register where the index is a constant, else a choice among all of them.
+
+        An index that is computed and beyond the array reads 0.
+        """
+        elements, index = self.indexed(node, code)
+        if isinstance(index, int):
+            # As a copy: the element may be assigned before the value is used.
+            return self._emit(Operator.MOVE, elements[index].type, (elements[index],), node, code)
+        value: Register | Constant = Constant(elements[0].type, 0)
+        for number, element in enumerate(elements):
+            target = self._temporary(element.type, node)
+            chosen = self.is_index(index, number, node, code)
+            code.append(Select(target, chosen, element, value, self._faults.span(node)))
+            value = target
+        return value
+
+    def indexed(
+        self, node: ast.Subscript, code: list[Statement]
+    ) -> tuple[tuple[Register, ...], int | Register]:
+        """Return the elements of the array that is indexed, and the index: a number from 0 on, or a register.
+
+        Raises LanguageError for a constant index beyond the array, and for an index that is no integer.
+        """
+        elements = self.locals.scope.arrays[node.value.id]  # type: ignore[attr-defined]
+        constant = self._constant_value(node.slice)
+        if constant is not None:
+            if not -len(elements) <= constant < len(elements):
+                message = f"element {shown(constant)} of an array of {len(elements)}"
+                raise self._faults.refuse(node.slice, "python-expression", message)
+            return elements, constant % len(elements)
+        result = self.evaluate(node.slice, code, Type.U32)
+        index = self.convert(result, type_of_result(result) or Type.U32, node.slice, code)
+        if not index.type.is_integer or not isinstance(index, Register):
+            raise self._faults.refuse(node.slice, "python-type", f"an index is an integer, and this is {index.type}")
+        return elements, index
+
+    def is_index(self, index: Register, number: int, node: ast.expr, code: list[Statement]) -> Register:
+        """Emit the comparison of an index with the number of an element; return its predicate."""
+        target = self._temporary(Type.PRED, node)
+        # A number beyond what the index can have is of an element that it never reaches.
+        bits = index.type.bits - index.type.is_signed
+        bound = Constant(index.type, min(number, (1 << bits) - 1))
+        code.append(Compare(Relation.EQ, target, index, bound, self._faults.span(node)))
+        return target
+
+    # Constants
+
+    def constant_integer(self, node: ast.expr) -> int:
+        """Return the value of an integer expression that is known while the file is read.
+
+        Raises LanguageError if it is not known then, or no integer.
+        """
+        value = self._constant_value(node)
+        if value is None:
+            hint = "write a number, or the name of a constant at the top of the file"
+            message = f"'{self._faults.quote(node)}' is not a whole number that is known here"
+            raise self._faults.refuse(node, "python-expression", message, hint)
+        return value
+
+    def _constant_value(self, node: ast.expr) -> int | None:
+        """Return the value of an integer expression that is known while the file is read; None for any other."""
+        for name in ast.walk(node):
+            # What is computed at run time has names that are no constants, calls, or values of the instruction.
+            if isinstance(name, (ast.Call, ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.IfExp)):
+                return None
+            if isinstance(name, ast.Name) and name.id not in self.locals.scope.turns:
+                value = self.locals.scope.values.get(name.id)
+                if value is None and f"%{name.id}" not in self.locals.registers:
+                    value = self._constants.get(name.id)
+                if not isinstance(value, (int, float)):
+                    return None
+        # Variables of unrolled loops count as their numbers for this expression alone.
+        replaced = {name: self.locals.scope.values.get(name) for name in self.locals.scope.turns}
+        self.locals.scope.values.update(self.locals.scope.turns)
+        try:
+            result = self.evaluate(node, [], None)
+        finally:
+            self.locals.scope.values.update({name: value for name, value in replaced.items() if value is not None})
+        return result if isinstance(result, int) and not isinstance(result, bool) else None
+
+    # Calls
+
+    def _call(self, node: ast.Call, code: list[Statement], expected: Type | None) -> Result:
+        """Evaluate a helper (``nl.clock()``), a function (``nl.min(a, b)``), a type conversion (``nl.u32(x)``), or a
+        call of one of the file's own functions. Raises LanguageError for any other call.
         """
         function = node.func
+        if isinstance(function, ast.Name) and function.id in self._functions and self._caller is not None:
+            return self._caller(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
             if function.attr in HELPERS and not node.args:
                 # Read now, into a register: the value may change before it is used.
                 special = HELPERS[function.attr]
                 return self._emit(Operator.MOVE, special.type, (special,), node, code)
-            if function.attr in SITE_OPERANDS and not node.args:
-                return SiteOperand(function.attr.upper())
+            if function.attr in FUNCTIONS:
+                return self._function(function.attr, node, code, expected)
             if function.attr in TYPES and len(node.args) == 1:
                 target_type = TYPES[function.attr]
                 result = self.evaluate(node.args[0], code, target_type)
                 return self.convert(result, target_type, node, code)
-        hint = "the helpers are " + ", ".join(f"{self._alias}.{name}()" for name in HELPERS)
+        if isinstance(function, ast.Name) and function.id in {"min", "max", "abs"}:
+            hint = f"write {self._alias}.{function.id}(…)"
+        else:
+            names = (*HELPERS, *FUNCTIONS)
+            hint = "the language has " + ", ".join(f"{self._alias}.{name}()" for name in names)
         raise self._faults.refuse(node, "python-call", f"'{self._faults.quote(function)}' is called", hint)
+
+    def _function(self, name: str, node: ast.Call, code: list[Statement], expected: Type | None) -> Result:
+        """Evaluate ``nl.min(a, b)`` or another of ``FUNCTIONS``. expected: as in ``evaluate``.
+
+        Raises LanguageError for another number of values than it takes, and for types that it does not.
+        """
+        count, is_open = FUNCTIONS[name], name in {"min", "max"}
+        if len(node.args) < count or (len(node.args) > count and not is_open):
+            message = f"{self._alias}.{name} takes {count}{' or more' if is_open else ''} value{'s' * (count > 1)}"
+            raise self._faults.refuse(node, "python-call", message)
+        if name == "select":
+            condition, then, otherwise = node.args
+            return self._conditional(ast.copy_location(ast.IfExp(condition, then, otherwise), node), code, expected)
+        if name in {"popc", "clz"}:
+            return self._bit_count(Operator(name), node, code)
+        results = [self.evaluate(argument, code, expected) for argument in node.args]
+        if name == "abs":
+            (result,), (argument,) = results, node.args
+            if isinstance(result, (int, float)):
+                return abs(result)
+            value = self.convert(result, self._require_type(result, expected, argument), argument, code)
+            # An unsigned number is its own absolute value.
+            is_unsigned = value.type.is_integer and not value.type.is_signed
+            return value if is_unsigned else self._emit(Operator.ABS, value.type, (value,), node, code)
+        joined, *others = results
+        for argument, other in zip(node.args[1:], others, strict=True):
+            if isinstance(joined, (int, float)) and isinstance(other, (int, float)):
+                joined = min(joined, other) if name == "min" else max(joined, other)
+                continue
+            common_type = self._common_type(joined, other, expected, node)
+            first = self.convert(joined, common_type, node.args[0], code)
+            second = self.convert(other, common_type, argument, code)
+            joined = self._emit(Operator(name), common_type, (first, second), node, code)
+        return joined
+
+    def _bit_count(self, operation: Operator, node: ast.Call, code: list[Statement]) -> Result:
+        """Evaluate ``nl.popc(x)`` or ``nl.clz(x)``: the number of bits that are set, or of zeros before the first one.
+
+        Narrow integers are counted in 32 bits, of which the additional ones are no part of the number.
+        """
+        (argument,) = node.args
+        result = self.evaluate(argument, code, None)
+        kind = self._require_type(result, None, argument)
+        if not kind.is_integer:
+            message = f"{self._alias}.{operation.value} of {kind}"
+            raise self._faults.refuse(argument, "python-type", message, "it counts the bits of an integer")
+        # Unsigned first, so that a negative number gets zeros where it is extended.
+        value = self.convert(result, Type(f"u{kind.bits}"), argument, code)
+        value = self.convert(value, Type.U64 if kind.bits == 64 else Type.U32, argument, code)
+        count = self._emit(operation, Type.U32, (value,), node, code)
+        if operation is Operator.POPC or kind.bits >= 32:
+            return count
+        return self._emit(Operator.SUB, Type.U32, (count, Constant(Type.U32, 32 - kind.bits)), node, code)
 
     # Operators
 
-    def _binary(self, node: ast.BinOp, code: list[Statement], expected: Type | None) -> _Result:
+    def _binary(self, node: ast.BinOp, code: list[Statement], expected: Type | None) -> Result:
         """Evaluate ``left OP right``: a plain number if both operands are literals, else a register.
 
         expected: as in ``evaluate``. Raises LanguageError for unsupported operators and for types that do not match.
@@ -172,6 +389,14 @@ class ExpressionReader:
         common_type = self._common_type(left, right, expected, node)
         first = self.convert(left, common_type, node.left, code)
         second = self.convert(right, common_type, node.right, code)
+        if operation in {Operator.DIV, Operator.REM} and common_type.is_integer and common_type.bits == 64:
+            divisor = right if isinstance(right, int) else 0
+            hint = f"divide {self._alias}.u32(…), or afterwards what was saved"
+            if divisor > 0 and divisor & (divisor - 1) == 0:
+                shift, mask = divisor.bit_length() - 1, divisor - 1
+                hint = f"write >> {shift}" if operation is Operator.DIV else f"write & {mask:#x}"
+            message = "64-bit integers have no '//' and no '%', which would be a call of a function on a GPU"
+            raise self._faults.refuse(node, "python-type", message, hint)
         # Of unsigned integers, the IR's division is Python's.
         if operation in {Operator.DIV, Operator.REM} and common_type.is_signed:
             return self._floor_division(operation, common_type, first, second, node, code)
@@ -208,23 +433,18 @@ class ExpressionReader:
         code.append(Select(target, needs_correction, corrected, truncated, span))
         return target
 
-    def _fold(self, operation: Operator, left: _Number, right: _Number, node: ast.expr) -> _Number:
+    def _fold(self, operation: Operator, left: Number, right: Number, node: ast.expr) -> Number:
         """Return ``left OP right`` for two literal numbers, by Python's rules.
 
         Raises LanguageError for a division by zero, an operation that the numbers do not have, and large results.
         """
-        if operation in _SHIFTS and not 0 <= right < _LITERAL_SHIFT_LIMIT:
-            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' shifts by {right}")
         try:
-            result: _Number = _CONSTANT_OPERATIONS[operation](left, right)
-        except (ArithmeticError, TypeError, ValueError) as error:
-            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}': {error}") from None
-        if isinstance(result, int) and result.bit_length() > _MAX_LITERAL_BITS:
-            message = f"'{self._faults.quote(node)}' is beyond {_MAX_LITERAL_BITS} bits"
-            raise self._faults.refuse(node, "python-expression", message)
-        return result
+            return fold(operation, left, right)
+        except ValueError as error:
+            message = f"'{self._faults.quote(node)}'{error}"
+            raise self._faults.refuse(node, "python-expression", message) from None
 
-    def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> _Result:
+    def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> Result:
         """Evaluate ``not x``, ``+x``, ``-x`` or ``~x``; of a literal at once. expected: as in ``evaluate``."""
         if isinstance(node.op, ast.Not):
             condition = self.condition(node.operand, code)
@@ -262,9 +482,9 @@ class ExpressionReader:
             return self._join(Operator.AND, comparisons, node, code)
         result = self.evaluate(node, code, None)
         if isinstance(result, (int, float)):
-            return self._in_register(self.constant(Type.PRED, int(bool(result)), node), node, code)
+            return self.in_register(self.constant(Type.PRED, int(bool(result)), node), node, code)
         value = self.convert(result, self._require_type(result, None, node), node, code)
-        return self._in_register(self.convert(value, Type.PRED, node, code), node, code)
+        return self.in_register(self.convert(value, Type.PRED, node, code), node, code)
 
     def _join(self, operation: Operator, predicates: list[Register], node: ast.expr, code: list[Statement]) -> Register:
         """Combine one or more predicates by AND or OR (``operation``); return the predicate with the result."""
@@ -274,7 +494,7 @@ class ExpressionReader:
         return joined
 
     def _compare(
-        self, comparison: ast.cmpop, left: tuple[ast.expr, _Result], right: tuple[ast.expr, _Result], node: ast.expr,
+        self, comparison: ast.cmpop, left: tuple[ast.expr, Result], right: tuple[ast.expr, Result], node: ast.expr,
         code: list[Statement],
     ) -> Register:  # fmt: skip
         """Emit one comparison and return its predicate. left, right: an operand's expression, and its value.
@@ -313,7 +533,7 @@ class ExpressionReader:
         message = f"'{self._faults.quote(node)}' is no type"
         raise self._faults.refuse(node, "python-type", message, f"the types are {known}")
 
-    def _common_type(self, left: _Result, right: _Result, expected: Type | None, node: ast.expr) -> Type:
+    def _common_type(self, left: Result, right: Result, expected: Type | None, node: ast.expr) -> Type:
         """Return the type in which two operands are combined: the wider of two integers of one sign, or of two floats.
 
         An operand without a type takes the other's; ``expected`` is the type if neither has one. Raises LanguageError
@@ -333,7 +553,7 @@ class ExpressionReader:
             raise self._faults.refuse(node, "python-type", message, hint)
         return first if first.bits >= second.bits else second
 
-    def _require_type(self, result: _Result, expected: Type | None, node: ast.expr) -> Type:
+    def _require_type(self, result: Result, expected: Type | None, node: ast.expr) -> Type:
         """Return the type of an expression's value, or the expected type if it has none of its own, as a literal.
 
         Raises LanguageError, reported at ``node``, if there is neither.
@@ -344,7 +564,7 @@ class ExpressionReader:
             raise self._faults.refuse(node, "python-type", message, f"say which: {self._alias}.u32(…)")
         return known_type
 
-    def convert(self, result: _Result, target_type: Type, node: ast.expr, code: list[Statement]) -> Register | Constant:
+    def convert(self, result: Result, target_type: Type, node: ast.expr, code: list[Statement]) -> Register | Constant:
         """Return an expression's value in a type; a load or conversion is appended to ``code`` if it takes one.
 
         result: the value. node: the expression, for faults. Raises LanguageError for a number that the type cannot
@@ -364,46 +584,18 @@ class ExpressionReader:
         code.append(Convert(target, result, self._faults.span(node)))
         return target
 
-    def constant(self, type_: Type, number: _Number, node: ast.expr) -> Constant:
+    def constant(self, type_: Type, number: Number, node: ast.expr) -> Constant:
         """Return a number as a constant of a type, rounded to nearest if that is a floating-point type.
 
         Raises LanguageError, reported at ``node``, for a number out of the type's range. Unsigned integers also take
         -1, as all bits set.
         """
-        if type_.is_float:
-            # struct rounds to nearest, but has no format for bf16, the upper half of an f32: such a value is rounded
-            # before, and an f32 holds the result exactly.
-            float_format, bits_format = {Type.F64: ("<d", "<Q"), Type.F16: ("<e", "<H")}.get(type_, ("<f", "<I"))
-            try:
-                value = float(number) if type_ is not Type.BF16 else _nearest_bf16(float(number))
-                (bits,) = struct.unpack(bits_format, struct.pack(float_format, value))
-                if type_ is Type.BF16:
-                    bits >>= 16
-            except OverflowError:
-                raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}") from None
-            return Constant(type_, bits)
-        least = -(1 << (type_.bits - 1)) if type_.is_signed else -1
-        greatest = (1 << (type_.bits - 1 if type_.is_signed else type_.bits)) - 1
-        if not isinstance(number, int) or not least <= number <= greatest:
+        value = constant(type_, number)
+        if value is None:
             raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}")
-        # Negative numbers as two's complement.
-        return Constant(type_, number % (1 << type_.bits))
+        return value
 
     # Registers
-
-    def variable(self, name: str) -> Register | None:
-        """Return the register of a variable: a shared register of the file or a local variable; None if undefined."""
-        return self._registers.get(f"%{name}") or self._locals.get(name)
-
-    def declare_local(self, name: str, type_: Type, span: Span) -> Register:
-        """Make a local variable of the function and return its register."""
-        # The type is part of the name: functions may have variables of one name and different types.
-        register = self._locals[name] = self._declare(f"%{name}${type_}", type_, span)
-        return register
-
-    def is_temporary(self, value: Register | Constant) -> bool:
-        """Return whether a value is in a register that this reader made for an intermediate result."""
-        return value.text in self._temporary_names
 
     def _emit(
         self, operation: Operator, type_: Type, sources: tuple[Value, ...], node: ast.expr, code: list[Statement]
@@ -416,28 +608,28 @@ class ExpressionReader:
         code.append(Operation(operation, target, sources, self._faults.span(node)))
         return target
 
-    def _in_register(self, value: Register | Constant, node: ast.expr, code: list[Statement]) -> Register:
+    def in_register(self, value: Register | Constant, node: ast.expr, code: list[Statement]) -> Register:
         """Return a value's register; a constant is moved into a new one."""
         if isinstance(value, Register):
             return value
         return self._emit(Operator.MOVE, value.type, (value,), node, code)
 
-    def _temporary(self, type_: Type, node: ast.expr) -> Register:
-        """Make a register for an intermediate result. Its name has a ``$``, which no Python variable can have."""
-        name = f"%$t{len(self._temporary_names) + 1}_{type_}"
-        self._temporary_names.add(name)
-        return self._declare(name, type_, self._faults.span(node))
+    def copied(self, value: Register | Constant, node: ast.expr, code: list[Statement]) -> Register | Constant:
+        """Return a value that later assignments do not change: of a variable's register, a copy."""
+        if isinstance(value, Constant) or self.locals.is_temporary(value):
+            return value
+        return self._emit(Operator.MOVE, value.type, (value,), node, code)
 
-    def _declare(self, name: str, type_: Type, span: Span) -> Register:
-        """Return the local register of that name; other functions of the file may have declared it already."""
-        return self._registers.setdefault(name, Register(name, type_, 0, span, is_local=True))
+    def _temporary(self, type_: Type, node: ast.expr) -> Register:
+        """Make a register for an intermediate result, the value of an expression."""
+        return self.locals.temporary(type_, self._faults.span(node))
 
     def _is_language(self, node: ast.Attribute) -> bool:
         """Return whether an attribute is one of ``neutrino.language``, as in ``nl.u64``."""
         return isinstance(node.value, ast.Name) and node.value.id == self._alias
 
 
-def type_of_result(result: _Result) -> Type | None:
+def type_of_result(result: Result) -> Type | None:
     """Return the type of an expression's value.
 
     None for a plain number, and for a site operand that has whatever type the probed instruction has.
@@ -445,22 +637,3 @@ def type_of_result(result: _Result) -> Type | None:
     if isinstance(result, SiteOperand):
         return _SITE_OPERAND_TYPES.get(result.name)
     return None if isinstance(result, (int, float)) else result.type
-
-
-def _nearest_bf16(number: float) -> float:
-    """Round a number to the 8 significant bits of a bf16, ties to even. Infinities and NaN are returned as they are.
-
-    The result may be 2^128 or more, which no f32 can hold: the caller refuses it. Raises OverflowError for one that no
-    f64 can hold either.
-    """
-    if not math.isfinite(number):
-        return number
-    # number is fraction * 2^exponent with a fraction from 1/2 to below 1. unit: what the last significant bit of the
-    # result counts; subnormal numbers have fewer bits. It is a power of two, so the division is exact; round() rounds
-    # ties to even, and copysign keeps the sign of a zero.
-    _, exponent = math.frexp(number)
-    unit = math.ldexp(1.0, max(exponent - _BF16_DIGITS, _BF16_LEAST_EXPONENT))
-    rounded = math.copysign(round(number / unit) * unit, number)
-    if math.isinf(rounded):
-        raise OverflowError
-    return rounded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import itertools
+import re
 
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
@@ -17,11 +18,14 @@ FAULTS: dict[str, str] = {
     "python-type": "values of types that cannot be combined",
     "python-decorator": "an unknown decorator, or an unknown argument of one",
     "python-map": "a map without a valid layout",
-    "python-call": "a call of something that is neither a helper nor a map",
+    "python-call": "a call of something that cannot be called, or with other values than it takes",
+    "python-define": "a value of `-D` that no constant of the file takes",
 }
 """Code → what is wrong."""
 
 
+_QUOTES = re.compile(r"[rRuU]?(?P<quotes>\"\"\"|\'\'\'|\"|\')")
+"""How a string literal begins."""
 MAX_FAULTS = 1000
 """Faults that are reported of one file. Each quotes its line, which may be the whole file."""
 
@@ -44,6 +48,7 @@ class Faults:
         # Line number → the byte offset (UTF-8) at which each of its characters ends; only lines that are not ASCII.
         self._character_ends: dict[int, list[int]] = {}
         self.diagnostics: list[Diagnostic] = []
+        self._reported: set[Diagnostic] = set()
 
     def span(self, node: ast.AST) -> Span:
         """Return the line and column, both from 1, where a construct begins; 1, 1 for a node without a place.
@@ -61,6 +66,21 @@ class Faults:
         # As many characters are before the construct as end at or before its offset.
         return Span(line, bisect.bisect_right(self._character_ends[line], offset) + 1)
 
+    def within(self, node: ast.expr, offset: int) -> Span:
+        """Return the place of a character of a string literal; where the literal begins if it is not written plainly.
+
+        Plainly is as one literal, in one line and without escapes. offset: in the string.
+        """
+        span = self.span(node)
+        line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
+        value = node.value if isinstance(node, ast.Constant) else None
+        match = _QUOTES.match(line, span.column - 1)
+        if not isinstance(value, str) or match is None:
+            return span
+        start = match.end()
+        is_plain = line.startswith(value + match["quotes"], start) and "\\" not in value
+        return Span(span.line, start + offset + 1) if is_plain else span
+
     def quote(self, node: ast.AST) -> str:
         """Return a construct's text, shortened for a message; ``…`` if it cannot be written out."""
         try:
@@ -77,7 +97,12 @@ class Faults:
         span = node if isinstance(node, Span) else self.span(node)
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         text, hint = printable(message), printable(hint)
-        self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, text, hint, code=code))
+        fault = Diagnostic(self._file, span.line, span.column, line, text, hint, code=code)
+        # The body of a loop that is unrolled, or of a function that is called twice, is read several times.
+        if fault in self._reported:
+            return
+        self._reported.add(fault)
+        self.diagnostics.append(fault)
         if len(self.diagnostics) == MAX_FAULTS:
             raise TooManyFaultsError
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from neutrino.language.expressions import ExpressionReader, type_of_result
+from neutrino.abi.levels import Level
+from neutrino.abi.scalars import ScalarType
+from neutrino.errors import Span
+from neutrino.language.expressions import TYPES, ExpressionReader, type_of_result
 from neutrino.language.faults import Faults, LanguageError
+from neutrino.language.functions import assigned_names, parameters, saves_or_shares, with_single_end
+from neutrino.language.literals import Number
+from neutrino.language.locals import Result, Scope
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Register, SavedOperand, SiteOperand
+from neutrino.maps.registry import ARRAY
+from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import (
     Compare,
@@ -30,6 +38,15 @@ _STATEMENT_NAMES: Mapping[type[ast.stmt], str] = {
     ast.ImportFrom: "'import'", ast.Expr: "an expression", ast.AnnAssign: "a declaration without a value",
     ast.Assign: "an assignment", ast.AugAssign: "an assignment",
 }  # fmt: skip
+_MAX_CALLS = 1024
+"""Calls of the file's own functions in one probe, those inside them included."""
+_MAX_STATEMENTS = 4096
+"""Statements that are read for one probe, those of a function once for each call."""
+_RESULT = "return"
+"""The variable that a function's result is assigned to: no variable of Python can have this name."""
+_MAX_FIELD_NAME = 63
+PLACEHOLDER = Map("", ARRAY, Level.THREAD, 0, 1, (), Span(1, 1))
+"""The map of ``nl.save`` until the whole probe is read: its fields are what is saved."""
 _WITH_DESTINATION = (Operation, Convert, Compare, Select, Load)
 """Statements of the IR that write one register, their ``destination``."""
 
@@ -39,31 +56,84 @@ def statement_words(node: ast.stmt) -> str:
     return _STATEMENT_NAMES.get(type(node)) or f"'{type(node).__name__.lower()}'"
 
 
+@dataclass(frozen=True)
+class Names:
+    """What a file declares, for its functions to use.
+
+    alias: the name that ``neutrino.language`` is imported as. registers: those that all probes of the file share, by
+    name with ``%``; the functions' local ones are added. maps: by name. constants: the numbers that have names.
+    functions: the file's own functions, which probes call.
+    """
+
+    alias: str
+    registers: dict[str, Register]
+    maps: Mapping[str, Map]
+    constants: Mapping[str, Number] = field(default_factory=dict)
+    functions: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
+
+
+@dataclass
+class Record:
+    """What the ``nl.save`` of a probe save: together one record of the probe's own map.
+
+    fields: name and type of each value. operands: the values. first, last: the first call, and the last one so far.
+    """
+
+    fields: dict[str, ScalarType] = field(default_factory=dict)
+    operands: list[SavedOperand] = field(default_factory=list)
+    first: ast.Call | None = None
+    last: ast.Call | None = None
+
+
 class SnippetReader:
     """Reads the body of one probe function into a snippet (the IR that is inserted into a kernel).
 
-    alias: the name that ``neutrino.language`` is imported as. registers: those that all probes of the file share, by
-    name with ``%``; the function's local ones are added. maps: the file's maps by name.
+    names: what the file declares. called: the names of the file's own functions that were called so far; added to.
+
+    record: what the probe saves by ``nl.save``; without fields if it does not.
     """
 
-    def __init__(self, faults: Faults, alias: str, registers: dict[str, Register], maps: Mapping[str, Map]) -> None:
+    def __init__(self, faults: Faults, names: Names, called: set[str]) -> None:
         """faults: where faults are reported. The others are described at the class."""
+        self.record = Record()
         self._faults = faults
-        self._alias = alias
-        self._registers = registers
-        self._maps = maps
-        self._expressions = ExpressionReader(faults, alias, registers)
+        self._alias = names.alias
+        self._registers = names.registers
+        self._maps = names.maps
+        self._constants = names.constants
+        self._functions = names.functions
+        self._called = called
+        self._expressions = ExpressionReader(
+            faults, names.alias, names.registers, names.constants, names.functions, self._call_for_value
+        )
+        self._locals = self._expressions.locals
+        # Functions whose calls are being read, the outermost first.
+        self._stack: list[str] = []
+        self._calls = 0
+        self._statements = 0
 
     def read(self, function: ast.FunctionDef) -> Snippet:
-        """Return the function's statements. Faults are reported, and the statements that have them are left out."""
+        """Return the function's statements. Faults are reported, and the statements that have them are left out.
+
+        A record of ``nl.save`` is saved to ``PLACEHOLDER``; ``saving_to`` replaces it.
+        """
         return Snippet(self._block(function.body))
 
     def _block(self, nodes: Sequence[ast.stmt]) -> tuple[Statement, ...]:
         """Translate the statements of a body or branch. A statement with a fault is reported and skipped."""
         code: list[Statement] = []
-        for node in nodes:
+        # The places of the block's calls of nl.save.
+        saves = [index for index, node in enumerate(nodes) if self._own_save_of(node) is not None]
+        for index, node in enumerate(nodes):
             try:
-                self._statement(node, code)
+                call = self._own_save_of(node)
+                if call is not None:
+                    # Statements before the last save may assign what this one saves.
+                    is_copied = any(other not in saves for other in range(index, saves[-1]))
+                    is_first, is_last = index == saves[0], index == saves[-1]
+                    self._save_to_own(call, code, is_first=is_first, is_last=is_last, is_copied=is_copied)
+                else:
+                    self._statement(node, code)
             except LanguageError:
                 # Reported when it was raised; the next statements are still checked.
                 continue
@@ -71,6 +141,13 @@ class SnippetReader:
 
     def _statement(self, node: ast.stmt, code: list[Statement]) -> None:
         """Translate one Python statement and append its IR to ``code``. Raises LanguageError if it is not supported."""
+        self._statements += 1
+        if self._statements == _MAX_STATEMENTS:
+            hint = "loops over arrays and calls of functions are written out"
+            message = f"a probe of more than {_MAX_STATEMENTS} statements"
+            self._faults.report(node, "python-statement", message, hint)
+        if self._statements >= _MAX_STATEMENTS:
+            raise LanguageError(_RESULT)
         if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             # A constant alone is a docstring, or does nothing.
             return
@@ -89,9 +166,15 @@ class SnippetReader:
         elif isinstance(node, ast.For):
             self._loop(node, code)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            self._save(node.value, code)
+            function = node.value.func
+            if isinstance(function, ast.Name) and function.id in self._functions:
+                self._call(node.value, code)
+            else:
+                self._save(node.value, code)
+        elif isinstance(node, ast.Global):
+            self._global(node)
         else:
-            hint = "a probe assigns, saves, and has if and for over a range"
+            hint = "a probe assigns, saves, calls functions, and has if and for over a range"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
 
     def _assign(self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]) -> None:
@@ -112,11 +195,21 @@ class SnippetReader:
         annotated: the type that the statement declares, None without an annotation. The first assignment to a name
         fixes its type; later ones convert to it.
         """
+        # An element of an array, and an array itself.
+        if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") in self._locals.scope.arrays:
+            self._assign_element(target, value, code)
+            return
+        if isinstance(target, ast.Name) and isinstance(value, ast.Call) and self._expressions.is_array_call(value):
+            self._check_assignable(target)
+            if f"%{target.id}" in self._registers or annotated is not None:
+                raise self._faults.refuse(target, "python-type", "an array is a local variable without an annotation")
+            self._expressions.declare_array(target.id, value, code)
+            return
         # The variable that is assigned, and its type where it is known already.
         if not isinstance(target, ast.Name):
             raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone")
         self._check_assignable(target)
-        variable = self._expressions.variable(target.id)
+        variable = self._locals.variable(target.id)
         if variable is not None and annotated not in {None, variable.type}:
             message = f"{target.id} is {variable.type}, and cannot become {annotated}"
             raise self._faults.refuse(target, "python-type", message)
@@ -129,7 +222,7 @@ class SnippetReader:
             if inferred is None:
                 hint = f"write {target.id}: {self._alias}.u32 = {self._faults.quote(value)}"
                 raise self._faults.refuse(value, "python-type", f"{target.id} has no type", hint)
-            variable = self._expressions.declare_local(target.id, inferred, self._faults.span(target))
+            variable = self._locals.declare(target.id, inferred, self._faults.span(target))
 
         # The code that brings the value into the variable.
         span = self._faults.span(target)
@@ -138,13 +231,39 @@ class SnippetReader:
             return
         converted = self._expressions.convert(result, variable.type, value, code)
         last = code[-1] if code else None
-        is_temporary = self._expressions.is_temporary(converted)
+        is_temporary = self._locals.is_temporary(converted)
         # converted may also be a constant, or another variable, which must keep its value.
         if is_temporary and isinstance(last, _WITH_DESTINATION) and last.destination == converted:
             # The statement that computed the temporary writes the variable instead; no move is needed.
             code[-1] = replace(last, destination=variable)
         else:
             code.append(Operation(Operator.MOVE, variable, (converted,), span))
+
+    def _assign_element(self, target: ast.Subscript, value: ast.expr, code: list[Statement]) -> None:
+        """Translate ``ARRAY[index] = value``: one assignment, or of a computed index a choice for each element.
+
+        An index that is computed and beyond the array assigns nothing.
+        """
+        elements, index = self._expressions.indexed(target, code)
+        kind = elements[0].type
+        converted = self._expressions.convert(self._expressions.evaluate(value, code, kind), kind, value, code)
+        span = self._faults.span(target)
+        if isinstance(index, int):
+            code.append(Operation(Operator.MOVE, elements[index], (converted,), span))
+            return
+        for number, element in enumerate(elements):
+            chosen = self._expressions.is_index(index, number, target, code)
+            code.append(Select(element, chosen, converted, element, span))
+
+    def _global(self, node: ast.Global) -> None:
+        """Check ``global NAME``, which Python's tools want for a register that is assigned, and which changes nothing.
+
+        Raises LanguageError for a name that is no register that all probes share.
+        """
+        for name in node.names:
+            if f"%{name}" not in self._registers:
+                hint = f"write {name}: {self._alias}.u64 = 0 at the top of the file"
+                raise self._faults.refuse(node, "python-name", f"{name} is no register that all probes share", hint)
 
     def _loop(self, node: ast.For, code: list[Statement]) -> None:
         """Translate ``for NAME in range(...)`` with constant bounds. Raises LanguageError for any other loop."""
@@ -165,10 +284,44 @@ class SnippetReader:
         step = bounds[2] if len(bounds) == 3 else 1
         # A counter that is never negative is unsigned; one that counts down may pass 0.
         counter_type = Type.U32 if start >= 0 and stop >= 0 and step > 0 else Type.S32
-        variable = self._expressions.variable(node.target.id) or self._expressions.declare_local(
+        span = self._faults.span(node)
+        variable = self._locals.variable(node.target.id) or self._locals.declare(
             node.target.id, counter_type, self._faults.span(node.target)
         )
-        code.append(For(variable, start, stop, step, self._block(node.body), self._faults.span(node)))
+        if self._indexes_an_array(node, node.target.id) and step != 0:
+            self._unroll(node, variable, range(start, stop, step), code)
+        else:
+            code.append(For(variable, start, stop, step, self._block(node.body), span))
+
+    def _indexes_an_array(self, loop: ast.For, name: str) -> bool:
+        """Return whether the body of a loop has an index of an array in which the loop's variable stands."""
+        return any(
+            isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+            and node.value.id in self._locals.scope.arrays
+            and any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node.slice))
+            for node in ast.walk(loop)
+        )  # fmt: skip
+
+    def _unroll(self, loop: ast.For, variable: Register, values: range, code: list[Statement]) -> None:
+        """Translate a loop whose variable is an index: its body once for each value, which is a constant there."""
+        if self._assigns(loop, variable):
+            message = f"{ast.unparse(loop.target)} is the variable of a loop around this"
+            raise self._faults.refuse(loop, "python-name", message, "choose another name")
+        turns = self._locals.scope.turns
+        name = variable.name[1:].partition("$")[0]
+        for value in values:
+            turns[name] = value
+            constant = self._expressions.constant(variable.type, value, loop.target)
+            code.append(Operation(Operator.MOVE, variable, (constant,), self._faults.span(loop)))
+            code += self._block(loop.body)
+            if self._statements >= _MAX_STATEMENTS:
+                break
+        turns.pop(name, None)
+
+    def _assigns(self, loop: ast.For, variable: Register) -> bool:
+        """Return whether the body of a loop assigns the loop's variable."""
+        name = variable.name[1:].partition("$")[0]
+        return any(name in assigned_names(statement) for statement in loop.body)
 
     def _integer(self, node: ast.expr) -> int:
         """Return the value of a constant integer expression. Raises LanguageError if it is not one."""
@@ -177,6 +330,168 @@ class SnippetReader:
         if not isinstance(result, int):
             raise self._faults.refuse(node, "python-expression", "the bounds of a range are whole numbers")
         return result
+
+    # The file's own functions
+
+    def _call_for_value(self, call: ast.Call, code: list[Statement]) -> Result:
+        """Translate a call of one of the file's own functions whose result is used. Raises LanguageError for faults."""
+        name = call.func.id  # type: ignore[attr-defined]
+        function = self._functions[name]
+        if saves_or_shares(function, self._shared_names()):
+            self._called.add(name)
+            hint = "call it as a statement of its own, or return what is to be saved or assigned"
+            message = f"{name} saves, or assigns a register that all probes share, and so has no result"
+            raise self._faults.refuse(call, "python-call", message, hint)
+        result = self._call(call, code)
+        if result is None:
+            raise self._faults.refuse(call, "python-call", f"{name} returns nothing", "end it with return")
+        return result
+
+    def _call(self, call: ast.Call, code: list[Statement]) -> Result | None:
+        """Translate a call of one of the file's own functions: its statements are put in the place of the call.
+
+        Returns its result, None if it has none. Raises LanguageError for faults of the call, such as recursion.
+        """
+        name = call.func.id  # type: ignore[attr-defined]
+        function = self._functions[name]
+        self._called.add(name)
+        if name in self._stack:
+            message = f"{name} calls itself"
+            hint = "a call is written out, so it has to end: use a loop"
+            raise self._faults.refuse(call, "python-call", message, hint)
+        self._calls += 1
+        if self._calls > _MAX_CALLS:
+            raise self._faults.refuse(call, "python-call", f"a probe of more than {_MAX_CALLS} calls")
+        values = self._arguments(call, function, code)
+        outer = self._locals.scope
+        self._locals.scope = Scope(f"{self._calls}_", values)
+        self._stack.append(name)
+        try:
+            body = with_single_end(function, _RESULT, self._faults)
+            if function.returns is not None and not _is_none(function.returns):
+                result_type = self._expressions.type_of(function.returns)
+                self._locals.declare(_RESULT, result_type, self._faults.span(function.returns))
+            code += self._block(body)
+            # A result that failed was reported, and so was a probe that is too long.
+            if _RESULT in self._expressions.failed_names or self._statements >= _MAX_STATEMENTS:
+                raise LanguageError(_RESULT)
+            return self._locals.scope.values.get(_RESULT)
+        finally:
+            self._expressions.failed_names -= {_RESULT, *assigned_names(function)}
+            self._stack.pop()
+            self._locals.scope = outer
+
+    def _arguments(self, call: ast.Call, function: ast.FunctionDef, code: list[Statement]) -> dict[str, Result]:
+        """Return the values of a function's parameters, by name. Raises LanguageError for arguments that do not fit."""
+        names = parameters(function, self._faults)
+        if len(call.args) != len(names) or call.keywords:
+            message = f"{len(call.args) + len(call.keywords)} values for the {len(names)} parameters of {function.name}"
+            hint = f"its parameters are {', '.join(names)}" if names else "it has none"
+            raise self._faults.refuse(call, "python-call", message, hint)
+        assigned = assigned_names(function)
+        values: dict[str, Result] = {}
+        for argument, (name, annotation) in zip(call.args, names.items(), strict=True):
+            kind = self._expressions.type_of(annotation) if annotation is not None else None
+            value = self._expressions.evaluate(argument, code, kind)
+            if kind is None and name in assigned:
+                kind = type_of_result(value)
+                if kind is None:
+                    message = f"{name} is assigned in {function.name}, and has no type"
+                    hint = f"write {name}: {self._alias}.u32 there"
+                    raise self._faults.refuse(argument, "python-type", message, hint)
+            if kind is not None:
+                value = self._expressions.convert(value, kind, argument, code)
+            if isinstance(value, Register):
+                # The function may assign its parameter, or the register that is given.
+                copy = self._expressions.copied(value, argument, code)
+                value = copy if isinstance(copy, Register) else value
+            elif not isinstance(value, (int, float, SiteOperand)) and name in assigned:
+                value = self._expressions.in_register(value, argument, code)
+            values[name] = value
+        return values
+
+    def _shared_names(self) -> set[str]:
+        """Return the names of the registers that all probes share."""
+        return {name[1:] for name, register in self._registers.items() if not register.is_local}
+
+    # Saves
+
+    def _own_save_of(self, node: ast.stmt) -> ast.Call | None:
+        """Return the call in a statement ``nl.save(…)``; None for any other statement."""
+        call = node.value if isinstance(node, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "save":
+            return None
+        is_language = isinstance(call.func.value, ast.Name) and call.func.value.id == self._alias
+        return call if is_language else None
+
+    def _save_to_own(
+        self, call: ast.Call, code: list[Statement], *, is_first: bool, is_last: bool, is_copied: bool
+    ) -> None:
+        """Translate ``nl.save(x, dtype=nl.u32)`` or ``nl.save((x, y), dtype=…)``: part of a record of the probe's map.
+
+        is_first, is_last: of the calls that make one record. is_copied: variables may change before the last one.
+        Raises LanguageError for faults, and for a second record.
+        """
+        record = self.record
+        if self._stack:
+            hint = "save in the probe itself, or declare a map with @Map"
+            raise self._faults.refuse(call, "python-call", f"a save in function {self._stack[-1]}", hint)
+        if is_first and record.first not in {None, call}:
+            hint = "declare a map with @Map, which can be saved to in several places"
+            message = f"a second record: all {self._alias}.save of a probe stand in one block"
+            raise self._faults.refuse(call, "python-call", message, hint)
+        if is_first:
+            # The same call comes again in each turn of a loop that is unrolled.
+            record.first = call
+            record.fields, record.operands = {}, []
+        record.last = call
+        kinds = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
+        if len(call.args) != 1 or len(kinds) != 1 or len(call.keywords) != 1:
+            hint = f"write {self._alias}.save(x, dtype={self._alias}.u64), or a tuple of values"
+            raise self._faults.refuse(call, "python-call", "a save has one value or tuple, and a dtype", hint)
+        kind = self._expressions.type_of(kinds[0])
+        if kind.value not in {scalar.value for scalar in ScalarType}:
+            hint = "fields are " + ", ".join(scalar.value for scalar in ScalarType)
+            raise self._faults.refuse(kinds[0], "python-type", f"no field can be {kind}", hint)
+        values = call.args[0].elts if isinstance(call.args[0], ast.Tuple) else [call.args[0]]
+        if not values:
+            raise self._faults.refuse(call.args[0], "python-call", "the save saves nothing")
+        for value in values:
+            operand = self._saved(value, kind, code)
+            if is_copied and isinstance(operand, Register):
+                operand = self._expressions.copied(operand, value, code)
+            record.fields[self._field_name(value)] = ScalarType(kind.value)
+            record.operands.append(operand)
+        if is_last:
+            code.append(Save(PLACEHOLDER, tuple(record.operands), self._faults.span(call)))
+
+    def _field_name(self, value: ast.expr) -> str:
+        """Return the field name for what is saved: that of a variable or helper, else ``value``; a number is appended
+        to a name that is taken.
+        """
+        node = value
+        if isinstance(node, ast.Call) and node.args and getattr(node.func, "attr", "") in TYPES:
+            # nl.u32(x) is x.
+            node = node.args[0]
+        # nl.out.y is out_y, nl.in1[2] in1_2.
+        words = re.findall(r"\w+", self._faults.quote(node), re.ASCII)
+        name = "_".join(words[words[:1] == [self._alias] :])
+        is_name = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not getattr(node, "args", [node])
+        if not is_name or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            name = "value"
+        name, number = name[:_MAX_FIELD_NAME], 1
+        candidate = name
+        while candidate in self.record.fields:
+            number += 1
+            candidate = f"{name}_{number}"
+        return candidate
+
+    def _saved(self, argument: ast.expr, kind: Type, code: list[Statement]) -> SavedOperand:
+        """Return a value that is saved in a field of a type. Values of the probed instruction are saved directly."""
+        result = self._expressions.evaluate(argument, code, kind)
+        if isinstance(result, SiteOperand) and type_of_result(result) in {None, kind}:
+            return result
+        return self._expressions.convert(result, kind, argument, code)
 
     def _save(self, call: ast.Call, code: list[Statement]) -> None:
         """Translate ``MAP.save(value, ...)`` with one value per field of the map. Raises LanguageError for faults.
@@ -187,10 +502,7 @@ class SnippetReader:
         function = call.func
         name = function.value.id if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) else ""
         if not isinstance(function, ast.Attribute) or function.attr != "save" or name not in self._maps:
-            if name == self._alias and isinstance(function, ast.Attribute) and function.attr == "save":
-                hint = "declare a class with @Map, and call its save"
-                raise self._faults.refuse(call, "python-call", "a save without a map", hint)
-            hint = "a probe calls the save of its maps"
+            hint = f"a probe calls the save of its maps, {self._alias}.save, and functions of its file"
             raise self._faults.refuse(call, "python-call", f"'{self._faults.quote(function)}' is called", hint)
         target = self._maps[name]
         if len(call.args) != len(target.fields) or call.keywords:
@@ -199,17 +511,38 @@ class SnippetReader:
             raise self._faults.refuse(call, "python-call", message, f"its fields are {names}")
 
         # Its operands, each in its field's type. Values of the probed instruction that fit are saved directly.
-        operands: list[SavedOperand] = []
-        for argument, field in zip(call.args, target.fields, strict=True):
-            field_type = Type(field.type.value)
-            result = self._expressions.evaluate(argument, code, field_type)
-            if isinstance(result, SiteOperand) and type_of_result(result) in {None, field_type}:
-                operands.append(result)
-            else:
-                operands.append(self._expressions.convert(result, field_type, argument, code))
+        operands = [
+            self._saved(argument, Type(field.type.value), code)
+            for argument, field in zip(call.args, target.fields, strict=True)
+        ]
         code.append(Save(target, tuple(operands), self._faults.span(call)))
 
     def _check_assignable(self, node: ast.Name) -> None:
         """Raise LanguageError if the name is that of a map or of the language, which are not variables."""
-        if node.id == self._alias or node.id in self._maps:
+        if node.id == self._alias or node.id in self._maps or node.id in self._functions:
             raise self._faults.refuse(node, "python-name", f"{node.id} is no variable", "choose another name")
+        if node.id in self._constants:
+            hint = f"write {node.id}: {self._alias}.u32 = … at the top for a register that probes change"
+            raise self._faults.refuse(node, "python-name", f"{node.id} is a constant of the file", hint)
+        if isinstance(self._locals.scope.values.get(node.id), (int, float, Constant, SiteOperand)):
+            # A parameter that was given a number or a value of the instruction: assigned_names finds what is assigned.
+            raise self._faults.refuse(node, "python-name", f"{node.id} cannot be assigned here", "choose another name")
+
+
+def saving_to(own_map: Map, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Return statements with ``own_map`` in the place of ``PLACEHOLDER``."""
+    replaced: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, If):
+            then, otherwise = saving_to(own_map, statement.then), saving_to(own_map, statement.otherwise)
+            statement = replace(statement, then=then, otherwise=otherwise)
+        elif isinstance(statement, For):
+            statement = replace(statement, body=saving_to(own_map, statement.body))
+        elif isinstance(statement, Save) and statement.map is PLACEHOLDER:
+            statement = replace(statement, map=own_map)
+        replaced.append(statement)
+    return tuple(replaced)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

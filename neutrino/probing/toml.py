@@ -93,6 +93,17 @@ def read_document(document: Document) -> WrittenProbes:
     return _Reader(document).read()
 
 
+def find_script(file: str, script: str) -> tuple[str, str]:
+    """Return the absolute path of a script that a probe file names, and what is wrong with it, ``""`` if nothing is.
+
+    file: the path of the probe file, to whose folder the script's path is relative.
+    """
+    path = Path(file).absolute().parent / script
+    if _is_file(path):
+        return str(path), ""
+    return str(path), "is no file" if _exists(path) else "is not there"
+
+
 class _Entry(NamedTuple):
     """The table of a probe. path: its keys in the document. is_older: in the older dialect, at the top level."""
 
@@ -207,11 +218,10 @@ class _Reader:
                 message = f"{key} is {shown(script)}"
                 self._document.report(place, "script", message, f'write {key} = "script.py"')
                 continue
-            script_path = Path(self._document.file).absolute().parent / script
-            if _is_file(script_path):
-                scripts.append(str(script_path))
+            path, problem = find_script(self._document.file, script)
+            if not problem:
+                scripts.append(path)
             else:
-                problem = "is no file" if _exists(script_path) else "is not there"
                 message = f"{key} {shown(script)} {problem}, and is not run"
                 self._document.warn(place, "script-missing", message, "paths are relative to the probe file")
         return tuple(scripts)

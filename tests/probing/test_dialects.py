@@ -186,3 +186,34 @@ def test_the_guides_example_in_python_records_the_same(kernel) -> None:  # type:
     bench = Bench(kernel, ())
     written = records(bench, load_probe_file(DRAFTS / "guide_block_sched.py"))
     assert written == records(bench, load_probe_file(DRAFTS / "guide_cuda.toml"))
+
+
+WEBSITE = """[map.block_sched]
+level = "warp"
+data = { gstart = "u64", elapsed = "u32", smid = "u32" }
+[probe.block_start]
+position = "kernel"
+level = "warp"
+before = ".reg .u64 %gstart; mov.u64 %gstart, %globaltimer;"
+[probe.block_sched]
+position = "kernel"
+level = "warp"
+after = '''.reg .u64 %gend; .reg .u32 %elapsed, %sm; mov.u64 %gend, %globaltimer; sub.u64 %gend, %gend, %gstart;
+cvt.u32.u64 %elapsed, %gend; mov.u32 %sm, %smid; SAVE [ block_sched ] { %gstart, %elapsed, %sm };'''
+"""
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_the_websites_example_in_python_records_the_same(kernel) -> None:  # type: ignore[no-untyped-def]
+    bench = Bench(kernel, ())
+    python = load_probe_file(DRAFTS / "website_block_sched.py")
+    assert python.warnings == ()
+    written = records(bench, python)
+    assert written == records(bench, read_probes("website.toml", WEBSITE))
+    ((size, data, _),) = written
+    words = np.frombuffer(data, [("start", "u8"), ("elapsed", "u4"), ("sm", "u4")])
+    assert len(words) == kernel.geometry.blocks * kernel.geometry.warps
+    # The device's clock counts up, and the records are those of warps that have run.
+    assert (words["start"] > 0).all()
+    assert (words["elapsed"] > 0).all()
+    assert size == 16

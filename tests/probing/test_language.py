@@ -9,13 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neutrino.errors import Diagnostic, ProbeError
+from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
 from neutrino.language.faults import FAULTS, MAX_FAULTS
 from neutrino.language.reader import read_python_text
+from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.probing.ir.operands import Constant, Special
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.ir.statements import Operation, Save, walk
-from neutrino.verification import load_probe_file, load_probes
+from neutrino.probing.ir.statements import Load, Operation, Save, walk
+from neutrino.probing.ir.types import Type
+from neutrino.probing.model import Lanes
+from neutrino.probing.writing import write
+from neutrino.ptx.snippets.lowering import lower
+from neutrino.verification import load_probe_file, load_probes, read_probes
 from tests.oracle.typed import BLOCK, kernel, run
 
 HEAD = """from neutrino import probe, Map
@@ -35,6 +40,12 @@ def at_load(body: str, position: str = "ld.global") -> str:
     return f'{HEAD}\n@probe(pos="{position}", level="thread")\ndef p():\n{lines}\n    M.save(1)\n'
 
 
+def with_function(function: str, body: str) -> str:
+    """A file with functions of its own, and one probe with these lines."""
+    return HEAD + function + at_load(body).removeprefix(HEAD)
+
+
+DEFINES = {"LIMIT": 2.5}
 WRONG: dict[str, tuple[str, str, str]] = {
     "a parenthesis": (at_load("x = ¦(1"), "not-python", "was never closed"),
     "a NUL byte": (at_load("x = ¦\0"), "not-python", "a NUL byte"),
@@ -47,7 +58,10 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "an element": (at_load("¦x[0] = 1"), "python-statement", "assigns to names alone"),
     "a loop over a list": (at_load("¦for i in [1]: pass"), "python-statement", "over range(…)"),
     "code at the top": (HEAD + "¦print(1)\n", "python-statement", "an expression at the top"),
-    "an assignment at the top": (HEAD + "¦x = 1\n", "python-statement", "an assignment at the top"),
+    "an assignment to two names": (HEAD + "¦x = y = 1\n", "python-statement", "a constant is one name"),
+    "a constant that is computed": (HEAD + "x = ¦shared\n", "python-name", "shared has no value here"),
+    "a constant of a site": (HEAD + "x = ¦nl.out\n", "python-expression", "a constant is a number"),
+    "a callback that is none": (HEAD + "CALLBACK = ¦3\n", "script", "CALLBACK is 3"),
     "another import": ("¦import os\n", "python-statement", "'import os'"),
     "a star": ("¦from neutrino import *\n", "python-statement", "'from neutrino import *'"),
     "a relative import": ("¦from .neutrino import probe\n", "python-statement", "'from .neutrino import probe'"),
@@ -89,12 +103,33 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "two signs": (at_load("x: nl.s64 = nl.s64(1)\ny = ¦x + shared"), "python-type", "s64 and u64"),
     "no type": (at_load("x: ¦int = 1"), "python-type", "'int' is no type"),
     "another type": (at_load("x: nl.u32 = 1\n¦x: nl.u64 = 2"), "python-type", "x is u32, and cannot become u64"),
-    "no decorator": (HEAD + "\n¦def p(): pass\n", "python-decorator", "function p is no probe"),
+    "no decorator": (HEAD + "\n¦def p(): pass\n", "python-decorator", "function p is no probe, and no probe calls it"),
+    "a position with a fault inside": (HEAD + '\n@probe(pos="ld.global | ¦LD", level="warp")\ndef p(): pass\n',
+                                       "position", "'LD' is no pattern"),
+    "a fault inside three quotes": (HEAD + '\n@probe(level="warp", pos=r"""ld ¦!!""")\ndef p(): pass\n', "position",
+                                    "excludes no single modifier"),
+    "a fault after an escape": (HEAD + '\n@probe(level="warp", pos=¦"l\\x64 !!")\ndef p(): pass\n', "position",
+                                "excludes no single modifier"),
+    "lanes that are none": (HEAD + '\n@probe(pos="ld", level="warp", lanes=¦"all")\ndef p(): pass\n',
+                            "python-decorator", "the lanes of probe p"),
+    "a size without a save": (HEAD + '\n@probe(pos="ld", level="warp", size=¦8)\ndef p(): shared = 1\n',
+                              "python-decorator", "'size' is of what nl.save saves"),
+    "a record of another size": (HEAD + '\n@nl.probe(pos="ld", level="warp", size=¦16)\ndef p():\n'
+                                 "    nl.save(shared, dtype=nl.u64)\n", "python-map", "size is 16, but"),
+    "another cap": (HEAD + '\n@nl.probe(pos="ld", level="warp", cap=¦0)\ndef p(): nl.save(shared, dtype=nl.u64)\n',
+                    "python-map", "cap is 0"),
+    "a save without a dtype": (at_load("¦nl.save(shared)"), "python-call", "one value or tuple, and a dtype"),
+    "a save of two values": (at_load("¦nl.save(shared, 1, dtype=nl.u64)"), "python-call", "one value or tuple"),
+    "a save of nothing": (at_load("nl.save(¦(), dtype=nl.u64)"), "python-call", "the save saves nothing"),
+    "a save of halves": (at_load("nl.save(shared, dtype=¦nl.f16)"), "python-type", "no field can be f16"),
+    "a save of no type": (at_load("nl.save(shared, dtype=¦8)"), "python-type", "'8' is no type"),
+    "a second record": (at_load("nl.save(1, dtype=nl.u32)\nif shared > 1: ¦nl.save(2, dtype=nl.u32)"), "python-call",
+                        "a second record"),
     "two decorators": (HEAD + "\n@f\n@probe(pos='ld')\n¦def p(): pass\n", "python-decorator", "is no probe"),
     "an unknown argument": (HEAD + "\n@probe(¦at='ld')\ndef p(): pass\n", "python-decorator", "argument 'at'"),
     "arguments by a table": (HEAD + "\n@probe(¦**x)\ndef p(): pass\n", "python-decorator", "'**'"),
     "no position": (HEAD + "\n@¦probe(level='warp')\ndef p(): pass\n", "python-decorator", "has no position"),
-    "a position that is none": (HEAD + "\n@probe(pos=¦'', level='warp')\ndef p(): pass\n", "position", "empty"),
+    "a position that is none": (HEAD + "\n@probe(pos='¦', level='warp')\ndef p(): pass\n", "position", "empty"),
     "a level that is none": (HEAD + "\n@probe(pos='ld', level=¦['warp'])\ndef p(): pass\n", "python-decorator",
                              "the level of probe p is"),
     "no level": (HEAD + "\n@¦probe(pos='ld')\ndef p(): pass\n", "python-decorator", "has no level"),
@@ -103,20 +138,75 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a side that is none": (HEAD + "\n@probe(pos='ld', level='warp', after=¦'yes')\ndef p(): pass\n",
                             "python-decorator", "'after' is"),
     "a map without its decorator": (HEAD + "\n¦class N:\n    a: nl.u32\n", "python-decorator", "class N is no map"),
-    "a map of another size": (HEAD + "\n@Map(level='warp', size=3)\n¦class N:\n    a: nl.u32\n", "python-map",
+    "a map of another size": (HEAD + "\n@Map(level='warp', size=¦3)\nclass N:\n    a: nl.u32\n", "python-map",
                               "size is 3"),
-    "a map of another level": (HEAD + "\n@Map(level={1, 2})\n¦class N:\n    a: nl.u32\n", "python-map", "level is"),
-    "a map of another type": (HEAD + "\n@Map(level='warp', type='a\": \"b, \"')\n¦class N:\n    a: nl.u32\n",
+    "a map of another level": (HEAD + "\n@Map(level=¦{1, 2})\nclass N:\n    a: nl.u32\n", "python-map", "level is"),
+    "a map of another type": (HEAD + "\n@Map(level='warp', type=¦'a\": \"b, \"')\nclass N:\n    a: nl.u32\n",
                               "python-map", "type of a map"),
     "a map without a level": (HEAD + "\n@Map()\n¦class N:\n    a: nl.u32\n", "python-map", "no level"),
     "a map without fields": (HEAD + "\n@Map(level='warp')\nclass N:\n    ¦pass\n", "python-map", "a map has fields"),
-    "a field of halves": (HEAD + "\n@Map(level='warp')\n¦class N:\n    a: nl.f16\n", "python-map", "type of field 'a'"),
+    "a field of halves": (HEAD + "\n@Map(level='warp')\nclass N:\n    a: ¦nl.f16\n", "python-map", "type of field 'a'"),
     "a field twice": (HEAD + "\n@Map(level='warp')\nclass N:\n    a: nl.u32\n    ¦a: nl.u32\n", "python-map", "second"),
     "a function called": (at_load("x: nl.u32 = ¦f(1)"), "python-call", "'f' is called"),
     "an unknown helper": (at_load("x: nl.u32 = ¦nl.f()"), "python-call", "'nl.f' is called"),
     "another map": (at_load("¦N.save(1)"), "python-call", "'N.save' is called"),
     "too many values": (at_load("¦M.save(1, 2)"), "python-call", "2 values for the 1 fields"),
     "range of nothing": (at_load("for i in ¦range(): pass"), "python-call", "range takes"),
+    # Constants and values of -D.
+    "a constant of another type": ("¦LIMIT = 4\n", "python-define", "-D LIMIT=2.5, but LIMIT is a whole number"),
+    "a constant assigned": (HEAD + "MOST = 4\n" + at_load("¦MOST = 5").removeprefix(HEAD), "python-name",
+                            "MOST is a constant"),
+    # Values of instructions, and functions of the language.
+    "an element of an address": (at_load("x: nl.u32 = ¦nl.addr.y"), "python-expression", "'nl.addr.y' is no value"),
+    "an element of an element": (at_load("x: nl.u32 = ¦nl.out.y.x"), "python-expression", "is no value of an"),
+    "an element far off": (at_load("x: nl.u32 = ¦nl.out[128]"), "python-expression", "'nl.out[128]' is no value"),
+    "an element that is computed": (at_load("x: nl.u32 = nl.out[¦shared]"), "python-expression", "'shared' is not a"),
+    "an unknown value": (at_load("x: nl.u32 = ¦nl.in0"), "python-name", "no value 'in0'"),
+    "the smallest of one": (at_load("x = ¦nl.min(shared)"), "python-call", "nl.min takes 2 or more values"),
+    "a count of two": (at_load("x = ¦nl.popc(shared, 1)"), "python-call", "nl.popc takes 1 value"),
+    "a count of a float": (at_load("y: nl.f32 = 1.0\nx = nl.clz(¦y)"), "python-type", "nl.clz of f32"),
+    "Python's own min": (at_load("x = ¦min(shared, 3)"), "python-call", "'min' is called"),
+    "a 64-bit division": (at_load("x = ¦shared // 3"), "python-type", "64-bit integers have no '//'"),
+    # Arrays.
+    "an array without a size": (at_load("a = ¦nl.array(nl.u32)"), "python-call", "a type and a number of elements"),
+    "an array of nothing": (at_load("a = nl.array(nl.u32, ¦0)"), "python-expression", "an array of 0 elements"),
+    "an array with a type": (at_load("¦a: nl.u32 = nl.array(nl.u32, 4)"), "python-type", "without an annotation"),
+    "two arrays": (at_load("a = nl.array(nl.u32, 4)\na = ¦nl.array(nl.u32, 5)"), "python-type", "something else"),
+    "an array as a number": (at_load("a = nl.array(nl.u32, 4)\nx = ¦a + 1"), "python-type", "a is an array"),
+    "beyond an array": (at_load("a = nl.array(nl.u32, 4)\na[¦4] = 1"), "python-expression", "element 4 of an array"),
+    "a float index": (at_load("a = nl.array(nl.u32, 4)\ny: nl.f32 = 1.0\nx = a[¦y]"), "python-type", "this is f32"),
+    "an unrolled variable": (at_load("a = nl.array(nl.u32, 4)\n¦for i in range(4):\n    a[i] = 1\n    i = 2"),
+                             "python-name", "i is the variable of a loop"),
+    # The file's own functions.
+    "recursion": (with_function("def f(x):\n    return ¦f(x)\n", "y = f(shared)"), "python-call", "f calls itself"),
+    "mutual recursion": (with_function("def f(x):\n    return g(x)\ndef g(x):\n    return ¦f(x)\n", "y = f(shared)"),
+                         "python-call", "f calls itself"),
+    "too few values": (with_function("def f(x, y):\n    return x + y\n", "z = ¦f(1)"), "python-call",
+                       "1 values for the 2 parameters of f"),
+    "a default": (with_function("¦def f(x=1):\n    return x\n", "z = f(1)"), "python-statement", "one by one"),
+    "no result": (with_function("def f(x):\n    y = x\n", "z = ¦f(shared)"), "python-call", "f returns nothing"),
+    "a result of some ways": (with_function("¦def f(x):\n    if x > 1:\n        return x\n", "z = f(shared)"),
+                              "python-statement", "on some ways through it only"),
+    "a return in a loop": (with_function("def f(x):\n    ¦for i in range(2):\n        return x\n    return x\n",
+                                         "z = f(shared)"), "python-statement", "a return inside a loop"),
+    "a return in a half": (with_function("def f(x):\n    ¦if x > 1:\n        if x > 2:\n            return x\n"
+                                         "    return x\n", "z = f(shared)"), "python-statement", "may also go on"),
+    "after a return": (with_function("def f(x):\n    return x\n    ¦y = x\n", "z = f(shared)"), "python-statement",
+                       "a statement after return"),
+    "a save with a result": (with_function("def f(x):\n    M.save(x)\n    return x\n", "z = ¦f(shared)"), "python-call",
+                             "f saves, or assigns a register"),
+    "an own save in a function": (with_function("def f(x):\n    ¦nl.save(x, dtype=nl.u32)\n", "f(shared)"),
+                                  "python-call", "a save in function f"),
+    "a number that is assigned": (with_function("def f(x):\n    x += 1\n    return x\n", "z = f(¦5)"), "python-type",
+                                  "x is assigned in f, and has no type"),
+    "a function as a variable": (with_function("def f(x):\n    return x\n", "¦f = f(shared)"), "python-name",
+                                 "f is no variable"),
+    "global of a local": (at_load("¦global y\nx = shared"), "python-name", "y is no register that all probes share"),
+    "many statements": (with_function("def f(x):\n" + "    x = x + 1\n" * 14 + "    ¦x = x + 1\n"
+                                      + "    x = x + 1\n" * 85 + "    return x\n", "y = f(shared)\n" * 60),
+                        "python-statement", "more than 4096 statements"),
+    "many calls": (with_function("def f(x):\n    return x\n", "y = f(shared)\n" * 1024 + "y = ¦f(shared)"),
+                   "python-call", "more than 1024 calls"),
     # Of the IR and of PTX.
     "unassigned": (at_load("if shared > 1: x = shared\ny = ¦x + 1"), "ir-unassigned", "x may have no value here"),
     "for ever": (at_load("¦for i in range(0, 5, 0): shared = 1"), "ir-loop", "has no end"),
@@ -137,7 +227,7 @@ def test_a_fault_is_said_where_it_is(name: str, tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text(before + after, newline="")
     with pytest.raises(ProbeError) as caught:
-        load_probe_file(path)
+        load_probes([str(path)], defines=DEFINES)
     place = (before.count("\n") + 1, len(before) - before.rfind("\n"))
     found = {(fault.line, fault.column): fault for fault in caught.value.diagnostics}
     assert place in found, caught.value
@@ -202,7 +292,7 @@ LONG = 400_000
          {"ir-budget", "python-expression", "not-python"}),
         (lambda: at_load("x = y\n" * 20_000), {"python-name"}),
         (lambda: at_load("x = ä;" * 20_000 + "pass"), {"python-name"}),
-        (lambda: "x = 1\n" * 60_000, {"python-statement"}),
+        (lambda: "x = 1\n" * 60_000, {"python-name"}),
         (lambda: at_load("shared = " + "9" * 10_000), {"not-python", "python-type"}),
         (lambda: HEAD.replace("= 0", "= 0x" + "f" * 9000), {"python-type"}),
         (lambda: HEAD + f"@Map(level='warp', cap=0x{'f' * 9000})\nclass N:\n    a: nl.u32\n", {"python-map"}),
@@ -245,17 +335,27 @@ def test_warnings_of_python_are_not_the_users(tmp_path: Path, recwarn: pytest.Wa
 # Meaning
 
 
-def _recorded(tmp_path: Path, body: str, left: list[int], kinds: str = "s32 s32") -> list[tuple[int, ...]]:
-    """What a probe saves at an ``xor`` of s32 operands."""
-    fields = "\n".join(f"    f{index}: nl.{kind}" for index, kind in enumerate(kinds.split()))
+def _recorded(
+    tmp_path: Path, body: str, left: list[int], right: list[int] | None = None, *, top: str = "",
+    through_assembly: bool = False,
+) -> list[tuple[int, ...]]:  # fmt: skip
+    """What a probe saves at an ``xor`` of s32 operands.
+
+    top: further lines at the top of the file. through_assembly: the probe is compiled to a TOML file, which is read.
+    """
     lines = "\n".join(f"    {line}" for line in body.split("\n"))
     path = tmp_path / "p.py"
     path.write_text(
         "from neutrino import probe, Map\nimport neutrino.language as nl\n"
-        f'@Map(level="thread")\nclass R:\n{fields}\n@probe(pos="xor", level="thread", before=True)\ndef p():\n{lines}\n'
+        f'@Map(level="thread")\nclass R:\n    f0: nl.s32\n    f1: nl.s32\n{top}'
+        f'@probe(pos="xor", level="thread", before=True)\ndef p():\n{lines}\n'
     )
+    probes = load_probe_file(path)
+    if through_assembly:
+        probes = read_probes("p.toml", write(lower(probes)))
     words = np.resize(np.array(left, np.int64).astype(np.uint32), BLOCK)
-    records = run(load_probe_file(path), kernel(words, words[::-1].copy()))["R"].records.reshape(-1)
+    others = words[::-1].copy() if right is None else np.resize(np.array(right, np.int64).astype(np.uint32), BLOCK)
+    records = run(probes, kernel(words, others))["R"].records.reshape(-1)
     return [tuple(record.item()) for record in records[: len(left)]]
 
 
@@ -332,3 +432,186 @@ def test_a_number_saved_is_a_constant() -> None:
     assert probe.after is not None
     (save,) = [item for item in probe.after.statements if isinstance(item, Save)]
     assert save.operands == (Constant(save.operands[0].type, 1),)  # type: ignore[union-attr]
+
+
+def test_a_callback_is_a_path_beside_the_file(tmp_path: Path) -> None:
+    path, script = tmp_path / "p.py", tmp_path / "watch.py"
+    script.write_text("")
+    path.write_text('CALLBACK = "watch.py"\n' + at_load("shared = 1"))
+    assert load_probes([str(path)]).callbacks == (str(script),)
+    path.write_text('CALLBACK = ["watch.py", "none.py", "watch.py"]\n' + at_load("shared = 1"))
+    probes = load_probes([str(path)])
+    assert probes.callbacks == (str(script),)
+    (warning,) = probes.warnings
+    assert (warning.code, warning.line, warning.column) == ("script-missing", 1, 25)
+
+
+def test_a_define_changes_a_constant(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(f"LIMIT = 1 << 2\nTWICE = LIMIT * 2\nDEEP = True\n{at_load('if DEEP: shared = LIMIT + TWICE')}")
+
+    def moved(defines: dict[str, int | float]) -> list[object]:
+        (probe,) = load_probes([str(path)], defines=defines).probes
+        assert probe.after is not None
+        return [item.sources for item in walk(probe.after.statements) if isinstance(item, Operation)]
+
+    assert moved({})[-1] == (Constant(Type.U64, 12),)
+    assert moved({"LIMIT": 5})[-1] == (Constant(Type.U64, 15),)
+    assert moved({"TWICE": 1, "DEEP": False}) == [(Constant(Type.PRED, 0),), (Constant(Type.U64, 5),)]
+    with pytest.raises(NeutrinoError, match="-D LIMT: no probe file has a constant of that name; did you mean LIMIT"):
+        load_probes([str(path)], defines={"LIMT": 5})
+    with pytest.raises(NeutrinoError, match="none has any"):
+        load_probes(["block_sched"], defines={"LIMIT": 5})
+
+
+def _bits(number: int) -> int:
+    return number % (1 << 32)
+
+
+NUMBERS = [-7, -1, 0, 1, 5, 100, -100, 2**31 - 1, -(2**31) + 1, 0x55AA]
+OTHERS = [*NUMBERS[1:], NUMBERS[0]]
+COMPUTED: dict[str, tuple[str, str, Callable[[int, int], tuple[int, ...]]]] = {
+    "min max": ("R.save(nl.min(a, b, 3), nl.max(a, b))", "", lambda a, b: (min(a, b, 3), max(a, b))),
+    "abs": ("R.save(nl.abs(a), nl.abs(-3))", "", lambda a, b: (abs(a), 3)),
+    "popc clz": ("R.save(nl.s32(nl.popc(a)), nl.s32(nl.clz(a)))", "",
+                 lambda a, b: (_bits(a).bit_count(), 32 - _bits(a).bit_length())),
+    "narrow clz": ("R.save(nl.s32(nl.clz(nl.s8(a))), nl.s32(nl.popc(nl.s8(a))))", "",
+                   lambda a, b: (8 - (a % 256).bit_length(), (a % 256).bit_count())),
+    "wide popc": ("R.save(nl.s32(nl.popc(nl.s64(a))), nl.s32(nl.clz(nl.u64(nl.u32(a)))))", "",
+                  lambda a, b: ((a % 2**64).bit_count(), 64 - _bits(a).bit_length())),
+    "select": ("R.save(nl.select(a > b, a, b), nl.select(a, 1, 2))", "", lambda a, b: (max(a, b), 1 if a else 2)),
+    "constants": ("R.save(a & MASK, MASK * 2)", "MASK = 0xf0\n", lambda a, b: (a & 0xF0, 0x1E0)),
+    "a function": ("R.save(f(a, b), f(b, 1))", "def f(x, y):\n    z = x ^ y\n    return z - x\n",
+                   lambda a, b: ((a ^ b) - a, (b ^ 1) - b)),
+    "a function that assigns its parameter": (
+        "c = f(a)\nR.save(c, a)", "def f(x):\n    x = x & 7\n    x += 1\n    return x\n",
+        lambda a, b: ((a & 7) + 1, a)),
+    "names of caller and function": (
+        "z = a & 3\ny = f(z)\nR.save(y, z)", "def f(x):\n    z = x + 1\n    y = z * 2\n    return y\n",
+        lambda a, b: (((a & 3) + 1) * 2, a & 3)),
+    "functions in functions": (
+        "R.save(g(a), g(b))", "def f(x):\n    return x ^ 5\ndef g(x):\n    return f(f(f(x) - 1))\n",
+        lambda a, b: ((a ^ 5) - 1, (b ^ 5) - 1)),
+    "branches that return": (
+        "R.save(f(a), f(b))",
+        "def f(x: nl.s32) -> nl.s32:\n    if x < 0:\n        return -1\n    elif x == 0:\n        return 0\n"
+        "    x = x & 7\n    if x > 4:\n        y = x * 2\n    else:\n        return x\n    return y + 1\n",
+        lambda a, b: (_branches(a), _branches(b))),
+    "a procedure": ("keep(a)\nkeep(b)\nR.save(kept, a)", "kept: nl.s32 = 0\ndef keep(x):\n    global kept\n"
+                    "    if x > 0:\n        kept = kept ^ x\n    return\n",
+                    lambda a, b: ((a if a > 0 else 0) ^ (b if b > 0 else 0), a)),
+    "a procedure that saves": ("put(a, b)", "def put(x, y):\n    R.save(y, x)\n", lambda a, b: (b, a)),
+    "an array": ("t = nl.array(nl.s32, 4)\nt[0] = a\nt[-1] = b\nR.save(t[3] - t[1], t[0])", "", lambda a, b: (b, a)),
+    "an array in a loop": (
+        "t = nl.array(nl.s32, 4)\nfor i in range(4):\n    t[i] = (a & 0xff) * nl.s32(i)\ns = nl.s32(0)\n"
+        "for i in range(1, 4):\n    s += t[i] - t[i - 1]\nR.save(s, t[2])", "",
+        lambda a, b: ((a & 0xFF) * 3, (a & 0xFF) * 2)),
+    "a computed index": (
+        "t = nl.array(nl.s32, 4)\nt[a & 7] = b\nt[1] = t[1] + 1\nR.save(t[a & 3], t[b & 7])", "",
+        lambda a, b: _indexed(a, b)),  # noqa: PLW0108 - it is defined below
+    "the predicate and the lanes": ("R.save(nl.s32(nl.pred), nl.s32(nl.popc(nl.lanes)))", "", lambda a, b: (1, 32)),
+    "a parameter that is a number": ("R.save(f(a, 3), f(b, -1))", "def f(x, y):\n    return x & y\n",
+                                     lambda a, b: (a & 3, b)),
+    "a parameter that is an operand": ("R.save(f(nl.in1), f(nl.in2))", "def f(x):\n    y: nl.s32 = x\n    return y\n",
+                                       lambda a, b: (a, b)),
+}  # fmt: skip
+"""Name → statements of a probe in which ``a`` and ``b`` are the operands, the file's top, and what they save."""
+
+
+def _branches(number: int) -> int:
+    if number <= 0:
+        return -1 if number < 0 else 0
+    low = number & 7
+    return low * 2 + 1 if low > 4 else low
+
+
+def _indexed(a: int, b: int) -> tuple[int, int]:
+    array = [0, 0, 0, 0]
+    if a & 7 < 4:
+        array[a & 7] = b
+    array[1] += 1
+    # What is beyond the array reads 0.
+    return array[a & 3], array[b & 7] if b & 7 < 4 else 0
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_is_computed_is_right(name: str, tmp_path: Path) -> None:
+    body, top, wanted = COMPUTED[name]
+    found = _recorded(tmp_path, f"a: nl.s32 = nl.in1\nb: nl.s32 = nl.in2()\n{body}", NUMBERS, OTHERS, top=top)
+    rows = [wanted(a, b) for a, b in zip(NUMBERS, OTHERS, strict=True)]
+    as_s32 = [tuple((_bits(word) ^ 2**31) - 2**31 for word in row) for row in rows]
+    assert found == as_s32
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_its_assembly_computes_the_same(name: str, tmp_path: Path) -> None:
+    """That of ``neutrino-probe compile``, which is read again."""
+    body, top, _ = COMPUTED[name]
+    text = f"a: nl.s32 = nl.in1\nb: nl.s32 = nl.in2()\n{body}"
+    typed = _recorded(tmp_path, text, NUMBERS, OTHERS, top=top)
+    assert _recorded(tmp_path, text, NUMBERS, OTHERS, top=top, through_assembly=True) == typed
+
+
+def test_lanes_that_reach(tmp_path: Path) -> None:
+    text = at_load("shared += 1").replace("@probe(", '@probe(lanes="reaching", ')
+    (probe,) = read_python_text("p.py", text).probes
+    assert probe.lanes is Lanes.REACHING
+    (probe,) = read_python_text("p.py", at_load("shared += 1")).probes
+    assert probe.lanes is Lanes.EXECUTING
+
+
+def test_elements_of_vectors_and_values_of_sites() -> None:
+    names = ["out", "out.y", "out[3]", "in1()", "in2.w", "addr", "bytes()", "ops", "lanes", "site", "pred"]
+    body = "\n".join(f"v{index}: nl.u32 = nl.{name}" for index, name in enumerate(names))
+    (probe,) = read_python_text("p.py", at_load(body, "ld.global.v4.f32")).probes
+    assert probe.after is not None
+    loads = [item.operand.text for item in walk(probe.after.statements) if isinstance(item, Load)]
+    assert loads == ["OUT", "OUT.y", "OUT.3", "IN1", "IN2.w", "ADDR", "BYTES", "OPS", "LANES", "SITE", "PRED"]
+
+
+# nl.save
+
+
+def test_what_a_probe_saves_is_its_map() -> None:
+    text = (
+        "import neutrino.language as nl\n"
+        '@nl.probe(pos="ld.global.v4.f32", level="thread", after=True, cap=3)\ndef p():\n'
+        "    n = nl.u32(nl.addr)\n    nl.save((nl.addr, nl.out.y, 7), dtype=nl.u64)\n"
+        "    nl.save(n, dtype=nl.u32)\n    nl.save((nl.u32(n), nl.out[3], n + 1), dtype=nl.u32)\n"
+    )
+    (entry,) = read_python_text("p.py", text).maps
+    assert (entry.name, entry.cap, entry.level.value, entry.size) == ("p", 3, "thread", 40)
+    assert {field.name: field.type.value for field in entry.fields} == {
+        "addr": "u64", "out_y": "u64", "value": "u64", "n": "u32", "n_2": "u32", "out_3": "u32", "value_2": "u32",
+    }  # fmt: skip
+    dynamic = read_python_text("p.py", text.replace("cap=3", 'cap="dynamic"')).maps[0]
+    assert dynamic.cap == DYNAMIC_CAP
+
+
+def test_a_save_keeps_the_value_of_its_moment(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        'import neutrino.language as nl\n@nl.probe(pos="xor", level="thread", size=16)\ndef R():\n'
+        "    a: nl.s32 = nl.in1\n    for i in range(2):\n        nl.save(a, dtype=nl.s32)\n        a += 1\n"
+        "        nl.save((a, a - 1), dtype=nl.s32)\n        a = a * 2\n        nl.save(a, dtype=nl.s32)\n"
+    )
+    words = np.arange(BLOCK, dtype=np.uint32)
+    view = run(load_probe_file(path), kernel(words, words))["R"]
+    # With a cap of 1 the last record stays: that of the second turn.
+    second = [(2 * (n + 1), 2 * (n + 1) + 1, 2 * (n + 1), 2 * (2 * (n + 1) + 1)) for n in range(BLOCK)]
+    assert [tuple(record.item()) for record in view.records.reshape(-1)] == second
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "words"),
+    [("4", 2.5, "a whole number"), ("4", True, "a whole number"), ("True", 2, "true or false"),
+     ("0.5", False, "a number")],
+)  # fmt: skip
+def test_a_define_of_another_type(written: str, given: float, words: str) -> None:
+    with pytest.raises(ProbeError, match=f"but LIMIT is {words}"):
+        read_python_text("p.py", f"LIMIT = {written}\n{at_load('shared = 1')}", {"LIMIT": given})
+
+
+def test_a_define_that_fits() -> None:
+    for written, given in (("4", 5), ("True", 0), ("0.5", 2), ("0.5", 0.25)):
+        read_python_text("p.py", f"LIMIT = {written}\n{at_load('x: nl.f32 = nl.f32(LIMIT)')}", {"LIMIT": given})

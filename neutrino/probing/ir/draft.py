@@ -14,7 +14,8 @@ from neutrino.probing.ir.probe_set import Probe
 class DraftProbes:
     """The probes of one file. Members have the same meaning as in ``ProbeSet``; registers include local ones.
 
-    There are no scripts (``analyze_hooks``, ``callbacks``): only TOML files can name some.
+    There are no ``analyze_hooks``: only TOML files can name some. constants: the names of the file's constants, which
+    ``-D`` can give other values.
     """
 
     file: str
@@ -23,6 +24,8 @@ class DraftProbes:
     registers: tuple[Register, ...]
     probes: tuple[Probe, ...]
     warnings: tuple[Diagnostic, ...] = ()
+    callbacks: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
 
     @property
     def platform(self) -> str:

@@ -1,0 +1,98 @@
+"""The file's own functions, which probes call: what their parameters are, what they assign, and where they end."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Sequence
+
+from neutrino.language.faults import Faults
+
+
+def parameters(function: ast.FunctionDef, faults: Faults) -> dict[str, ast.expr | None]:
+    """Return the parameters of a function, in order: name → annotation, None without one.
+
+    Raises LanguageError for parameters with defaults, ``*args``, ``**kwargs`` and those given by name alone.
+    """
+    arguments = function.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+        hint = "write them as in def f(a, b: nl.u32):"
+        message = f"function {function.name} has parameters that are not given one by one"
+        raise faults.refuse(function, "python-statement", message, hint)
+    return {argument.arg: argument.annotation for argument in (*arguments.posonlyargs, *arguments.args)}
+
+
+def assigned_names(node: ast.AST) -> set[str]:
+    """Return the names that a function or statement assigns."""
+    return {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
+
+
+def saves_or_shares(function: ast.FunctionDef, shared: Collection[str]) -> bool:
+    """Return whether a function itself calls a ``save``, or assigns a register that all probes share.
+
+    shared: the names of these. A parameter of the same name is the function's own.
+    """
+    own = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args)}
+    saves = any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
+        for node in ast.walk(function)
+    )
+    return saves or bool((assigned_names(function) - own) & set(shared))
+
+
+def with_single_end(function: ast.FunctionDef, result: str, faults: Faults) -> list[ast.stmt]:
+    """Return the body of a function with each ``return x`` as an assignment to the variable ``result``.
+
+    A ``return`` inside an ``if`` ends the function there: what follows the ``if`` becomes its other branch. Raises
+    LanguageError for a ``return`` elsewhere, and if only some ways through the function return a value.
+    """
+    body, ends = _ended(function.body, result, faults)
+    if not ends and any(isinstance(node, ast.Return) and node.value for node in ast.walk(function)):
+        message = f"function {function.name} returns a value on some ways through it only"
+        raise faults.refuse(function, "python-statement", message, "end it with a return")
+    return body
+
+
+def _ended(nodes: Sequence[ast.stmt], result: str, faults: Faults) -> tuple[list[ast.stmt], bool]:
+    """Return statements without ``return``, and whether each way through them returns a value."""
+    body: list[ast.stmt] = []
+    for index, node in enumerate(nodes):
+        if isinstance(node, ast.Return):
+            if index + 1 < len(nodes):
+                raise faults.refuse(nodes[index + 1], "python-statement", "a statement after return", "remove it")
+            if node.value is not None:
+                target = ast.copy_location(ast.Name(result, ast.Store()), node)
+                body.append(ast.copy_location(ast.Assign([target], node.value), node))
+            return body, node.value is not None
+        if isinstance(node, ast.If) and _returns(node):
+            # The statements after it run where no branch has returned.
+            rest = list(nodes[index + 1 :])
+            if _returns_everywhere(node.body):
+                then, then_ends = _ended(node.body, result, faults)
+                otherwise, ends = _ended([*node.orelse, *rest], result, faults)
+            elif _returns_everywhere(node.orelse):
+                then, then_ends = _ended([*node.body, *rest], result, faults)
+                otherwise, ends = _ended(node.orelse, result, faults)
+            else:
+                message = "a return in a branch that may also go on"
+                raise faults.refuse(node, "python-statement", message, "let each way through the branch return")
+            body.append(ast.copy_location(ast.If(node.test, then or [ast.Pass()], otherwise), node))
+            return body, then_ends and ends
+        if _returns(node):
+            raise faults.refuse(node, "python-statement", "a return inside a loop", "assign, and return after the loop")
+        body.append(node)
+    return body, False
+
+
+def _returns(node: ast.stmt) -> bool:
+    return any(isinstance(item, ast.Return) for item in ast.walk(node))
+
+
+def _returns_everywhere(nodes: Sequence[ast.stmt]) -> bool:
+    """Return whether each way through statements ends with a ``return``."""
+    if not nodes:
+        return False
+    last = nodes[-1]
+    if isinstance(last, ast.If):
+        return _returns_everywhere(last.body) and _returns_everywhere(last.orelse)
+    return isinstance(last, ast.Return)
+

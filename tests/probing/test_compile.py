@@ -1,0 +1,141 @@
+"""``neutrino-probe compile``: the assembly of a Python probe is a probe file, and it records the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neutrino.cli.probe import main
+from neutrino.probing.writing import write
+from neutrino.ptx.snippets.lowering import lower
+from neutrino.verification import load_probe_file, read_probes
+from tests.oracle.assembling import assemble
+from tests.oracle.bench import Bench, Kernel, make_twins
+from tests.oracle.kernels import BRANCHES, KERNELS, MEMORY
+from tests.probing.test_dialects import DRAFTS, records
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted([*DRAFTS.glob("*.py"), *(ROOT / "examples" / "probes").glob("*.py")])
+CUDA = [path for path in sorted(DRAFTS.glob("*.toml")) if "hip" not in path.name]
+LOCALS = """from neutrino import probe, Map
+import neutrino.language as nl
+
+@Map(level="thread", cap=4)
+class Seen:
+    low: nl.u32
+    turns: nl.u32
+
+turns: nl.u32 = 0
+
+@probe(pos="ld.global", level="thread", before=True)
+def seen():
+    low = nl.u32(nl.addr) & 0xff
+    if low > 16:
+        zähler = low * 2
+        low = zähler + 1
+    turns += 1
+    Seen.save(low, turns)
+"""
+
+
+def both(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The file that ``compile`` writes of a probe: the same on stdout and with -o."""
+    output = tmp_path / "compiled.toml"
+    assert main(["compile", str(path), "--target", "sm_90", "-o", str(output)]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["compile", str(path)]) == 0
+    assert capsys.readouterr().out == output.read_text()
+    return output
+
+
+def test_there_are_examples() -> None:
+    assert {"guide_block_sched.py", "website_block_sched.py", "loads.py"} <= {path.name for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_what_it_writes_records_the_same(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = both(path, tmp_path, capsys)
+    found = []
+    typed, assembly = load_probe_file(path), load_probe_file(output)
+    for kernel in KERNELS:
+        # Kernels without a site have no twin, of either form.
+        is_probed = bool(make_twins(kernel, typed).kernels)
+        assert is_probed == bool(make_twins(kernel, assembly).kernels), kernel.name
+        if is_probed:
+            bench = Bench(kernel, ())
+            found.append(records(bench, typed))
+            assert found[-1] == records(bench, assembly), kernel.name
+    assert any(any(data) for maps in found for _, data, _ in maps)
+
+
+@pytest.mark.parametrize("kernel", [MEMORY, BRANCHES], ids=lambda kernel: kernel.name)
+def test_locals_and_names_beyond_ascii(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(LOCALS)
+    bench = Bench(kernel, ())
+    typed = records(bench, load_probe_file(path))
+    assert typed == records(bench, load_probe_file(both(path, tmp_path, capsys)))
+
+
+def test_scratch_registers_stay_scratch(tmp_path: Path) -> None:
+    """What a snippet writes first is no register of the kernel; what it may read first keeps its value."""
+    path = tmp_path / "p.py"
+    path.write_text(LOCALS)
+    typed = lower(load_probe_file(path))
+    again = read_probes("p.toml", write(typed))
+    assert [item.name for item in again.registers] == [item.name for item in typed.registers]
+    is_local = {item.name: item.is_local for item in again.registers}
+    assert is_local["%low$u32"]
+    assert not is_local["%turns"]
+    # Written under a predicate, so it may be read before.
+    assert not is_local["%z_hler$$0$u32"]
+    text = """[map.M]
+level = "thread"
+cap = 8
+data = { n = "u32" }
+[probe.p]
+position = "ld.global"
+level = "thread"
+before = ".reg .u32 %n$; add.u32 %n$, %n$, 1; SAVE [ M ] { %n$ };"
+"""
+    counting = read_probes("p.toml", text)
+    assert [item.is_local for item in counting.registers] == [False]
+    bench = Bench(MEMORY, ())
+    assert records(bench, counting) == records(bench, read_probes("q.toml", text.replace("%n$", "%n")))
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, *CUDA], ids=lambda path: path.name)
+def test_ptxas_takes_a_twin_with_each_example(path: Path) -> None:
+    text = make_twins(MEMORY, load_probe_file(path)).render()
+    cubin, said = assemble(text)
+    assert cubin, said
+
+
+def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(LOCALS)
+    assert main(["compile", str(path), "-o", str(path)]) == 2
+    assert "that is the probe itself" in capsys.readouterr().err
+    assert path.read_text() == LOCALS
+    assert main(["compile", str(path), "--target", "gfx90a"]) == 2
+    assert "--target gfx90a: not an architecture" in capsys.readouterr().err
+    assert main(["compile", str(path), "-o", str(tmp_path / "none" / "p.toml")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    path.write_text(LOCALS.replace("turns += 1", "turns += two"))
+    assert main(["compile", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "two has no value here" in captured.err
+
+
+def test_several_probes_become_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(LOCALS)
+    assert main(["compile", str(path), "block_sched"]) == 0
+    merged = read_probes("m.toml", capsys.readouterr().out)
+    assert {item.name for item in merged.maps} == {"Seen", "BlockSched"}
