@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToolMissingError,
         TraceError,
     )
+    from neutrino.language import Map, probe
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.tracing.trace import Trace
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Diagnostic",
     "FormatError",
+    "Map",
     "NeutrinoError",
     "PatchError",
     "ProbeError",
@@ -44,12 +46,14 @@ __all__ = [
     "load_probes",
     "open_trace",
     "patch_file",
+    "probe",
 ]
 
 _ERRORS = "neutrino.errors"
 _MODULES = {
     "ProbeSet": "neutrino.probing.ir.probe_set",
     "Trace": "neutrino.tracing.trace",
+    **dict.fromkeys(("Map", "probe"), "neutrino.language"),
     **dict.fromkeys(("extract", "load_probes", "open_trace", "patch_file"), "neutrino.api"),
 }
 

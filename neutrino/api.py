@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from neutrino.ahead.library import output_path
@@ -16,22 +16,34 @@ from neutrino.fatbin.extraction import Namer, file_name, write_aside
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.tracing.trace import Trace, find_traces
-from neutrino.verification import load_probes as load_named
+from neutrino.verification import load_all
 
 Name = str | os.PathLike[str]
 """A path; for a probe, also the name of one that ships with Neutrino."""
+Function = Callable[[], None]
+"""A probe of the running program, a function with ``@nl.probe``."""
 
 
-def load_probes(names: Name | Sequence[Name]) -> ProbeSet:
-    """Read probe files, verify them, and merge them in this order, as the option ``-p`` does.
+def load_probes(
+    names: Name | Function | Sequence[Name | Function] = (),
+    *,
+    source: str | None = None,
+    defines: Mapping[str, int | float] | None = None,
+) -> ProbeSet:
+    """Read probes, verify them, and merge them, as the option ``-p`` does: files first, in this order.
 
     names: one or several. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a probe that ships
-    with Neutrino; any other is a path.
+    with Neutrino; any other is a path. A function with ``@nl.probe`` is read from the file or the notebook's cell that
+    it stands in, with the maps, registers, constants and functions there. source: the text of a probe file in Python.
+    defines: other values of the constants of probes in Python, by name, as the option ``-D`` gives them.
 
-    Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist.
+    Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist, a
+    function whose text is not known, and a constant that no file has.
     """
-    name_list = [names] if isinstance(names, (str, os.PathLike)) else list(names)
-    return load_named([name if isinstance(name, str) else _path(name) for name in name_list])
+    given = [names] if isinstance(names, (str, os.PathLike)) or callable(names) else list(names)
+    functions = [name for name in given if callable(name)]
+    paths = [name if isinstance(name, str) else _path(name) for name in given if not callable(name)]
+    return load_all(paths, functions, source, defines=defines)
 
 
 def _path(name: os.PathLike[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
@@ -22,6 +23,10 @@ from neutrino.resources import shipped_probes
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
 """Codes of faults that may only be caused by a register declaration that could not be read."""
+
+
+_Read = Callable[[], WrittenProbes | DraftProbes]
+NO_PROBE = "no probe is named; give -p a shipped probe or the path of a .toml or .py file"
 
 
 @dataclass(frozen=True)
@@ -67,15 +72,47 @@ def load_probes(
     Neutrino. defines: other values of the constants of files in Python, by name. Raises ProbeError with all errors of
     all files, NeutrinoError for a file or shipped probe that does not exist, and for a constant that no file has.
     """
-    checked = check_probes(names, one_liners, defines=defines)
-    probes = checked.probe_set()
-    require_constants(defines or {}, checked.written)
-    return probes
+    return load_all(names, one_liners=one_liners, defines=defines)
 
 
 def load_probe_file(path: str | Path) -> ProbeSet:
     """Read and verify one probe file. Raises as ``load_probes``."""
     return _check([lambda: _read_file(path)]).probe_set()
+
+
+def load_all(
+    names: Sequence[str] = (), functions: Sequence[object] = (), source: str | None = None,
+    one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None,
+) -> ProbeSet:  # fmt: skip
+    """Read, verify and merge probes from files and from a running program, in this order.
+
+    names, defines: as for ``load_probes``. functions: those of the program with ``@nl.probe``. source: the text of a
+    probe file in Python. one_liners: texts of ``-e``. Raises as ``load_probes``, and NeutrinoError for a function whose
+    text is not known.
+    """
+    readers = [_reader(name, defines or {}) for name in dict.fromkeys(names)]
+    if functions or source is not None:
+        readers += _live_readers(functions, source, defines or {})
+    if one_liners:
+        readers.append(lambda: _read_one_liners(one_liners))
+    if not readers:
+        raise NeutrinoError(NO_PROBE)
+    checked = _check(readers)
+    probes = checked.probe_set()
+    require_constants(defines or {}, checked.written)
+    return probes
+
+
+def _live_readers(functions: Sequence[object], source: str | None, defines: Mapping[str, int | float]) -> list[_Read]:
+    """Return functions that read the probes of the running program. functions, source: as for ``load_all``."""
+    # Imported here because most probes are in files.
+    from neutrino.language.live import live_texts
+    from neutrino.language.reader import read_live_text, read_python_text
+
+    readers: list[_Read] = [partial(read_live_text, part, defines) for part in live_texts(functions)]
+    if source is not None:
+        readers.append(partial(read_python_text, "<source>", source, defines))
+    return readers
 
 
 def read_probes(file: str, text: str) -> ProbeSet:
@@ -95,7 +132,7 @@ def check_probes(
     ``defines`` that no file has is no error here; ``require_constants`` raises it.
     """
     if not names and not one_liners:
-        raise NeutrinoError("no probe is named; give -p a shipped probe or the path of a .toml or .py file")
+        raise NeutrinoError(NO_PROBE)
     # A file that is named twice is read once.
     readers = [_reader(name, defines or {}) for name in dict.fromkeys(names)]
     if one_liners:
@@ -125,7 +162,7 @@ def require_constants(defines: Mapping[str, int | float], parts: Sequence[Writte
     )
 
 
-def _reader(name: str, defines: Mapping[str, int | float]) -> Callable[[], WrittenProbes | DraftProbes]:
+def _reader(name: str, defines: Mapping[str, int | float]) -> _Read:
     """Return a function that reads the probe file of that name. defines: as for ``check_probes``."""
     return lambda: _read_file(_find(name), defines)
 
@@ -143,7 +180,7 @@ def _read_file(path: str | Path, defines: Mapping[str, int | float] | None = Non
     return read_probe_file(path)
 
 
-def _check(readers: Sequence[Callable[[], WrittenProbes | DraftProbes]]) -> Checked:
+def _check(readers: Sequence[_Read]) -> Checked:
     """Read, verify and merge probe files; errors are collected in the result.
 
     readers: functions that read one file each. Snippets are verified even if there are other errors, so that fixing

@@ -44,7 +44,8 @@ def test_every_name_is_there_and_documented() -> None:
         if name != "__version__":
             assert inspect.getdoc(value), name
     functions = [getattr(neutrino, name) for name in neutrino.__all__ if inspect.isfunction(getattr(neutrino, name))]
-    assert {function.__name__ for function in functions} == {"extract", "load_probes", "open_trace", "patch_file"}
+    names = {"Map", "extract", "load_probes", "open_trace", "patch_file", "probe"}
+    assert {function.__name__ for function in functions} == names
     assert all("Raises" in (function.__doc__ or "") for function in functions)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         neutrino.nothing  # noqa: B018

@@ -1,1 +1,296 @@
-"""Probes written in Python: files that are parsed, never run, and become typed IR."""
+"""The language of probes in Python: what a probe file imports as ``nl``.
+
+    import neutrino.language as nl
+
+    @nl.probe(pos="ld.global", level="thread", after=True, size=16)
+    def loads():
+        nl.save((nl.addr, nl.clock()), dtype=nl.u64)
+
+A probe file is parsed and compiled, and never run: what stands here has the types and the documentation for editors and
+type checkers, and nothing that computes. ``docs/language.md`` is the reference. mypy needs the plugin
+``neutrino.language.mypy_plugin`` to know the ``save`` of maps.
+
+Type checkers take the integer types for ``int`` and the floating-point types for ``float``; widths and signs are
+checked when a probe is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
+
+__all__ = [
+    "Array",
+    "Map",
+    "Value",
+    "Vector",
+    "abs",
+    "addr",
+    "array",
+    "bf16",
+    "bytes",
+    "clock",
+    "clz",
+    "cuid",
+    "f16",
+    "f32",
+    "f64",
+    "in1",
+    "in2",
+    "in3",
+    "in4",
+    "in5",
+    "in6",
+    "in7",
+    "in8",
+    "in9",
+    "lanes",
+    "max",
+    "min",
+    "ops",
+    "out",
+    "popc",
+    "pred",
+    "probe",
+    "s8",
+    "s16",
+    "s32",
+    "s64",
+    "save",
+    "select",
+    "site",
+    "smid",
+    "time",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]  # fmt: skip
+
+u8: TypeAlias = int
+"""An unsigned integer of 8 bits."""
+u16: TypeAlias = int
+"""An unsigned integer of 16 bits."""
+u32: TypeAlias = int
+"""An unsigned integer of 32 bits."""
+u64: TypeAlias = int
+"""An unsigned integer of 64 bits."""
+s8: TypeAlias = int
+"""A signed integer of 8 bits."""
+s16: TypeAlias = int
+"""A signed integer of 16 bits."""
+s32: TypeAlias = int
+"""A signed integer of 32 bits."""
+s64: TypeAlias = int
+"""A signed integer of 64 bits."""
+f16: TypeAlias = float
+"""A floating-point number of 16 bits (IEEE binary16)."""
+bf16: TypeAlias = float
+"""A floating-point number of 16 bits with the exponent of an ``f32`` (bfloat16)."""
+f32: TypeAlias = float
+"""A floating-point number of 32 bits."""
+f64: TypeAlias = float
+"""A floating-point number of 64 bits."""
+
+Level: TypeAlias = Literal["thread", "warp", "block"]
+"""Which threads run a probe: each one, the first of each warp, or the first of each block."""
+Lanes: TypeAlias = Literal["executing", "reaching"]
+"""Of an instruction with a predicate: the lanes for which it executes, or all that reach it."""
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+_Class = TypeVar("_Class", bound=type)
+_Number = TypeVar("_Number", int, float)
+
+
+def _refuse(name: str) -> NoReturn:
+    """Raise TypeError: nothing of the language is run."""
+    raise TypeError(f"nl.{name} is for probes, which are compiled and not run: name the file with neutrino -p")
+
+
+# Declarations
+
+
+def probe(
+    *,
+    pos: str = "",
+    position: str = "",
+    level: Level,
+    before: bool = False,
+    after: bool = False,
+    lanes: Lanes = "executing",
+    size: int = 0,
+    cap: int | Literal["dynamic"] = 1,
+) -> Callable[[_Function], _Function]:
+    """Declare a function as a probe, which is put into kernels before or after the instructions that ``pos`` names.
+
+    pos, position: ``kernel``, an opcode such as ``ld.global``, a class such as ``memory``, or another tracepoint.
+    before, after: the side; without either ``@probe`` is after, and ``@nl.probe`` before. size, cap: of what the probe
+    saves by ``nl.save``: bytes of a record (checked if they are given), and records kept per thread, warp or block.
+
+    Returns the function as it is. Raises nothing: a file's faults are reported when it is compiled.
+    """
+    return lambda function: function
+
+
+def Map(  # noqa: N802 - it is written as a class
+    *, level: Level, type: str = "array", size: int = 0, cap: int | Literal["dynamic"] = 1, **options: Any
+) -> Callable[[_Class], _Class]:
+    """Declare a class as a map: its annotations are the fields of a record, and probes call its ``save``.
+
+    level: whose records it keeps; that of the probes that save to it. type: ``array``, or an aggregate such as ``sum``.
+    size: bytes of a record, which are checked if they are given. cap: records kept per thread, warp or block. options:
+    of the type, such as the steps of a histogram.
+
+    Returns the class as it is. Raises nothing: a file's faults are reported when it is compiled.
+    """
+    return lambda declared: declared
+
+
+def save(values: float | tuple[float, ...], dtype: type[int] | type[float]) -> None:
+    """Save a value, or each of a tuple, as a field of a type in the probe's own record.
+
+    All ``nl.save`` of one block make one record, which is stored at the last of them.
+    """
+    _refuse("save")
+
+
+# Values of the instruction that a probe is at
+
+
+class Value(int):
+    """A value of the instruction that a probe is at. It may also be written with parentheses: ``nl.addr()``."""
+
+    def __call__(self) -> int:
+        """Return the value itself."""
+        _refuse("addr")
+
+
+class Vector(int):
+    """An operand of the instruction that a probe is at, of the type that it is used as: ``x: nl.f32 = nl.out``.
+
+    ``nl.out.y`` and ``nl.out[1]`` are elements of a vector; without one it is the first.
+    """
+
+    x: int
+    """The first element."""
+    y: int
+    """The second element."""
+    z: int
+    """The third element."""
+    w: int
+    """The fourth element."""
+
+    def __call__(self) -> Vector:
+        """Return the operand itself."""
+        _refuse("out")
+
+    def __getitem__(self, element: int) -> int:
+        """Return an element, from 0 on."""
+        _refuse("out")
+
+
+out = Vector()
+"""The result of the instruction; only in a probe that runs after it."""
+in1 = Vector()
+"""The first input, before the instruction."""
+in2 = Vector()
+"""The second input, before the instruction."""
+in3 = Vector()
+"""The third input, before the instruction."""
+in4 = Vector()
+"""The fourth input, before the instruction."""
+in5 = Vector()
+"""The fifth input, before the instruction."""
+in6 = Vector()
+"""The sixth input, before the instruction."""
+in7 = Vector()
+"""The seventh input, before the instruction."""
+in8 = Vector()
+"""The eighth input, before the instruction."""
+in9 = Vector()
+"""The ninth input, before the instruction."""
+addr = Value()
+"""The address of a memory access (``u64``)."""
+bytes = Value()
+"""How many bytes a thread's access, or a copy, moves (``u64``)."""
+ops = Value()
+"""How many operations a matrix instruction does (``u64``)."""
+pred = Value()
+"""Whether the instruction's own predicate lets it execute; true without one."""
+lanes = Value()
+"""The lanes of the warp that run the probe here, one bit each (``u32``)."""
+site = Value()
+"""The number of the instruction in the kernel, the same in all launches (``u32``)."""
+
+
+# Values of the hardware
+
+
+def clock() -> int:
+    """Return the cycles of the multiprocessor (``u64``): fast, and another count on each multiprocessor."""
+    _refuse("clock")
+
+
+def time() -> int:
+    """Return the nanoseconds of the GPU (``u64``): slow, and the same count everywhere."""
+    _refuse("time")
+
+
+def cuid() -> int:
+    """Return the number of the multiprocessor, or compute unit, that runs the thread (``u32``)."""
+    _refuse("cuid")
+
+
+def smid() -> int:
+    """Return the same as ``cuid``."""
+    _refuse("smid")
+
+
+# Functions
+
+
+def min(first: _Number, second: _Number, *others: _Number) -> _Number:
+    """Return the least of two or more values."""
+    _refuse("min")
+
+
+def max(first: _Number, second: _Number, *others: _Number) -> _Number:
+    """Return the greatest of two or more values."""
+    _refuse("max")
+
+
+def abs(value: _Number) -> _Number:
+    """Return a value without its sign; of the least signed integer, itself."""
+    _refuse("abs")
+
+
+def popc(value: int) -> int:
+    """Return how many bits of an integer are 1 (``u32``)."""
+    _refuse("popc")
+
+
+def clz(value: int) -> int:
+    """Return how many zeros an integer has before its first 1 (``u32``); for 0 its width."""
+    _refuse("clz")
+
+
+def select(condition: float, then: _Number, otherwise: _Number) -> _Number:
+    """Return ``then if condition else otherwise``: both are computed, and there is no branch."""
+    _refuse("select")
+
+
+class Array(Generic[_Number]):
+    """A small array, each of whose elements is a register."""
+
+    def __getitem__(self, index: int) -> _Number:
+        """Return an element. With a computed index it is chosen among all of them; one beyond the array reads 0."""
+        _refuse("array")
+
+    def __setitem__(self, index: int, value: _Number) -> None:
+        """Assign an element. With a computed index beyond the array nothing is assigned."""
+        _refuse("array")
+
+
+def array(dtype: type[_Number], size: int) -> Array[_Number]:
+    """Return an array of ``size`` elements, which are 0. size: a constant."""
+    _refuse("array")

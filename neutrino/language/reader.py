@@ -32,6 +32,7 @@ from neutrino.errors import Diagnostic, ProbeError, Span
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.literals import Number
+from neutrino.language.live import LiveText, declarations
 from neutrino.language.statements import Names, Record, SnippetReader, saving_to, statement_words
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import TYPE_KEYS
@@ -46,7 +47,8 @@ from neutrino.probing.syntax import MAX_REGISTER_NAME
 from neutrino.probing.toml import find_script, probe_file_text
 from neutrino.probing.tracepoints import parse_tracepoint
 
-_PROBE_KEYS = ("pos", "position", "level", "before", "after", "lanes", "size", "cap")
+PROBE_KEYS = ("pos", "position", "level", "before", "after", "lanes", "size", "cap")
+"""The arguments of ``@probe``."""
 _NOTHING: Mapping[str, Number] = {}
 
 
@@ -58,11 +60,18 @@ def read_python_file(path: str | Path, defines: Mapping[str, Number] = _NOTHING)
     return read_python_text(str(path), probe_file_text(path, "a probe file"), defines)
 
 
-def read_python_text(file: str, text: str, defines: Mapping[str, Number] = _NOTHING) -> DraftProbes:
+def read_live_text(part: LiveText, defines: Mapping[str, Number] = _NOTHING) -> DraftProbes:
+    """Read probes from the text of a running program, without verifying them. Otherwise as ``read_python_text``."""
+    return read_python_text(part.file, part.text, defines, part)
+
+
+def read_python_text(
+    file: str, text: str, defines: Mapping[str, Number] = _NOTHING, program: LiveText | None = None
+) -> DraftProbes:
     """Read the probes of a Python file's text, without verifying them. file: its path, for diagnostics.
 
-    defines: other values of its constants, by name; names that the file does not have are no fault. Raises ProbeError
-    with all faults of the text.
+    defines: other values of its constants, by name; names that the file does not have are no fault. program: which
+    probes to read, if the text is a program's. Raises ProbeError with all faults of the text.
     """
     # Line ends as Python's parser counts them, and no byte order mark.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -73,7 +82,9 @@ def read_python_text(file: str, text: str, defines: Mapping[str, Number] = _NOTH
     faults = Faults(file, text)
     module = _parse(file, text)
     try:
-        draft = _Reader(faults, file, text, defines).read(module)
+        if program is not None:
+            module = declarations(module, program)
+        draft = _Reader(faults, file, text, defines, program).read(module)
     except RecursionError:
         message = "expressions or statements are nested too deeply"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, code="python-expression")]) from None
@@ -118,16 +129,19 @@ class _Reader:
     names that the file has declared so far. _called: names of the functions that probes call.
     """
 
-    def __init__(self, faults: Faults, file: str, source: str, defines: Mapping[str, Number]) -> None:
+    def __init__(
+        self, faults: Faults, file: str, source: str, defines: Mapping[str, Number], program: LiveText | None
+    ) -> None:
         """file: the path, for diagnostics. source: the text, with the line ends that the parser counts.
 
-        defines: as for ``read_python_text``.
+        defines, program: as for ``read_python_text``. Functions of a program that no probe calls are no fault.
         """
+        self._is_program = program is not None
         self._faults = faults
         self._defines = defines
         self._file = file
         self._source = source
-        self._alias = "nl"
+        self._alias = "nl" if program is None else program.alias
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
         self._constants: dict[str, Number] = {}
@@ -166,7 +180,7 @@ class _Reader:
                 continue
         for name, function in self._functions.items():
             # After a fault, a call of it may be in what was not read.
-            if name not in self._called and not self._faults.diagnostics:
+            if name not in self._called and not self._is_program and not self._faults.diagnostics:
                 hint = 'write @probe(pos="kernel", level="warp") above it, or remove it'
                 message = f"function {name} is no probe, and no probe calls it"
                 self._faults.report(function, "python-decorator", message, hint)
@@ -384,7 +398,7 @@ class _Reader:
 
         # Where the probe goes and its level, from the decorator's arguments. An argument is a value and its place; a
         # missing one has the decorator's place.
-        table = self._arguments(decorator, _PROBE_KEYS)
+        table = self._arguments(decorator, PROBE_KEYS)
         position, place = table.get("pos") or table.get("position") or (None, decorator)
         if not isinstance(position, str):
             hint = 'write pos="kernel" or an opcode such as pos="ld.global"'

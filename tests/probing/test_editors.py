@@ -1,0 +1,176 @@
+"""``neutrino.language`` for editors and type checkers: mypy takes good probes, and finds what is wrong in bad ones."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neutrino import language
+from neutrino.language.expressions import FUNCTIONS, HELPERS, SITE_OPERANDS, TYPES, VECTORS
+from neutrino.language.reader import PROBE_KEYS
+from neutrino.probing.maps import MAP_KEYS
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [*(ROOT / "tests" / "fixtures" / "probes").glob("*.py"), *(ROOT / "examples" / "probes").glob("*.py")]
+SETTINGS = "[mypy]\nplugins = neutrino.language.mypy_plugin\ncheck_untyped_defs = True\n"
+
+BAD = """from neutrino import probe, Map
+import neutrino.language as nl
+
+@Map(level="thread", cap=4)
+class Loads:
+    address: nl.u64
+    value: nl.u32
+
+half: nl.u32 = 0.5  # "float", variable has type "int"
+wide: nl.u65 = 0  # "nl.u65" is not defined
+
+@probe(pos="ld.global", level="grid")  # Argument "level" to "probe"
+def a():
+    pass
+
+@probe(pos="ld.global", level="thread", side="after")  # Unexpected keyword argument "side"
+def b():
+    Loads.save(nl.addr)  # Missing positional argument "value"
+
+@nl.probe(pos="ld.global", level="thread")
+def c() -> None:
+    Loads.save(nl.addr, nl.outt)  # has no attribute "outt"
+    Loads.save(nl.addr, nl.out.q)  # has no attribute "q"
+    Loads.save(nl.addr, 0.5)  # Argument 2 to "save" of "Loads"
+    Loads.store(1)  # has no attribute "store"
+    x: nl.u32 = nl.min(1)  # Missing positional argument "second"
+    nl.save(1)  # Missing positional argument "dtype"
+    nl.f()  # has no attribute "f"
+    y = nl.popc(1.5)  # Argument 1 to "popc"
+    z = nl.array(nl.u32)  # Missing positional argument "size"
+    z[0.5] = 1  # Invalid index type "float"
+"""
+"""A fault in each line with a comment, which has words of mypy's message."""
+
+GOOD = """from neutrino import probe, Map
+import neutrino.language as nl
+
+LIMIT = 4
+
+@Map(level="thread", cap="dynamic")
+class Loads:
+    address: nl.u64
+    value: nl.f32
+    clock: nl.u32
+
+@Map(level="thread", type="histogram", low=0, high=64, step=8)
+class Sizes:
+    bytes: nl.u64
+
+seen: nl.u32 = 0
+
+def half(x: nl.u32) -> nl.u32:
+    return x >> 1
+
+@probe(pos="ld.global.v4.f32", level="thread", lanes="reaching")
+def loads():
+    global seen
+    if seen < LIMIT and nl.out.y > 0 and nl.pred:
+        Loads.save(nl.addr(), nl.out(), nl.u32(nl.clock()))
+    seen += half(3)
+    table = nl.array(nl.u32, 4)
+    for i in range(4):
+        table[i] = nl.min(seen, 3, nl.popc(nl.lanes))
+    x: nl.f32 = nl.out[2]
+    Sizes.save(nl.bytes + nl.select(x > 0.5, table[1], 2))
+"""
+
+
+def mypy(folder: Path, texts: dict[str, str]) -> str:
+    """What mypy prints about files of these names and texts, in one run."""
+    settings = folder / "mypy.ini"
+    settings.write_text(SETTINGS)
+    files = [folder / f"{name}.py" for name in texts]
+    for file, text in zip(files, texts.values(), strict=True):
+        file.write_text(text)
+    options = ["--config-file", str(settings), "--cache-dir", str(folder / "cache")]
+    command = [sys.executable, "-m", "mypy", *options, *map(str, files)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_good_probes_have_no_errors(tmp_path: Path) -> None:
+    texts = {f"probe_{path.stem}": path.read_text() for path in EXAMPLES} | {"good": GOOD}
+    assert len(texts) >= 4
+    assert mypy(tmp_path, texts) == f"Success: no issues found in {len(texts)} source files\n"
+
+
+def test_what_is_wrong_is_found(tmp_path: Path) -> None:
+    lines = BAD.split("\n")
+    wanted = {number: line.partition("  # ")[2] for number, line in enumerate(lines, 1) if "  # " in line}
+    found = re.findall(r"^.*\.py:(\d+): error: (.*)$", mypy(tmp_path, {"bad": BAD}), re.MULTILINE)
+    assert [int(line) for line, _ in found] == sorted(wanted)
+    for line, message in found:
+        assert wanted[int(line)] in message
+
+
+def test_it_names_what_the_compiler_takes() -> None:
+    values = {*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES, "array", "save", "probe", "Map"}
+    assert values | {"Array", "Value", "Vector"} == set(language.__all__)
+    for name in (*HELPERS, *FUNCTIONS, "array", "save", "probe", "Map"):
+        assert inspect.getdoc(getattr(language, name)), name
+    for name in VECTORS:
+        assert isinstance(getattr(language, name), language.Vector)
+    source = inspect.getsource(language)
+    for name in (*SITE_OPERANDS, *TYPES):
+        # A docstring follows each, for editors.
+        assert re.search(rf'^{name}(: TypeAlias)? = [\w()]+\n"""\w', source, re.MULTILINE), name
+
+
+def test_the_decorators_have_the_same_arguments() -> None:
+    assert set(inspect.signature(language.probe).parameters) == set(PROBE_KEYS)
+    of_maps = set(inspect.signature(language.Map).parameters) - {"options"}
+    # The fields, which are "data" in TOML, are those of the class.
+    assert of_maps == set(MAP_KEYS) - {"data"}
+
+
+@pytest.mark.parametrize("name", [*HELPERS, *FUNCTIONS, "save", "array"])
+def test_nothing_of_it_is_run(name: str) -> None:
+    function = getattr(language, name)
+    count = FUNCTIONS.get(name, 2 if name in {"save", "array"} else 0)
+    with pytest.raises(TypeError, match=r"nl\.\w+ is for probes, which are compiled"):
+        function(*[1] * count)
+
+
+_TIMING = """
+import sys, time
+import neutrino.verification
+from neutrino.ptx.snippets.lowering import lower
+began = time.process_time()
+from neutrino.language.reader import read_python_file
+probes = neutrino.verification.load_probe_file(sys.argv[1])
+lower(probes)
+print(time.process_time() - began)
+"""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_a_probe_is_read_in_50_ms(path: Path) -> None:
+    """Of processor time, the import of the compiler included; the best of a few, since other programs run."""
+    command = [sys.executable, "-c", _TIMING, str(path)]
+    seconds = [
+        float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(5)
+    ]
+    assert min(seconds) <= 0.05
+
+
+def test_importing_the_language_imports_little() -> None:
+    """What a probe file imports: nothing that a program would wait for."""
+    script = (
+        "import neutrino.language, sys\n"
+        "print([name for name in sys.modules if name.startswith('neutrino.') or name in {'ast', 'numpy', 'mypy'}])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout == "['neutrino.version', 'neutrino.language']\n"
