@@ -25,7 +25,7 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.language.expressions import HELPERS, SITE_OPERANDS, TYPES, type_of_result
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
-from neutrino.language.statements import SnippetReader
+from neutrino.language.statements import Names, SnippetReader
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes
@@ -160,7 +160,7 @@ class _ClauseReader(SnippetReader):
     def __init__(
         self, faults: Faults, registers: dict[str, Register], maps: dict[str, Map], actions: dict[str, str]
     ) -> None:
-        super().__init__(faults, _ALIAS, registers, maps)
+        super().__init__(faults, Names(_ALIAS, registers, maps), set())
         self._made = maps
         self._actions = actions
 
@@ -174,6 +174,9 @@ class _ClauseReader(SnippetReader):
         else:
             hint = f"write @{'' if name == UNNAMED else name} = count(), or another of {', '.join(_FUNCTIONS)}"
             raise self._faults.refuse(node, "one-liner", "a map is made by a function", hint)
+
+    def _own_save_of(self, node: ast.stmt) -> None:
+        """Return None: a clause has no ``nl.save``, only maps that are made by their use."""
 
     def _action(self, name: str, node: ast.Assign, call: ast.Call, code: list[Statement]) -> None:
         """Translate ``@name = function(value)``: a save to the map, which is made at its first use."""

@@ -83,30 +83,16 @@ def test_locals_and_names_beyond_ascii(
 
 
 def test_scratch_registers_stay_scratch(tmp_path: Path) -> None:
-    """What a snippet writes first is no register of the kernel; what it may read first keeps its value."""
+    """Variables of a function cost no register between two sites in the compiled file, either."""
     path = tmp_path / "p.py"
     path.write_text(LOCALS)
     typed = lower(load_probe_file(path))
     again = read_probes("p.toml", write(typed))
-    assert [item.name for item in again.registers] == [item.name for item in typed.registers]
-    is_local = {item.name: item.is_local for item in again.registers}
-    assert is_local["%low$u32"]
-    assert not is_local["%turns"]
-    # Written under a predicate, so it may be read before.
-    assert not is_local["%z_hler$$0$u32"]
-    text = """[map.M]
-level = "thread"
-cap = 8
-data = { n = "u32" }
-[probe.p]
-position = "ld.global"
-level = "thread"
-before = ".reg .u32 %n$; add.u32 %n$, %n$, 1; SAVE [ M ] { %n$ };"
-"""
-    counting = read_probes("p.toml", text)
-    assert [item.is_local for item in counting.registers] == [False]
-    bench = Bench(MEMORY, ())
-    assert records(bench, counting) == records(bench, read_probes("q.toml", text.replace("%n$", "%n")))
+    assert {"%low$u32", "%z_hler$$0$u32", "%turns"} <= {item.name for item in again.registers}
+    assert [(item.name, item.is_local) for item in again.registers] == [
+        (item.name, item.is_local) for item in typed.registers
+    ]
+    assert [item.name for item in again.registers if not item.is_local] == ["%turns"]
 
 
 @pytest.mark.parametrize("path", [*EXAMPLES, *CUDA], ids=lambda path: path.name)
