@@ -22,15 +22,23 @@ from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 __all__ = [
     "Array",
     "Map",
+    "Place",
     "Value",
     "Vector",
+    "Warp",
     "abs",
     "addr",
     "array",
     "bf16",
+    "bits",
+    "bound",
     "bytes",
     "clock",
+    "cluster_ctaid",
+    "cluster_nctaid",
+    "clusterid",
     "clz",
+    "ctaid",
     "cuid",
     "f16",
     "f32",
@@ -44,9 +52,13 @@ __all__ = [
     "in7",
     "in8",
     "in9",
+    "lane",
     "lanes",
     "max",
     "min",
+    "nclusterid",
+    "nctaid",
+    "ntid",
     "ops",
     "out",
     "popc",
@@ -60,11 +72,14 @@ __all__ = [
     "select",
     "site",
     "smid",
+    "tid",
     "time",
     "u8",
     "u16",
     "u32",
     "u64",
+    "warp",
+    "warpid",
 ]  # fmt: skip
 
 u8: TypeAlias = int
@@ -226,8 +241,11 @@ site = Value()
 # Values of the hardware
 
 
-def clock() -> int:
-    """Return the cycles of the multiprocessor (``u64``): fast, and another count on each multiprocessor."""
+def clock(*, after: float = 0) -> int:
+    """Return the cycles of the multiprocessor (``u64``): fast, and another count on each multiprocessor.
+
+    after: a value that is waited for, as what a load gives. Without it the clock waits for nothing.
+    """
     _refuse("clock")
 
 
@@ -246,7 +264,90 @@ def smid() -> int:
     _refuse("smid")
 
 
+class Place(int):
+    """A place of the thread, or a number of places, by axis; without an axis that of ``x``."""
+
+    x: int
+    """Along the first axis."""
+    y: int
+    """Along the second axis."""
+    z: int
+    """Along the third axis."""
+
+    def __call__(self) -> int:
+        """Return that along the first axis."""
+        _refuse("tid")
+
+
+tid = Place()
+"""The thread's place in its block (``u32`` each)."""
+ntid = Place()
+"""How many threads a block has (``u32`` each)."""
+ctaid = Place()
+"""The block's place in the grid (``u32`` each)."""
+nctaid = Place()
+"""How many blocks the grid has (``u32`` each)."""
+clusterid = Place()
+"""The cluster's place among the clusters of the grid (``u32`` each)."""
+nclusterid = Place()
+"""How many clusters the grid has (``u32`` each)."""
+cluster_ctaid = Place()
+"""The block's place in its cluster (``u32`` each)."""
+cluster_nctaid = Place()
+"""How many blocks a cluster has (``u32`` each)."""
+lane = Value()
+"""The thread's place in its warp (``u32``)."""
+warpid = Value()
+"""The warp's place in its block, by the threads' places (``u32``)."""
+
+
+class Warp:
+    """Functions over the lanes of a warp that run the probe here together, those of each enclosing ``if`` alone."""
+
+    def sum(self, value: int) -> int:
+        """Return the sum of an integer over the lanes."""
+        _refuse("warp.sum")
+
+    def min(self, value: _Number) -> _Number:
+        """Return the least value of the lanes."""
+        _refuse("warp.min")
+
+    def max(self, value: _Number) -> _Number:
+        """Return the greatest value of the lanes."""
+        _refuse("warp.max")
+
+    def any(self, condition: float) -> bool:
+        """Return whether a condition is true in one of the lanes."""
+        _refuse("warp.any")
+
+    def all(self, condition: float) -> bool:
+        """Return whether a condition is true in all of the lanes."""
+        _refuse("warp.all")
+
+    def ballot(self, condition: float) -> int:
+        """Return the lanes in which a condition is true, one bit each (``u32``)."""
+        _refuse("warp.ballot")
+
+    def first(self, value: _Number) -> _Number:
+        """Return the value of the lowest of the lanes."""
+        _refuse("warp.first")
+
+
+warp = Warp()
+"""Functions over the lanes of a warp: ``nl.warp.sum(x)``."""
+
+
 # Functions
+
+
+def bits(value: float) -> int:
+    """Return the bits of a value, which take the type that they are used as: ``x: nl.f32 = nl.bits(word)``."""
+    _refuse("bits")
+
+
+def bound(turns: int) -> bool:
+    """Begin the condition of a loop, ``while nl.bound(8) and x > 0``, which ends after so many turns at the latest."""
+    _refuse("bound")
 
 
 def min(first: _Number, second: _Number, *others: _Number) -> _Number:

@@ -8,42 +8,35 @@ from collections.abc import Callable, Collection, Mapping
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.literals import Number, constant, fold
 from neutrino.language.locals import Locals, Result
+from neutrino.language.vocabulary import (
+    CHANGING,
+    FUNCTIONS,
+    HELPERS,
+    PLACES,
+    REDUCTIONS,
+    SITE_OPERANDS,
+    TYPES,
+    VECTORS,
+    settled,
+    type_of_result,
+)
 from neutrino.probing.document import shown
 from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.probing.ir.statements import (
+    ClockAfter,
+    Collective,
     Compare,
     Convert,
     Load,
     Operation,
     Operator,
+    Reduction,
+    Reinterpret,
     Relation,
     Select,
     Statement,
 )
 from neutrino.probing.ir.types import Type
-
-HELPERS: Mapping[str, Special] = {
-    "clock": Special.CLOCK, "time": Special.TIME, "cuid": Special.CUID, "smid": Special.CUID,
-}  # fmt: skip
-"""Functions without arguments, such as ``nl.clock()`` → the hardware value that they read."""
-
-VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
-"""``nl.out`` and the inputs: operands of the instruction that a probe is at, which may be vectors."""
-
-SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site")
-"""``nl.out`` and the others: values of the instruction that a probe is at."""
-
-FUNCTIONS: Mapping[str, int] = {"min": 2, "max": 2, "abs": 1, "popc": 1, "clz": 1, "select": 3}
-"""Functions that compute, such as ``nl.min(a, b)`` → how many values they take; ``min`` and ``max`` also more."""
-
-TYPES: Mapping[str, Type] = {
-    ir_type.value: ir_type
-    for ir_type in Type
-    if ir_type is not Type.F16X2
-    and ir_type is not Type.PRED
-    and (ir_type is Type.BF16 or not ir_type.value.startswith("b"))
-}
-"""``nl.u64`` and the others."""
 
 _OPERATORS: Mapping[type[ast.operator], Operator] = {
     ast.Add: Operator.ADD, ast.Sub: Operator.SUB, ast.Mult: Operator.MUL, ast.FloorDiv: Operator.DIV,
@@ -55,10 +48,6 @@ _RELATIONS: Mapping[type[ast.cmpop], Relation] = {
     ast.GtE: Relation.GE,
 }  # fmt: skip
 _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
-_SITE_OPERAND_TYPES: Mapping[str, Type] = {
-    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "SITE": Type.U32,
-}  # fmt: skip
-"""Site operands whose type does not depend on the instruction."""
 _ELEMENTS = ("x", "y", "z", "w")
 """Names of the first elements of a vector."""
 _MAX_ELEMENT = 127
@@ -122,6 +111,10 @@ class ExpressionReader:
         operand = self._site_operand(node)
         if operand is not None:
             return operand
+        special = self._place(node)
+        if special is not None:
+            # Read now, into a register: a clock has another value later.
+            return self._emit(Operator.MOVE, special.type, (special,), node, code)
         if isinstance(node, ast.Call):
             return self._call(node, code, expected)
         if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") in self.locals.scope.arrays:
@@ -167,6 +160,19 @@ class ExpressionReader:
             message = f"'{self._faults.quote(node)}' is no value of an instruction"
             raise self._faults.refuse(node, "python-expression", message, hint)
         return SiteOperand(vector.name, element)
+
+    def _place(self, node: ast.expr) -> Special | None:
+        """Return the hardware value that an expression names, as ``nl.tid.y``, ``nl.lane`` or ``nl.smid()``.
+
+        None for any other expression, and for ``nl.clock``, which is called.
+        """
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and self._is_language(node.value):
+            return PLACES.get(node.value.attr, {}).get(node.attr)
+        is_call = isinstance(node, ast.Call) and not node.args and not node.keywords
+        name = node.func if isinstance(node, ast.Call) and is_call else node
+        if not isinstance(name, ast.Attribute) or not self._is_language(name):
+            return None
+        return HELPERS.get(name.attr) if is_call or name.attr not in CHANGING else None
 
     # Arrays
 
@@ -291,11 +297,13 @@ class ExpressionReader:
         function = node.func
         if isinstance(function, ast.Name) and function.id in self._functions and self._caller is not None:
             return self._caller(node, code)
+        if isinstance(function, ast.Attribute) and self._is_warp(function.value) and function.attr in REDUCTIONS:
+            return self._reduction(REDUCTIONS[function.attr], node, code)
+        if isinstance(function, ast.Attribute) and self._is_language(function) and function.attr == "clock":
+            return self._clock_after(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
-            if function.attr in HELPERS and not node.args:
-                # Read now, into a register: the value may change before it is used.
-                special = HELPERS[function.attr]
-                return self._emit(Operator.MOVE, special.type, (special,), node, code)
+            if function.attr == "bits" and len(node.args) == 1:
+                return self._bits(node.args[0], code, expected)
             if function.attr in FUNCTIONS:
                 return self._function(function.attr, node, code, expected)
             if function.attr in TYPES and len(node.args) == 1:
@@ -305,7 +313,7 @@ class ExpressionReader:
         if isinstance(function, ast.Name) and function.id in {"min", "max", "abs"}:
             hint = f"write {self._alias}.{function.id}(…)"
         else:
-            names = (*HELPERS, *FUNCTIONS)
+            names = ("clock", "time", "cuid", "smid", *FUNCTIONS, "bits", *(f"warp.{name}" for name in REDUCTIONS))
             hint = "the language has " + ", ".join(f"{self._alias}.{name}()" for name in names)
         raise self._faults.refuse(node, "python-call", f"'{self._faults.quote(function)}' is called", hint)
 
@@ -342,6 +350,53 @@ class ExpressionReader:
             second = self.convert(other, common_type, argument, code)
             joined = self._emit(Operator(name), common_type, (first, second), node, code)
         return joined
+
+    def _reduction(self, reduction: Reduction, node: ast.Call, code: list[Statement]) -> Register:
+        """Evaluate ``nl.warp.sum(x)`` or another of ``REDUCTIONS``. Raises LanguageError for other than one value."""
+        if len(node.args) != 1 or node.keywords:
+            message = f"'{self._faults.quote(node.func)}' takes one value"
+            raise self._faults.refuse(node, "python-call", message)
+        (argument,) = node.args
+        if reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}:
+            source: Register | Constant = self.condition(argument, code)
+        else:
+            result = self.evaluate(argument, code, None)
+            source = self.convert(result, self._require_type(result, None, argument), argument, code)
+        target = self._temporary(Type.U32 if reduction is Reduction.BALLOT else source.type, node)
+        code.append(Collective(reduction, target, source, self._faults.span(node)))
+        return target
+
+    def _clock_after(self, node: ast.Call, code: list[Statement]) -> Register:
+        """Evaluate ``nl.clock(after=x)``, a clock that is read when a value is there.
+
+        Raises LanguageError for other arguments, and for a value without a type.
+        """
+        if node.args or [keyword.arg for keyword in node.keywords] != ["after"]:
+            hint = f"write {self._alias}.clock(), or {self._alias}.clock(after=x) to wait for a value"
+            raise self._faults.refuse(node, "python-call", "a clock has no other argument than after", hint)
+        argument = node.keywords[0].value
+        result = self.evaluate(argument, code, None)
+        value = self.convert(result, self._require_type(result, None, argument), argument, code)
+        target = self._temporary(Type.U64, node)
+        code.append(ClockAfter(target, self.in_register(value, argument, code), self._faults.span(node)))
+        return target
+
+    def _bits(self, argument: ast.expr, code: list[Statement], expected: Type | None) -> Result:
+        """Evaluate ``nl.bits(x)``: bits without a meaning, which take the type that they are used as.
+
+        A value of the instruction is such bits already. Raises LanguageError for a value without a type, and for a
+        predicate.
+        """
+        result = self.evaluate(argument, code, expected)
+        if isinstance(result, SiteOperand) and type_of_result(result) is None:
+            return result
+        value = self.convert(result, self._require_type(result, None, argument), argument, code)
+        if value.type is Type.PRED:
+            hint = f"{self._alias}.u32(…) is 0 or 1"
+            raise self._faults.refuse(argument, "python-type", "a predicate has no bits", hint)
+        target = self._temporary(Type(f"b{value.type.bits}"), argument)
+        code.append(Reinterpret(target, value, self._faults.span(argument)))
+        return target
 
     def _bit_count(self, operation: Operator, node: ast.Call, code: list[Statement]) -> Result:
         """Evaluate ``nl.popc(x)`` or ``nl.clz(x)``: the number of bits that are set, or of zeros before the first one.
@@ -540,6 +595,8 @@ class ExpressionReader:
         if the types do not match, or if there is none.
         """
         types = [type_ for type_ in map(type_of_result, (left, right)) if type_ is not None]
+        # Bits without a meaning take the other's type; two of them are unsigned integers.
+        types = [type_ for type_ in types if not type_.is_untyped] or [Type(f"u{type_.bits}") for type_ in types]
         if not types:
             return self._require_type(left, expected, node)
         # The same one twice if one operand has no type.
@@ -558,7 +615,7 @@ class ExpressionReader:
 
         Raises LanguageError, reported at ``node``, if there is neither.
         """
-        known_type = type_of_result(result) or expected
+        known_type = settled(type_of_result(result)) or expected
         if known_type is None:
             message = f"'{self._faults.quote(node)}' has no type"
             raise self._faults.refuse(node, "python-type", message, f"say which: {self._alias}.u32(…)")
@@ -580,6 +637,13 @@ class ExpressionReader:
             result = register
         if result.type is target_type:
             return result
+        if result.type.is_untyped and target_type.is_float:
+            if result.type.bits != target_type.bits:
+                message = f"{result.type.bits} bits as {target_type}, which has {target_type.bits}"
+                raise self._faults.refuse(node, "python-type", message)
+            target = self._temporary(target_type, node)
+            code.append(Reinterpret(target, result, self._faults.span(node)))
+            return target
         target = self._temporary(target_type, node)
         code.append(Convert(target, result, self._faults.span(node)))
         return target
@@ -624,16 +688,10 @@ class ExpressionReader:
         """Make a register for an intermediate result, the value of an expression."""
         return self.locals.temporary(type_, self._faults.span(node))
 
+    def _is_warp(self, node: ast.expr) -> bool:
+        """Return whether an expression is ``nl.warp``, which has the reductions over the lanes of a warp."""
+        return isinstance(node, ast.Attribute) and self._is_language(node) and node.attr == "warp"
+
     def _is_language(self, node: ast.Attribute) -> bool:
         """Return whether an attribute is one of ``neutrino.language``, as in ``nl.u64``."""
         return isinstance(node.value, ast.Name) and node.value.id == self._alias
-
-
-def type_of_result(result: Result) -> Type | None:
-    """Return the type of an expression's value.
-
-    None for a plain number, and for a site operand that has whatever type the probed instruction has.
-    """
-    if isinstance(result, SiteOperand):
-        return _SITE_OPERAND_TYPES.get(result.name)
-    return None if isinstance(result, (int, float)) else result.type

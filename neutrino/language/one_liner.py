@@ -23,9 +23,9 @@ from typing import Any
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError
-from neutrino.language.expressions import HELPERS, SITE_OPERANDS, TYPES, type_of_result
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.statements import Names, SnippetReader
+from neutrino.language.vocabulary import HELPERS, SITE_OPERANDS, TYPES, type_of_result
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes

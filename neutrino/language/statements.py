@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from neutrino.abi.levels import Level
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
-from neutrino.language.expressions import TYPES, ExpressionReader, type_of_result
+from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.functions import assigned_names, parameters, saves_or_shares, with_single_end
 from neutrino.language.literals import Number
 from neutrino.language.locals import Result, Scope
+from neutrino.language.vocabulary import TYPES, settled, type_of_result
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand
@@ -30,6 +31,7 @@ from neutrino.probing.ir.statements import (
     Save,
     Select,
     Statement,
+    While,
 )
 from neutrino.probing.ir.types import Type
 
@@ -165,6 +167,8 @@ class SnippetReader:
             code.append(If(condition, then, otherwise, self._faults.span(node)))
         elif isinstance(node, ast.For):
             self._loop(node, code)
+        elif isinstance(node, ast.While):
+            self._while(node, code)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             function = node.value.func
             if isinstance(function, ast.Name) and function.id in self._functions:
@@ -174,7 +178,7 @@ class SnippetReader:
         elif isinstance(node, ast.Global):
             self._global(node)
         else:
-            hint = "a probe assigns, saves, calls functions, and has if and for over a range"
+            hint = "a probe assigns, saves, calls functions, and has if, for over a range, and while"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
 
     def _assign(self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]) -> None:
@@ -218,7 +222,7 @@ class SnippetReader:
         # The value, and a new local variable of its type if this is the first assignment.
         result = self._expressions.evaluate(value, code, expected)
         if variable is None:
-            inferred = expected or type_of_result(result)
+            inferred = expected or settled(type_of_result(result))
             if inferred is None:
                 hint = f"write {target.id}: {self._alias}.u32 = {self._faults.quote(value)}"
                 raise self._faults.refuse(value, "python-type", f"{target.id} has no type", hint)
@@ -292,6 +296,26 @@ class SnippetReader:
             self._unroll(node, variable, range(start, stop, step), code)
         else:
             code.append(For(variable, start, stop, step, self._block(node.body), span))
+
+    def _while(self, node: ast.While, code: list[Statement]) -> None:
+        """Translate ``while nl.bound(8) and CONDITION``, which ends after so many turns at the latest.
+
+        Raises LanguageError for a loop without a bound, or with an ``else``.
+        """
+        # nl.bound(8) alone, or as the first of what "and" joins.
+        first, *others = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+        is_joined = not isinstance(node.test, ast.BoolOp) or isinstance(node.test.op, ast.And)
+        call = first if isinstance(first, ast.Call) and is_joined else None
+        is_bound = call is not None and isinstance(call.func, ast.Attribute) and call.func.attr == "bound"
+        if call is None or not is_bound or len(call.args) != 1 or call.keywords or node.orelse:
+            hint = f"write while {self._alias}.bound(8) and …: it ends after 8 turns at the latest"
+            raise self._faults.refuse(node, "python-statement", "a while of a probe has a bound, and no else", hint)
+        bound = self._expressions.constant_integer(call.args[0])
+        test: list[Statement] = []
+        # Without a condition it is that many turns.
+        rest = ast.BoolOp(ast.And(), others) if len(others) > 1 else others[0] if others else ast.Constant(True)
+        condition = self._expressions.condition(ast.copy_location(rest, node.test) if len(others) != 1 else rest, test)
+        code.append(While(tuple(test), condition, self._block(node.body), bound, self._faults.span(node)))
 
     def _indexes_an_array(self, loop: ast.For, name: str) -> bool:
         """Return whether the body of a loop has an index of an array in which the loop's variable stands."""
@@ -536,7 +560,7 @@ def saving_to(own_map: Map, statements: Sequence[Statement]) -> tuple[Statement,
         if isinstance(statement, If):
             then, otherwise = saving_to(own_map, statement.then), saving_to(own_map, statement.otherwise)
             statement = replace(statement, then=then, otherwise=otherwise)
-        elif isinstance(statement, For):
+        elif isinstance(statement, (For, While)):
             statement = replace(statement, body=saving_to(own_map, statement.body))
         elif isinstance(statement, Save) and statement.map is PLACEHOLDER:
             statement = replace(statement, map=own_map)

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from neutrino import language
-from neutrino.language.expressions import FUNCTIONS, HELPERS, SITE_OPERANDS, TYPES, VECTORS
 from neutrino.language.reader import PROBE_KEYS
+from neutrino.language.vocabulary import FUNCTIONS, HELPERS, PLACES, REDUCTIONS, SITE_OPERANDS, TYPES, VECTORS
 from neutrino.probing.maps import MAP_KEYS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*(ROOT / "tests" / "fixtures" / "probes").glob("*.py"), *(ROOT / "examples" / "probes").glob("*.py")]
+CALLED = ("clock", "time", "cuid", "smid", "array", "bits", "bound", "save", "probe", "Map")
 SETTINGS = "[mypy]\nplugins = neutrino.language.mypy_plugin\ncheck_untyped_defs = True\n"
 
 BAD = """from neutrino import probe, Map
@@ -50,6 +51,9 @@ def c() -> None:
     y = nl.popc(1.5)  # Argument 1 to "popc"
     z = nl.array(nl.u32)  # Missing positional argument "size"
     z[0.5] = 1  # Invalid index type "float"
+    x = nl.tid.w  # has no attribute "w"
+    x = nl.warp.count(x)  # has no attribute "count"
+    x = nl.clock(before=x)  # Unexpected keyword argument "before"
 """
 """A fault in each line with a comment, which has words of mypy's message."""
 
@@ -83,6 +87,10 @@ def loads():
     for i in range(4):
         table[i] = nl.min(seen, 3, nl.popc(nl.lanes))
     x: nl.f32 = nl.out[2]
+    while nl.bound(8) and seen > nl.tid.x + nl.ctaid.y * nl.ntid.z:
+        seen -= nl.warp.sum(nl.lane) + nl.warpid()
+    when = nl.clock(after=x)
+    x = nl.bits(seen) if nl.warp.any(x > 1) else nl.warp.first(x)
     Sizes.save(nl.bytes + nl.select(x > 0.5, table[1], 2))
 """
 
@@ -117,14 +125,17 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
 
 
 def test_it_names_what_the_compiler_takes() -> None:
-    values = {*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES, "array", "save", "probe", "Map"}
-    assert values | {"Array", "Value", "Vector"} == set(language.__all__)
-    for name in (*HELPERS, *FUNCTIONS, "array", "save", "probe", "Map"):
+    values = {*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES, "array", "bits", "bound", "save", "probe", "Map", "warp"}
+    assert values | {"Array", "Place", "Value", "Vector", "Warp"} == set(language.__all__)
+    assert set(REDUCTIONS) == {name for name in vars(language.Warp) if not name.startswith("_")}
+    for name in (*FUNCTIONS, *CALLED):
         assert inspect.getdoc(getattr(language, name)), name
+    for name in PLACES:
+        assert isinstance(getattr(language, name), language.Place)
     for name in VECTORS:
         assert isinstance(getattr(language, name), language.Vector)
     source = inspect.getsource(language)
-    for name in (*SITE_OPERANDS, *TYPES):
+    for name in (*SITE_OPERANDS, *TYPES, *PLACES, "lane", "warpid"):
         # A docstring follows each, for editors.
         assert re.search(rf'^{name}(: TypeAlias)? = [\w()]+\n"""\w', source, re.MULTILINE), name
 
@@ -136,11 +147,11 @@ def test_the_decorators_have_the_same_arguments() -> None:
     assert of_maps == set(MAP_KEYS) - {"data"}
 
 
-@pytest.mark.parametrize("name", [*HELPERS, *FUNCTIONS, "save", "array"])
+@pytest.mark.parametrize("name", [*HELPERS, *FUNCTIONS, *REDUCTIONS, "save", "array", "bits", "bound"])
 def test_nothing_of_it_is_run(name: str) -> None:
-    function = getattr(language, name)
-    count = FUNCTIONS.get(name, 2 if name in {"save", "array"} else 0)
-    with pytest.raises(TypeError, match=r"nl\.\w+ is for probes, which are compiled"):
+    function = getattr(language if hasattr(language, name) else language.warp, name)
+    count = FUNCTIONS.get(name, {"save": 2, "array": 2}.get(name, 0 if name in HELPERS else 1))
+    with pytest.raises(TypeError, match=r"nl\.[\w.]+ is for probes, which are compiled"):
         function(*[1] * count)
 
 

@@ -15,7 +15,7 @@ from neutrino.language.reader import read_python_text
 from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.probing.ir.operands import Constant, Special
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.ir.statements import Load, Operation, Save, walk
+from neutrino.probing.ir.statements import ClockAfter, Load, Operation, Save, walk
 from neutrino.probing.ir.types import Type
 from neutrino.probing.model import Lanes
 from neutrino.probing.writing import write
@@ -49,7 +49,20 @@ DEFINES = {"LIMIT": 2.5}
 WRONG: dict[str, tuple[str, str, str]] = {
     "a parenthesis": (at_load("x = ¦(1"), "not-python", "was never closed"),
     "a NUL byte": (at_load("x = ¦\0"), "not-python", "a NUL byte"),
-    "while": (at_load("¦while 1: pass"), "python-statement", "'while' in a probe"),
+    "a while without a bound": (at_load("¦while 1: pass"), "python-statement", "a while of a probe has a bound"),
+    "a bound in an or": (at_load("¦while nl.bound(8) or shared: pass"), "python-statement", "has a bound, and no else"),
+    "a while with an else": (at_load("¦while nl.bound(8): pass\nelse: pass"), "python-statement", "and no else"),
+    "a bound that is computed": (at_load("while nl.bound(¦shared): pass"), "python-expression", "'shared' is not a"),
+    "a bound of too many": (at_load("¦while nl.bound(1000): shared = 1"), "ir-loop", "at most 1,000 turns"),
+    "a sum of two": (at_load("x = ¦nl.warp.sum(shared, 1)"), "python-call", "'nl.warp.sum' takes one value"),
+    "an unknown reduction": (at_load("x = ¦nl.warp.mean(shared)"), "python-call", "'nl.warp.mean' is called"),
+    "a sum of floats": (at_load("y: nl.f32 = 1.0\nx = ¦nl.warp.sum(y)"), "ir-operator", "no 'sum' between lanes"),
+    "a clock before": (at_load("x = ¦nl.clock(before=shared)"), "python-call", "no other argument than after"),
+    "a clock after nothing known": (at_load("x = nl.clock(after=¦nl.out)"), "python-type", "'nl.out' has no type"),
+    "bits of a predicate": (at_load("x = nl.bits(¦shared > 1)"), "python-type", "a predicate has no bits"),
+    "bits of another width": (at_load("x: nl.f32 = ¦nl.bits(shared)"), "python-type", "64 bits as f32, which has 32"),
+    "a fourth axis": (at_load("x = ¦nl.tid.w"), "python-expression", "'nl.tid.w' in a probe"),
+    "a clock that is not called": (at_load("x = ¦nl.clock"), "python-name", "no value 'clock'"),
     "return": (at_load("¦return"), "python-statement", "'return' in a probe"),
     "a function inside": (at_load("¦def f(): pass"), "python-statement", "'def' in a probe"),
     "a declaration": (at_load("¦x: nl.u32"), "python-statement", "a declaration without a value in a probe"),
@@ -470,7 +483,7 @@ def _bits(number: int) -> int:
 
 NUMBERS = [-7, -1, 0, 1, 5, 100, -100, 2**31 - 1, -(2**31) + 1, 0x55AA]
 OTHERS = [*NUMBERS[1:], NUMBERS[0]]
-COMPUTED: dict[str, tuple[str, str, Callable[[int, int], tuple[int, ...]]]] = {
+COMPUTED: dict[str, tuple[str, str, Callable[[int, int], tuple[int, ...]] | None]] = {
     "min max": ("R.save(nl.min(a, b, 3), nl.max(a, b))", "", lambda a, b: (min(a, b, 3), max(a, b))),
     "abs": ("R.save(nl.abs(a), nl.abs(-3))", "", lambda a, b: (abs(a), 3)),
     "popc clz": ("R.save(nl.s32(nl.popc(a)), nl.s32(nl.clz(a)))", "",
@@ -510,12 +523,65 @@ COMPUTED: dict[str, tuple[str, str, Callable[[int, int], tuple[int, ...]]]] = {
         "t = nl.array(nl.s32, 4)\nt[a & 7] = b\nt[1] = t[1] + 1\nR.save(t[a & 3], t[b & 7])", "",
         lambda a, b: _indexed(a, b)),  # noqa: PLW0108 - it is defined below
     "the predicate and the lanes": ("R.save(nl.s32(nl.pred), nl.s32(nl.popc(nl.lanes)))", "", lambda a, b: (1, 32)),
+    "where a thread is": (
+        "R.save(nl.s32(nl.tid.x + nl.tid.y * 7 + nl.tid.z), nl.s32(nl.warpid * 32 + nl.lane()) - nl.s32(nl.tid()))",
+        "", None),
+    "how many there are": (
+        "R.save(nl.s32(nl.ntid.x * nl.nctaid() + nl.ntid.y), nl.s32(nl.ctaid.x + nl.nctaid.z))", "",
+        lambda a, b: (BLOCK + 1, 1)),
+    "clusters": (
+        "R.save(nl.s32(nl.clusterid.x + nl.nclusterid.x), nl.s32(nl.cluster_ctaid.x + nl.cluster_nctaid.x))", "",
+        lambda a, b: (1, 1)),
+    "a warp": (
+        "m = nl.warp.max(nl.lane)\nR.save(nl.s32(nl.warp.sum(nl.u32(1)) + m), nl.s32(nl.warp.first(nl.lane)))", "",
+        lambda a, b: (63, 0)),
+    "conditions of a warp": (
+        "c = nl.lane < 5\nR.save(nl.s32(nl.warp.ballot(c)), nl.s32(nl.warp.any(c)) * 2 + nl.s32(nl.warp.all(c)))", "",
+        lambda a, b: (31, 2)),
+    "a warp inside an if": (
+        "n: nl.u32 = 0\nif nl.lane < 7:\n    n = nl.warp.sum(nl.u32(1))\nR.save(nl.s32(nl.warp.max(n)), "
+        "nl.s32(nl.warp.min(nl.lane + 3)))", "", lambda a, b: (7, 3)),
+    "bits of a float": (
+        "x = nl.f32(a & 0xff)\nR.save(nl.bits(x), nl.s32(nl.bits(x) >> 23))", "",
+        lambda a, b: (_bits_of(a & 0xFF), _bits_of(a & 0xFF) >> 23)),
+    "bits as a float": (
+        "x: nl.f32 = nl.bits(a & 1 | 0x3f800000)\ny = nl.f32(nl.bits(b & 0 | 0x40000000))\n"
+        "w = nl.bits(a)\nR.save(nl.s32(x * 1000000 + y), nl.s32(w + 1))", "",
+        lambda a, b: (1000002, a + 1)),
+    "bits of the instruction": (
+        "x: nl.f32 = nl.bits(nl.in1)\nR.save(nl.s32(nl.bits(x)), nl.s32(nl.bits(nl.s64(b)) & 0xffff))", "",
+        lambda a, b: (a, b & 0xFFFF)),
+    "a loop with a bound": (
+        "n = a & 15\nt: nl.s32 = 0\nwhile nl.bound(8) and n > 0 and t < 100:\n    t += n\n    n -= 2\nR.save(t, n)", "",
+        lambda a, b: _loop(a & 15)),
+    "as many turns": ("t = a\nwhile nl.bound(TURNS):\n    t = t ^ (t << 1)\nR.save(t, 1)", "TURNS = 3\n",
+                      lambda a, b: (_shifted(a), 1)),
     "a parameter that is a number": ("R.save(f(a, 3), f(b, -1))", "def f(x, y):\n    return x & y\n",
                                      lambda a, b: (a & 3, b)),
     "a parameter that is an operand": ("R.save(f(nl.in1), f(nl.in2))", "def f(x):\n    y: nl.s32 = x\n    return y\n",
                                        lambda a, b: (a, b)),
 }  # fmt: skip
-"""Name → statements of a probe in which ``a`` and ``b`` are the operands, the file's top, and what they save."""
+"""Name → statements of a probe in which ``a`` and ``b`` are the operands, the file's top, and what they save.
+
+None: the number of the thread, and 0.
+"""
+
+
+def _bits_of(number: float) -> int:
+    return int(np.float32(number).view(np.uint32))
+
+
+def _loop(n: int) -> tuple[int, int]:
+    t = turns = 0
+    while turns < 8 and n > 0 and t < 100:
+        t, n, turns = t + n, n - 2, turns + 1
+    return t, n
+
+
+def _shifted(number: int) -> int:
+    for _ in range(3):
+        number = _bits(number ^ (number << 1))
+    return number
 
 
 def _branches(number: int) -> int:
@@ -538,7 +604,9 @@ def _indexed(a: int, b: int) -> tuple[int, int]:
 def test_what_is_computed_is_right(name: str, tmp_path: Path) -> None:
     body, top, wanted = COMPUTED[name]
     found = _recorded(tmp_path, f"a: nl.s32 = nl.in1\nb: nl.s32 = nl.in2()\n{body}", NUMBERS, OTHERS, top=top)
-    rows = [wanted(a, b) for a, b in zip(NUMBERS, OTHERS, strict=True)]
+    # Without a function it is the number of the thread, and 0.
+    pairs = zip(NUMBERS, OTHERS, strict=True)
+    rows = [wanted(a, b) if wanted else (thread, 0) for thread, (a, b) in enumerate(pairs)]
     as_s32 = [tuple((_bits(word) ^ 2**31) - 2**31 for word in row) for row in rows]
     assert found == as_s32
 
@@ -615,3 +683,14 @@ def test_a_define_of_another_type(written: str, given: float, words: str) -> Non
 def test_a_define_that_fits() -> None:
     for written, given in (("4", 5), ("True", 0), ("0.5", 2), ("0.5", 0.25)):
         read_python_text("p.py", f"LIMIT = {written}\n{at_load('x: nl.f32 = nl.f32(LIMIT)')}", {"LIMIT": given})
+
+
+def test_a_clock_waits_for_a_value(tmp_path: Path) -> None:
+    text = at_load("x: nl.f32 = nl.out\nwhen = nl.clock(after=x)\nM.save(when)", "ld.global.f32")
+    (probe,) = read_python_text("p.py", text).probes
+    assert probe.after is not None
+    (clock,) = [item for item in walk(probe.after.statements) if isinstance(item, ClockAfter)]
+    assert clock.value.name == "%x$f32"
+    path = tmp_path / "p.py"
+    path.write_text(text)
+    assert load_probe_file(path).probes

@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "an unknown name": ("ld.global /¦foo == 1/ { @ = count() }", "python-name", "foo has no value here"),
     "the second text": ("kernel { @ = count() }\nld.global { @b = ¦sum() }", "one-liner", "0 arguments of sum"),
     "after an umlaut": ("ld.global { ä = BYTES; @ = ¦foo(ä) }", "one-liner", "'foo' makes no map"),
-    "a loop": ("ld.global { ¦while 1: @ = count() }", "python-statement", "'while' in a probe"),
+    "a loop": ("ld.global { ¦while 1: @ = count() }", "python-statement", "a while of a probe has a bound"),
     "a long name": (f"ld.global {{ ¦@{'a' * 80} = count() }}", "one-liner", "80 characters"),
 }
 

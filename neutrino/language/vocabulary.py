@@ -1,0 +1,69 @@
+"""The names of ``neutrino.language``, and what each stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neutrino.language.locals import Result
+from neutrino.probing.ir.operands import SiteOperand, Special
+from neutrino.probing.ir.statements import Reduction
+from neutrino.probing.ir.types import Type
+
+_AXES = ("x", "y", "z")
+PLACES: Mapping[str, Mapping[str, Special]] = {
+    name: {axis: Special(f"{name}.{axis}") for axis in _AXES}
+    for name in (
+        "tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid",
+    )
+}  # fmt: skip
+"""``nl.tid`` and the others, where a thread is and how many there are → the hardware value of each axis."""
+
+HELPERS: Mapping[str, Special] = {
+    "clock": Special.CLOCK, "time": Special.TIME, "cuid": Special.CUID, "smid": Special.CUID, "lane": Special.LANE,
+    "warpid": Special.WARP, **{name: axes["x"] for name, axes in PLACES.items()},
+}  # fmt: skip
+"""Functions without arguments, such as ``nl.clock()`` → the hardware value that they read."""
+
+CHANGING = frozenset({"clock", "time"})
+"""Helpers that give another value each time, and so are calls: the others may be written without parentheses."""
+
+REDUCTIONS: Mapping[str, Reduction] = {reduction.value: reduction for reduction in Reduction}
+"""``nl.warp.sum`` and the others."""
+
+VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
+"""``nl.out`` and the inputs: operands of the instruction that a probe is at, which may be vectors."""
+
+SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site")
+"""``nl.out`` and the others: values of the instruction that a probe is at."""
+
+FUNCTIONS: Mapping[str, int] = {"min": 2, "max": 2, "abs": 1, "popc": 1, "clz": 1, "select": 3}
+"""Functions that compute, such as ``nl.min(a, b)`` → how many values they take; ``min`` and ``max`` also more."""
+
+TYPES: Mapping[str, Type] = {
+    ir_type.value: ir_type
+    for ir_type in Type
+    if ir_type is not Type.F16X2
+    and ir_type is not Type.PRED
+    and (ir_type is Type.BF16 or not ir_type.value.startswith("b"))
+}
+"""``nl.u64`` and the others."""
+
+_SITE_OPERAND_TYPES: Mapping[str, Type] = {
+    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "SITE": Type.U32,
+}  # fmt: skip
+"""Site operands whose type does not depend on the instruction."""
+
+
+def settled(type_: Type | None) -> Type | None:
+    """Return the type in which a value is kept: bits without a meaning are an unsigned integer."""
+    return Type(f"u{type_.bits}") if type_ is not None and type_.is_untyped else type_
+
+
+def type_of_result(result: Result) -> Type | None:
+    """Return the type of an expression's value.
+
+    None for a plain number, and for a site operand that has whatever type the probed instruction has.
+    """
+    if isinstance(result, SiteOperand):
+        return _SITE_OPERAND_TYPES.get(result.name)
+    return None if isinstance(result, (int, float)) else result.type
