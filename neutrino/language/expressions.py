@@ -51,7 +51,7 @@ _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
 _ELEMENTS = ("x", "y", "z", "w")
 """Names of the first elements of a vector."""
 _MAX_ELEMENT = 127
-_MAX_ARRAY = 64
+MOST_ELEMENTS = 64
 """Elements of an array, each of which is a register."""
 _NOTHING: Mapping[str, Number] = {}
 Caller = Callable[[ast.Call, list[Statement]], Result]
@@ -186,9 +186,9 @@ class ExpressionReader:
             raise self._faults.refuse(call, "python-call", "an array has a type and a number of elements", hint)
         element_type = self.type_of(call.args[0])
         size = self.constant_integer(call.args[1])
-        if not 1 <= size <= _MAX_ARRAY:
+        if not 1 <= size <= MOST_ELEMENTS:
             message = f"an array of {shown(size)} elements"
-            hint = f"each element is a register: write 1 to {_MAX_ARRAY}"
+            hint = f"each element is a register: write 1 to {MOST_ELEMENTS}"
             raise self._faults.refuse(call.args[1], "python-expression", message, hint)
         span = self._faults.span(call)
         elements = self.locals.elements(name, size, element_type, span)

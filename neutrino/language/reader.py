@@ -516,7 +516,14 @@ class _Reader:
         return arguments
 
     def _literal(self, node: ast.expr) -> Any:
-        """Return the value of a literal expression. Raises LanguageError if it is not one."""
+        """Return the value of a literal expression, or of one of constants. Raises LanguageError for any other."""
+        if any(isinstance(part, ast.Name) and part.id in self._constants for part in ast.walk(node)):
+            result = ExpressionReader(self._faults, self._alias, {}, self._constants).evaluate(node, [], None)
+            if isinstance(result, (int, float)):
+                return result
+            # True and False are predicates in expressions; as an argument each is itself.
+            if isinstance(node, ast.Name):
+                return self._constants[node.id]
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

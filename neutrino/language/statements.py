@@ -158,8 +158,13 @@ class SnippetReader:
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self._assign(node.target, node.value, self._expressions.type_of(node.annotation), code)
         elif isinstance(node, ast.AugAssign):
-            # x += y is read as x = x + y. A target that is no name, and so has no id, is refused when it is assigned.
-            left = ast.copy_location(ast.Name(getattr(node.target, "id", ""), ast.Load()), node.target)
+            # x += y is read as x = x + y.
+            self._check_augmented(node.target)
+            target = node.target
+            left: ast.expr = ast.Name(getattr(target, "id", ""), ast.Load())
+            if isinstance(target, ast.Subscript):
+                left = ast.Subscript(target.value, target.slice, ast.Load())
+            left = ast.copy_location(left, target)
             self._assign(node.target, ast.copy_location(ast.BinOp(left, node.op, node.value), node), None, code)
         elif isinstance(node, ast.If):
             condition = self._expressions.condition(node.test, code)
@@ -180,6 +185,13 @@ class SnippetReader:
         else:
             hint = "a probe assigns, saves, calls functions, and has if, for over a range, and while"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
+
+    def _check_augmented(self, target: ast.expr) -> None:
+        """Raise LanguageError for a target of ``+=`` that is neither a name nor an element of an array."""
+        name = target.value if isinstance(target, ast.Subscript) else target
+        is_element = isinstance(name, ast.Name) and name.id in self._locals.scope.arrays
+        if not isinstance(target, ast.Name) and not (isinstance(target, ast.Subscript) and is_element):
+            raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone")
 
     def _assign(self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]) -> None:
         """Translate ``target = value``, as ``_assign_checked`` does.
