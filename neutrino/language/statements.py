@@ -396,11 +396,17 @@ class SnippetReader:
             hint = "a call is written out, so it has to end: use a loop"
             raise self._faults.refuse(call, "python-call", message, hint)
         self._calls += 1
+        if self._calls == _MAX_CALLS + 1:
+            self._faults.report(call, "python-call", f"a probe of more than {_MAX_CALLS} calls")
         if self._calls > _MAX_CALLS:
-            raise self._faults.refuse(call, "python-call", f"a probe of more than {_MAX_CALLS} calls")
+            raise LanguageError(name)
         values = self._arguments(call, function, code)
         outer = self._locals.scope
         self._locals.scope = Scope(f"{self._calls}_", values)
+        assigned = assigned_names(function)
+        for parameter, value in list(values.items()):
+            if parameter in assigned:
+                self._own_parameter(parameter, value, call, code)
         self._stack.append(name)
         try:
             body = with_single_end(function, _RESULT, self._faults)
@@ -416,6 +422,14 @@ class SnippetReader:
             self._expressions.failed_names -= {_RESULT, *assigned_names(function)}
             self._stack.pop()
             self._locals.scope = outer
+
+    def _own_parameter(self, name: str, value: Result, call: ast.Call, code: list[Statement]) -> None:
+        """Make a parameter that its function assigns a variable of its own, which begins with the value given."""
+        # Numbers and values of the instruction have got a type, and so a register or a constant.
+        if isinstance(value, (Register, Constant)):
+            span = self._faults.span(call)
+            variable = self._locals.declare(name, value.type, span)
+            code.append(Operation(Operator.MOVE, variable, (value,), span))
 
     def _arguments(self, call: ast.Call, function: ast.FunctionDef, code: list[Statement]) -> dict[str, Result]:
         """Return the values of a function's parameters, by name. Raises LanguageError for arguments that do not fit."""
@@ -438,11 +452,8 @@ class SnippetReader:
             if kind is not None:
                 value = self._expressions.convert(value, kind, argument, code)
             if isinstance(value, Register):
-                # The function may assign its parameter, or the register that is given.
-                copy = self._expressions.copied(value, argument, code)
-                value = copy if isinstance(copy, Register) else value
-            elif not isinstance(value, (int, float, SiteOperand)) and name in assigned:
-                value = self._expressions.in_register(value, argument, code)
+                # The function may assign the register that is given.
+                value = self._expressions.copied(value, argument, code)
             values[name] = value
         return values
 

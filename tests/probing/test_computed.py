@@ -68,6 +68,13 @@ COMPUTED: dict[str, tuple[str, str, Callable[[int, int], tuple[int, ...]] | None
     "a function that assigns its parameter": (
         "c = f(a)\nR.save(c, a)", "def f(x):\n    x = x & 7\n    x += 1\n    return x\n",
         lambda a, b: ((a & 7) + 1, a)),
+    "a parameter that is assigned twice": (
+        "R.save(f(a + 1), f(a))", "def f(x):\n    x = x + 1\n    y = x\n    x += 2\n    return x * 2 - y\n",
+        lambda a, b: ((a + 4) * 2 - (a + 2), (a + 3) * 2 - (a + 1))),
+    "a parameter of a shared register": (
+        "kept = a\nput(kept)\nR.save(kept, got)",
+        "kept: nl.s32 = 0\ngot: nl.s32 = 0\ndef put(x):\n    kept = 5\n    got = x\n    x += 1\n    got = got + x\n",
+        lambda a, b: (5, 2 * a + 1)),
     "names of caller and function": (
         "z = a & 3\ny = f(z)\nR.save(y, z)", "def f(x):\n    z = x + 1\n    y = z * 2\n    return y\n",
         lambda a, b: (((a & 3) + 1) * 2, a & 3)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -529,3 +531,24 @@ def test_a_clock_waits_for_a_value(tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text(text)
     assert load_probe_file(path).probes
+
+
+def test_calls_that_multiply_are_one_fault(tmp_path: Path) -> None:
+    functions = "def f0(x):\n    return x ^ 1\n" + "".join(
+        f"def f{index}(x):\n    y = f{index - 1}(x)\n    return f{index - 1}(y)\n" for index in range(1, 60)
+    )
+    (fault,) = _faults(tmp_path / "p.py", with_function(functions, "y = f59(shared)"))
+    assert fault.message == "a probe of more than 1024 calls"
+
+
+def test_a_probe_is_compiled_alike_each_time(tmp_path: Path) -> None:
+    """Whatever the order in which Python has the names of a set."""
+    function = "def f(aa, bb, cc, dd):\n    aa += 1\n    bb += 1\n    cc += 1\n    dd += aa + bb + cc\n    return dd\n"
+    path = tmp_path / "p.py"
+    path.write_text(with_function(function, "x = f(shared, shared, shared, shared)"))
+    command = [sys.executable, "-m", "neutrino.cli.probe", "compile", str(path)]
+    texts = {
+        subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(texts) == 1
