@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import neutrino
 from neutrino.cli.probe import main
 
+ROOT = Path(__file__).resolve().parents[2]
 PROBE = """import neutrino.language as nl
 
 STEP = 4
@@ -85,3 +87,21 @@ def test_neutrino_takes_it(probe: str, tmp_path: Path) -> None:
         assert ended.returncode in {2, 125}
         assert words in ended.stderr
         assert not (tmp_path / "ran").exists()
+
+
+def test_a_run_records_with_it(probe: str, tmp_path: Path) -> None:
+    """On the embedded device; the trace's probe.toml has the number, and its events the option."""
+    demo = tmp_path / "demo"
+    make = ["make", "-s", "-C", str(ROOT / "examples" / "embedded"), f"OUT={demo}", f"PYTHON={sys.executable}"]
+    subprocess.run(make, check=True)
+    options = ["--device", "embedded", "-q", "--tracedir", str(tmp_path / "trace"), "-p", probe, "-D", "STEP=77"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "neutrino.cli.run", *options, "./program"]
+    subprocess.run(command, check=True, cwd=demo, env=environment, capture_output=True, timeout=120)
+    (folder,) = (tmp_path / "trace").iterdir()
+    assert "SAVE [ p ] { 77 };" in (folder / "probe.toml").read_text()
+    assert "-DSTEP=77" in (folder / "events.jsonl").read_text()
+    launches = [launch for kernel in neutrino.open_trace(folder).kernels for launch in kernel.launches()]
+    saved = [launch.maps["p"].records["STEP"] for launch in launches]
+    assert sum((values == 77).sum() for values in saved) > 0
+    assert all(set(values.reshape(-1).tolist()) <= {0, 77} for values in saved)
