@@ -125,12 +125,34 @@ def _read_min(copies, row):
     return rows[any_found]
 
 
+def _read_avg(copies, row):
+    """Return one row for each launch that saved something: count, sum (modulo 2 to the 64) and mean.
+
+    copies: the cells; the last axis is the copy. row: the map's object in the manifest.
+    """
+    names = copies.dtype.names or ()
+    # Arrays even for a single launch.
+    totals = [np.atleast_1d(np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)) for name in names]
+    is_saved = totals[0] != 0
+    counts, *halves = (total[is_saved].tolist() for total in totals)
+    # In Python's integers, which have no limit. Values of 64 bits have a sum of their lower halves first.
+    sums = halves[0] if len(halves) == 1 else [low + (high << 32) for low, high in zip(*halves, strict=True)]
+    rows = np.zeros(len(counts), [("count", "<u8"), ("sum", "<u8"), ("mean", "<f8")])
+    rows["count"] = counts
+    rows["sum"] = [total % (1 << 64) for total in sums]
+    rows["mean"] = [total / count for total, count in zip(sums, counts, strict=True)]
+    if row["fields"][0]["type"][0] == "s":
+        rows = rows.view([("count", "<u8"), ("sum", "<i8"), ("mean", "<f8")])
+    return rows
+
+
 MAP_TYPES = (
     ("array", "records", "slots", 0, None),
     ("sum", "totals", "copies", 0, _read_sum),
     ("histogram", "buckets", "copies", 131072, _read_histogram),
     ("min", "records", "copies", 0, _read_min),
     ("max", "records", "copies", 0, _read_min),
+    ("avg", "means", "copies", 0, _read_avg),
 )
 # End of the layout
 
@@ -152,7 +174,7 @@ def parse(path, launch=None):
     sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
     dynamic, fields, and counts (saves of each slot, None for cap 1). records: map name → structured array
     [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; a sum map gives one record,
-    a histogram rows with low, high (both in the bucket) and count.
+    a histogram rows with low, high (both in the bucket) and count, an average count, sum and mean.
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     # The file's header and frames, and the kernel's manifest.
@@ -443,7 +465,9 @@ def _print_summary(path, launch):
                 print(f"    {low} to {high}: {values}")
             continue
         print(f"  {title}: {len(rows)} records")
-        for field in section["fields"] if len(rows) else ():
+        # Of an average, the rows of launches: count, sum and mean.
+        columns = rows.dtype.names if section["report"] == "means" else section["fields"]
+        for field in columns if len(rows) else ():
             # The median is an existing value, the lower of the two middle ones.
             column = np.sort(rows[field])
             median = column[(len(column) - 1) // 2]

@@ -401,12 +401,16 @@ class _Report:
         # Such maps' fields, and no others, have a total.
         if entry.kind.report is Report.TOTALS:
             titles.append("total")
+        # The range is that of the launches' means.
+        if entry.kind.report is Report.MEANS:
+            titles += ["values", "mean"]
         for title in titles:
             table.add_column(title, justify="right", overflow="fold")
         for field in entry.fields:
             values = [field.minimum, field.median, field.maximum]
-            if field.total is not None:
-                values.append(field.total)
+            for more in (field.total, field.values, field.mean):
+                if more is not None:
+                    values.append(more)
             table.add_row(f"    {escaped(field.name)}", *(_number(value) for value in values))
         self.console.print(table)
 
@@ -606,6 +610,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
                 "median": _plain(field.median),
                 "max": _plain(field.maximum),
                 "total": field.total,
+                **({} if field.mean is None else {"values": field.values, "mean": field.mean}),
             }
             for field in entry.fields
         ],

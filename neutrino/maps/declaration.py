@@ -51,11 +51,13 @@ class Layout(enum.Enum):
 
 
 class Report(enum.Enum):
-    """How reports show a map: the range of each field, the same with totals over the launches, or bucket counts."""
+    """How reports show a map: the range of each field, the same with totals over the launches, bucket counts, or the
+    means of launches with the mean over all of them."""
 
     RECORDS = "records"
     TOTALS = "totals"
     BUCKETS = "buckets"
+    MEANS = "means"
 
 
 @dataclass(frozen=True)

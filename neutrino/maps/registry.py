@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neutrino.maps.array import Array
+from neutrino.maps.average import Average
 from neutrino.maps.declaration import MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
@@ -14,6 +15,7 @@ MAP_TYPES: tuple[type[MapType], ...] = (
     Histogram,
     Minimum,
     Maximum,
+    Average,
 )
 """By their numbers in files: the order is part of the formats."""
 

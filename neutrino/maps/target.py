@@ -48,8 +48,11 @@ class SaveWriter(Operations, Protocol):
     def value(self, number: int) -> str:
         """Return the register of an operand, converted to its field's type; narrow types are extended to 32 bits."""
 
-    def add_to(self, cell: int) -> None:
-        """Add one to a cell (u64) of a known number, in a register until the thread ends."""
+    def add_to(self, cell: int, amount: Operand = 1) -> None:
+        """Add to a cell of a known number, in a register until the thread ends.
+
+        cell: its number; it is a u64 or an s64. amount: a number, or a 64-bit register.
+        """
 
     def add_at(self, cell: str) -> None:
         """Add one to the cell (u64) whose number is in a register, in memory; lanes with equal numbers add at once."""

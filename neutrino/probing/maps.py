@@ -94,7 +94,7 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
         document.report(offset, "cap", f"cap is {shown(cap)}", hint)
         return None
     if map_class and map_class.layout is not Layout.SLOTS and cap != 1:
-        document.report(offset, "cap", f"cap is {cap}, but a {map_class.name} has one record", "leave cap out")
+        document.report(offset, "cap", f"cap is {cap}, but {_a(map_class)} has one record", "leave cap out")
         return None
     return cap
 
@@ -109,7 +109,7 @@ def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class:
     if cap != "dynamic":
         return check_cap(document, place, cap, map_class)
     if map_class and map_class.layout is not Layout.SLOTS:
-        document.report(place, "cap", f'cap is "dynamic", but a {map_class.name} has one record', "leave cap out")
+        document.report(place, "cap", f'cap is "dynamic", but {_a(map_class)} has one record', "leave cap out")
         return None
     return DYNAMIC_CAP
 
@@ -162,8 +162,13 @@ def _fields(
 def check_field(document: Document, offset: int, map_class: type[MapType], name: str, scalar: ScalarType) -> None:
     """Report a field whose type the map's type does not allow. offset: where. name, scalar: of the field."""
     if scalar not in map_class.field_types:
-        message = f"field '{name}' of a {map_class.name} is {scalar.value}"
+        message = f"field '{name}' of {_a(map_class)} is {scalar.value}"
         document.report(offset, "field-type", message, map_class.field_hint)
+
+
+def _a(map_class: type[MapType]) -> str:
+    """Return a type's name with its article: ``a sum``, ``an avg``."""
+    return f"{'an' if map_class.name[0] in 'aeiou' else 'a'} {map_class.name}"
 
 
 def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
+from neutrino.abi.records import Field
 from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType, Report
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -22,10 +23,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class FieldSummary:
-    """The range of one field: over all valid records, of a sum map over the totals of the launches.
+    """The range of one field: over all valid records, of a sum map over the totals of the launches, of an average over
+    their means.
 
     median: an existing value, the lower of the two middle ones. total: of a sum map the sum over all launches, else
-    None.
+    None. values, mean: of an average how many values all launches saved, and their mean; else None.
     """
 
     name: str
@@ -34,6 +36,8 @@ class FieldSummary:
     median: int | float
     maximum: int | float
     total: int | None
+    values: int | None = None
+    mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -191,8 +195,8 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
 class _MapData:
     """What is collected of one map over stacks (groups of launches of one geometry).
 
-    columns: field → its values in each stack. buckets: (low, high) → count, of a histogram. caps: of each stack, in
-    order. wanted, dropped: as in ``MapSummary``. launches: how many have data.
+    columns: field → its values in each stack; of an average the rows of launches. buckets: (low, high) → count, of a
+    histogram. caps: of each stack, in order. wanted, dropped: as in ``MapSummary``. launches: how many have data.
     """
 
     columns: dict[str, list[Array]]
@@ -225,7 +229,8 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
                     data.buckets[low, high] = data.buckets.get((low, high), 0) + count
                 continue
             for field in view.map.fields:
-                data.columns[field.name].append(valid[field.name])
+                is_average = view.map.kind.report is Report.MEANS
+                data.columns[field.name].append(valid if is_average else valid[field.name])
     return tuple(
         _summarize_histogram(entry, collected[entry.name])
         if entry.kind.report is Report.BUCKETS
@@ -246,7 +251,7 @@ def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
 
 
 def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) -> MapSummary:
-    """Summarize a map that is not a histogram: the range of each field, and records by site.
+    """Summarize any other map: the range of each field, and records by site.
 
     sites: of the kernel's manifest.
     """
@@ -259,6 +264,9 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
         # The same for all fields.
         records = len(values)
         if not records:
+            continue
+        if entry.kind.report is Report.MEANS:
+            fields.append(_summarize_means(field, values))
             continue
         # A field called site has numbers of sites, which are counted; their range says nothing.
         if field.name == "site" and entry.kind.report is Report.RECORDS and values.dtype.kind in "ui":
@@ -275,6 +283,18 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, caps, data.wanted, records, data.dropped, tuple(fields),
         by_site,
+    )  # fmt: skip
+
+
+def _summarize_means(field: Field, rows: Array) -> FieldSummary:
+    """Summarize the field of an average. rows: count, sum and mean of each launch, at least one."""
+    count, mean = rows["count"], rows["mean"]
+    middle = (len(mean) - 1) // 2
+    # The counts are at least 1. Weights that sum to 1, since the sum of all values may be beyond any number.
+    overall = float((mean * (count / count.sum(dtype=np.float64))).sum())
+    return FieldSummary(
+        field.name, field.type.value, mean.min().item(), np.partition(mean, middle)[middle].item(), mean.max().item(),
+        total=None, values=sum(count.tolist()), mean=overall,
     )  # fmt: skip
 
 

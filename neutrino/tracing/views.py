@@ -82,8 +82,8 @@ class MapView:
 
         With a cap of 1 there is no count: every slot of a thread, warp or block that exists is returned, and a record
         of zeros means that nothing was saved. For a map without slots, the rows of its result (``MapType.read``): for a
-        sum one of totals, for a minimum or maximum one or none, for a histogram one per bucket. Of several launches,
-        each has its own records or rows, one launch after the other; they are not combined.
+        sum one of totals, for a minimum, maximum or average one or none, for a histogram one per bucket. Of several
+        launches, each has its own records or rows, one launch after the other; they are not combined.
 
         The array may be a view of ``records``.
         """

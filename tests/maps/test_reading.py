@@ -15,6 +15,7 @@ from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import ScalarType
 from neutrino.cli.report import main as report
 from neutrino.errors import Span, TraceError
+from neutrino.maps.average import Average
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
@@ -101,6 +102,35 @@ def test_least_and_greatest(tmp_path: Path, reader: ModuleType, capsys: pytest.C
         assert records[entry.name].tobytes() == rows.tobytes()
     assert report([str(tmp_path / "trace")]) == 0
     assert "max_u64: 1 launch of the greatest over all threads" in capsys.readouterr().out
+
+
+def test_averages(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    integers = [scalar for scalar in ScalarType if scalar.value[0] in "us"]
+    maps = tuple(one_field(f"mean_{scalar.value}", Average(), scalar) for scalar in integers)
+    values = write(tmp_path / "trace", maps, 8)
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    (launch,) = kernel.launches()
+    _, sections, records = reader.parse(tmp_path / "trace" / "result" / "1.bin")
+    for entry, section in zip(maps, sections, strict=True):
+        (row,) = launch.maps[entry.name].valid().tolist()
+        cells = values[entry.name]
+        total = sum(cells["upper"].tolist())
+        if entry.fields[0].type.size == 8:
+            total = (total << 32) + sum(cells["lower"].tolist())
+        count = sum(cells["count"].tolist())
+        assert row == (count, total, total / count)
+        assert (section["report"], records[entry.name].tolist()) == ("means", [row])
+    assert reader.main([str(tmp_path / "trace" / "result" / "1.bin")]) == 0
+    printed = capsys.readouterr().out
+    assert f"mean: min {row[2]}, median {row[2]}, max {row[2]}" in printed
+    assert report([str(tmp_path / "trace"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (shown,) = document["traces"][0]["kernels"][0]["maps"][-1]["fields"]
+    assert (shown["name"], shown["values"], shown["mean"], shown["min"]) == ("value", row[0], row[2], row[2])
+    assert report([str(tmp_path / "trace")]) == 0
+    printed = capsys.readouterr().out
+    assert "mean_u32: 1 launch of a mean over all threads" in printed
+    assert "field  min  median  max  values  mean" in " ".join(printed.split()).replace(" ", "  ")
 
 
 def test_a_type_of_a_newer_version_is_named(tmp_path: Path, reader: ModuleType) -> None:

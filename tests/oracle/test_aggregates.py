@@ -42,6 +42,10 @@ data = { value = "u32", wide = "u64" }
 type = "max"
 level = "LEVEL"
 data = { value = "u32", wide = "s64" }
+[map.Mean]
+type = "avg"
+level = "LEVEL"
+data = { value = "s64" }
 [map.Known]
 type = "histogram"
 edges = [1, 4, 9]
@@ -51,16 +55,19 @@ data = { value = "u8" }
 _SAVES = """
 .reg .u32 %v, %lane;
 .reg .u64 %w;
+.reg .s64 %signed;
 mov.u32 %v, %clock;
 mov.u32 %lane, %laneid;
 xor.b32 %v, %v, %lane;
 and.b32 %v, %v, 255;
 cvt.u64.u32 %w, %v;
+sub.s64 %signed, %w, 100;
 SAVE [ All ] { %v };
 SAVE [ Log ] { %v };
 SAVE [ Steps ] { %v };
 SAVE [ Least ] { %v, %w };
 SAVE [ Most ] { %v, %w };
+SAVE [ Mean ] { %signed };
 SAVE [ Known ] { 4 };
 """
 
@@ -82,6 +89,8 @@ def check(views: dict[str, MapView], name: str) -> int:
         numbers = np.searchsorted(starts, values, "right") - 1
         counts = np.bincount(numbers, minlength=len(starts)).tolist()
         assert views[histogram].valid()["count"].tolist() == counts, (name, histogram)
+    wanted_mean = [(len(values), int((values - 100).sum()), (values - 100).mean())] if len(values) else []
+    assert views["Mean"].valid().tolist() == wanted_mean, name
     assert views["Known"].valid()["count"].tolist() == [0, 0, len(values), 0], name
     for extreme, best in (("Least", np.min), ("Most", np.max)):
         rows = views[extreme].valid()

@@ -75,6 +75,7 @@ enum neutrino_map_layout {
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 131072}, /* histogram */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* min */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* max */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* avg */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,

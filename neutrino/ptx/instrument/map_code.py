@@ -193,10 +193,10 @@ class SaveCode(_Operations):
             return name
         return self.convert(f"{field.type.value[0]}32", field.type.value, name)
 
-    def add_to(self, cell: int) -> None:
+    def add_to(self, cell: int, amount: Operand = 1) -> None:
         """As of ``SaveWriter``."""
         when = self._counting_threads()
-        self._maps.sums.count(self._index, cell, f"@{when} " if when else "", self._lines)
+        self._maps.sums.add_amount(self._index, cell, amount, f"@{when} " if when else "", self._lines)
 
     def add_at(self, cell: str) -> None:
         """Add one, in memory, to the cell whose number is in a register. Each cell is a u64.

@@ -15,6 +15,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map
+from neutrino.maps.target import Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import Save, registers_of
@@ -447,15 +448,15 @@ class Sums:
             kind = _unsigned(field)
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
-    def count(self, index: int, number: int, prefix: str, lines: list[str]) -> None:
-        """Append the code that adds one to a cell of the index-th map.
+    def add_amount(self, index: int, number: int, amount: Operand, prefix: str, lines: list[str]) -> None:
+        """Append the code that adds a number or a register to a cell of the index-th map.
 
         number: of the cell. prefix: the predicate of the threads that do, as ``@%p ``; "" for all.
         """
         name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
         self._sums[index, number] = name
         self._registers.changed.add(name)
-        lines.append(f"{prefix}add.{_unsigned(self._cells[index][number])} {name}, {name}, 1;")
+        lines.append(f"{prefix}add.{_unsigned(self._cells[index][number])} {name}, {name}, {amount};")
 
     def settle(self, snippets: Iterable[Snippet]) -> list[str]:
         """The code, before the snippets at the ends of a thread, that gives the registers that they read their values.

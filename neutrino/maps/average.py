@@ -1,0 +1,77 @@
+"""``avg``: the mean of what all threads of a launch saved, as an exact sum and a count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neutrino.abi.records import Field
+from neutrino.abi.scalars import ScalarType
+from neutrino.maps.declaration import Map, MapType, Report
+from neutrino.maps.target import SaveWriter
+
+if TYPE_CHECKING:
+    from neutrino.maps.declaration import Rows
+
+
+@dataclass(frozen=True)
+class Average(MapType):
+    """One record per launch, or none where nothing was saved: how many values there were, and their sum.
+
+    Values of 64 bits are added up in two halves, so that the mean is right even if the sum does not fit in 64 bits.
+    """
+
+    name = "avg"
+    field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
+    field_hint = "an average takes one field, of an integer type"
+    most_fields = 1
+    whole = "a mean over all threads"
+    report = Report.MEANS
+
+    def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
+        """Return the fields that memory holds: the count and the sum, of 64-bit values the sums of both halves."""
+        wide = fields[0].type in (ScalarType.U64, ScalarType.S64)
+        upper = ScalarType.S64 if fields[0].type.value[0] == "s" else ScalarType.U64
+        cells = (("count", ScalarType.U64), *((("lower", ScalarType.U64),) if wide else ()), ("upper", upper))
+        return tuple(Field(name, kind, 8 * number) for number, (name, kind) in enumerate(cells))
+
+    def describe(self, entry: Map) -> str:
+        """Return a map in words: ``a mean per launch``."""
+        return "a mean per launch"
+
+    def save(self, entry: Map, writer: SaveWriter) -> None:
+        """Emit additions in registers: one of the count, and one or two of the value."""
+        value, scalar = writer.value(0), entry.fields[0].type
+        letter = scalar.value[0]
+        writer.add_to(0)
+        if scalar.size < 8:
+            # Narrow values have been extended to 32 bits.
+            writer.add_to(1, writer.convert(f"{letter}64", f"{letter}32", value))
+            return
+        writer.add_to(1, writer.binary("and", "b64", value, 0xFFFFFFFF))
+        # The upper half, with the sign.
+        writer.add_to(2, writer.binary("shr", f"{letter}64", value, 32))
+
+    @staticmethod
+    def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
+        """Return one row for each launch that saved something: count, sum (modulo 2 to the 64) and mean.
+
+        copies: the cells; the last axis is the copy. row: the map's object in the manifest.
+        """
+        import numpy as np
+
+        names = copies.dtype.names or ()
+        # Arrays even for a single launch.
+        totals = [np.atleast_1d(np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)) for name in names]
+        is_saved = totals[0] != 0
+        counts, *halves = (total[is_saved].tolist() for total in totals)
+        # In Python's integers, which have no limit. Values of 64 bits have a sum of their lower halves first.
+        sums = halves[0] if len(halves) == 1 else [low + (high << 32) for low, high in zip(*halves, strict=True)]
+        rows = np.zeros(len(counts), [("count", "<u8"), ("sum", "<u8"), ("mean", "<f8")])
+        rows["count"] = counts
+        rows["sum"] = [total % (1 << 64) for total in sums]
+        rows["mean"] = [total / count for total, count in zip(sums, counts, strict=True)]
+        if row["fields"][0]["type"][0] == "s":
+            rows = rows.view([("count", "<u8"), ("sum", "<i8"), ("mean", "<f8")])
+        return rows
