@@ -153,6 +153,7 @@ MAP_TYPES = (
     ("min", "records", "copies", 0, _read_min),
     ("max", "records", "copies", 0, _read_min),
     ("avg", "means", "copies", 0, _read_avg),
+    ("ring", "records", "slots", 0, None),
 )
 # End of the layout
 
@@ -173,8 +174,9 @@ def parse(path, launch=None):
     header: dict with kernel, name, launch, launches (the numbers in the file), grid, block, lanes (of a warp).
     sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
     dynamic, fields, and counts (saves of each slot, None for cap 1). records: map name → structured array
-    [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; a sum map gives one record,
-    a histogram rows with low, high (both in the bucket) and count, an average count, sum and mean.
+    [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; those of a slot are in the
+    order in which they were saved. A sum map gives one record, a histogram rows with low, high (both in the bucket) and
+    count, an average count, sum and mean.
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     # The file's header and frames, and the kernel's manifest.
@@ -258,6 +260,8 @@ class _FrameData:
             records = self._take((*slots, cap, *lanes), dtype)
             if is_dynamic or cap > 1:
                 counts = self._take((*slots, *lanes), COUNT)
+            if kind == "ring":
+                records = _in_order(records, counts, cap, level)
         section = {
             "name": descriptor["name"].decode(),
             "kind": kind,
@@ -306,6 +310,18 @@ class _FrameData:
         # The alignment is relative to the start of the data, not of the file.
         self.offset = _align(self.offset + size - self.start, REGION_ALIGN) + self.start
         return array
+
+
+def _in_order(records, counts, cap, level):
+    """Return the records of a ring map with those of each slot in the order in which they were saved.
+
+    Save number n is at n modulo ``cap`` in its slot. counts: saves of each slot.
+    """
+    # The axis k, of records within a slot, is the last one, or the one before the lanes.
+    axis = -2 if level == "thread" else -1
+    oldest = np.where(counts > cap, counts % cap, 0)
+    k = np.arange(cap).reshape((-1, 1) if level == "thread" else (-1,))
+    return np.take_along_axis(records, (np.expand_dims(oldest, axis) + k) % cap, axis)
 
 
 def valid(header, section, records):

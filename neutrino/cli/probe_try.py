@@ -358,7 +358,8 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     # All columns are of one length, that of the first.
     count = len(next(iter(columns.values()), ()))
     recorded = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
-    dropped = f", {view.dropped:,} dropped" if view.dropped else ""
+    lost = "overwritten" if view.map.kind.keeps_last else "dropped"
+    dropped = f", {view.dropped:,} {lost}" if view.dropped else ""
     console.print(f"  {view.map.name}: {recorded}{dropped}")
     if not count:
         return

@@ -382,9 +382,11 @@ class _Report:
         recorded = f"{_counted(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
         if entry.kind.layout is Layout.SLOTS:
             limit = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
+            if entry.kind.keeps_last:
+                limit = f"the last {_caps(entry)}"
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped:
-            recorded += f", {entry.dropped:,} dropped"
+            recorded += f", {entry.dropped:,} {'overwritten' if entry.kind.keeps_last else 'dropped'}"
         self._line(f"  {entry.name}: {recorded}")
 
         if entry.buckets:

@@ -67,9 +67,10 @@ class MapType(ABC):
     ``registry.py`` lists the types. An instance has the options of one map's table, such as a histogram's scale.
 
     name: in probe files, manifests and reports. keys: keys that a map's table may have besides ``MAP_KEYS``. layout:
-    where its records are. copies_bytes: limit of all copies together, in bytes, where it is in copies; ``NO_LIMIT`` for
-    none. field_types, field_hint, most_fields: which fields ``data`` may have. stores_at_sites: a SAVE writes to memory
-    at its site. settles: a SAVE leaves values in registers that are written to memory where the thread
+    where its records are. keeps_last: in a full slot a save replaces the oldest record; otherwise it is only counted.
+    copies_bytes: limit of all copies together, in bytes, where it is in copies; ``NO_LIMIT`` for none. field_types,
+    field_hint, most_fields: which fields ``data`` may have. stores_at_sites: a SAVE writes to memory at its site.
+    settles: a SAVE leaves values in registers that are written to memory where the thread
     ends. adds_constants: saving a constant is an addition of it. combines_lanes: its code exchanges values between the
     lanes of a warp. in_older_dialect: ``datamodel`` has a name for it. whole: the launch's result in words; "" with
     slots. report: how reports show such a map.
@@ -78,6 +79,7 @@ class MapType(ABC):
     name: ClassVar[str]
     keys: ClassVar[tuple[str, ...]] = ()
     layout: ClassVar[Layout] = Layout.COPIES
+    keeps_last: ClassVar[bool] = False
     copies_bytes: ClassVar[int] = NO_LIMIT
     field_types: ClassVar[frozenset[ScalarType]] = frozenset(ScalarType)
     field_hint: ClassVar[str] = ""

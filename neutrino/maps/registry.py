@@ -7,6 +7,7 @@ from neutrino.maps.average import Average
 from neutrino.maps.declaration import MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
+from neutrino.maps.ring import Ring
 from neutrino.maps.sum import Sum
 
 MAP_TYPES: tuple[type[MapType], ...] = (
@@ -16,6 +17,7 @@ MAP_TYPES: tuple[type[MapType], ...] = (
     Minimum,
     Maximum,
     Average,
+    Ring,
 )
 """By their numbers in files: the order is part of the formats."""
 

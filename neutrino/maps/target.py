@@ -37,7 +37,10 @@ class SaveWriter(Operations, Protocol):
     """Writes the code of one ``SAVE``, for the threads that execute it."""
 
     def append_record(self) -> None:
-        """Store the operands as the next record of this thread's slot, if there is room, and count it."""
+        """Store the operands as the next record of this thread's slot, and count it.
+
+        In a full slot it replaces the oldest one if the map's type keeps the last records, else it is not stored.
+        """
 
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""

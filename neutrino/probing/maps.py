@@ -106,6 +106,13 @@ def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class:
     """
     cap = table.get("cap", 1)
     place = document.value(*path, "cap")
+    if map_class and map_class.keeps_last and cap in ("dynamic", 1):
+        hint = "write cap = 16, or another number from 2 on; an array with cap 1 keeps the last record"
+        if "cap" in table:
+            document.report(place, "cap", f"cap is {shown(cap)}, but {_a(map_class)} has room for some records", hint)
+        else:
+            document.missing(path, "cap", hint)
+        return None
     if cap != "dynamic":
         return check_cap(document, place, cap, map_class)
     if map_class and map_class.layout is not Layout.SLOTS:

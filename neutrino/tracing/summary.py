@@ -69,7 +69,8 @@ class MapSummary:
 
     cap: records that a slot (of a thread, warp or block) can hold, or ``DYNAMIC_CAP``. caps: the smallest and largest
     cap of the launches, and the last launch's; all 0 without launches. wanted: saves of the fullest slot, 0 for a map
-    without counts. records: valid records, of a histogram launches. dropped: saves beyond the cap. fields: empty
+    without counts. records: valid records, of a histogram launches. dropped: saves beyond the cap, of a ring
+    replaced by later ones. fields: empty
     without records, and for a histogram. sites: of an array map with a field ``site``, which is not in fields; those
     with most records first. buckets: of a histogram.
     """
@@ -330,7 +331,8 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
     notes = []
     name = summary.kernel.demangled
     for entry in summary.maps:
-        if entry.dropped:
+        # That a ring keeps the last records only is what was asked for.
+        if entry.dropped and not entry.kind.keeps_last:
             notes.append(
                 f"{name}: {_counted(entry.dropped, 'record')} of map {entry.name} "
                 f"{'was' if entry.dropped == 1 else 'were'} dropped: {_why_dropped(entry)}"

@@ -47,8 +47,9 @@ class MapView:
 
     records: structured array. Of an array map, which has a slot for each thread, warp or block:
     ``[block][warp][k][lane]`` at thread level, ``[block][warp][k]`` at warp level, ``[block][k]`` at block level; k is
-    the index in the slot, below ``cap``. Of other maps: ``[copy]``, partial results that ``valid`` combines. counts:
-    saves of each slot, the same axes without k; None where slots hold one record, and for maps without slots.
+    the index in the slot, below ``cap``, of a ring map the number of the save modulo ``cap``. Of other maps:
+    ``[copy]``, partial results that ``valid`` combines. counts: saves of each slot, the same axes without k; None where
+    slots hold one record, and for maps without slots.
     """
 
     map: Map
@@ -80,6 +81,8 @@ class MapView:
     def valid(self) -> Array:
         """Return the records that were saved, as a 1-D structured array in the order of the axes.
 
+        Those of a slot are in the order in which they were saved.
+
         With a cap of 1 there is no count: every slot of a thread, warp or block that exists is returned, and a record
         of zeros means that nothing was saved. For a map without slots, the rows of its result (``MapType.read``): for a
         sum one of totals, for a minimum, maximum or average one or none, for a histogram one per bucket. Of several
@@ -93,18 +96,28 @@ class MapView:
         # All records; no copy for those of a single launch.
         if self.counts is None and self.exists.all():
             return self.records.reshape(-1)
-        return self.records[self._saved()]
+        return self._in_order()[self._saved()]
+
+    def _in_order(self) -> Array:
+        """Return the records with those of each slot in the order in which they were saved: of a ring map a copy."""
+        if not self.map.kind.keeps_last or self.counts is None:
+            return self.records
+        # The axis k is the last one, or the one before the lanes. The oldest record is where the next save would go.
+        axis = -2 if self.map.level is Level.THREAD else -1
+        oldest = np.where(self.counts > self.cap, self.counts % self.cap, 0)
+        k = np.arange(self.cap).reshape((-1, 1) if axis == -2 else (-1,))
+        return np.take_along_axis(self.records, (np.expand_dims(oldest, axis) + k) % self.cap, axis)
 
     def places(self) -> dict[str, Array]:
-        """Return the indices of each record of ``valid()``: axis → 1-D array. For an array map of one launch.
+        """Return the indices of each record of ``valid()``: axis → 1-D array. For an array or ring map of one launch.
 
-        The axes are ``block``, ``warp`` (not at block level), ``k``, and ``lane`` (at thread level only). Raises
-        ValueError for other maps and for several launches.
+        The axes are ``block``, ``warp`` (not at block level), ``k``, and ``lane`` (at thread level only); k is 0
+        for the oldest record of a slot. Raises ValueError for other maps and for several launches.
         """
         axes = _AXES[self.map.level]
         # The records of several launches have one axis more.
         if self.map.kind.layout is not Layout.SLOTS or self.records.ndim != len(axes):
-            raise ValueError(f"map {self.map.name!r}: places() is for an array map of a single launch")
+            raise ValueError(f"map {self.map.name!r}: places() is for an array or ring map of a single launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
     def _saved(self) -> npt.NDArray[np.bool_]:
@@ -125,7 +138,7 @@ class MapView:
 
     @property
     def dropped(self) -> int:
-        """Saves beyond the cap; 0 for maps without counts."""
+        """Saves beyond the cap, of a ring map those that later ones replaced; 0 for maps without counts."""
         if self.counts is None:
             return 0
         # Counts go on beyond the cap. They are u32, whose sum may need 64 bits.

@@ -20,6 +20,7 @@ from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import copies_of
+from neutrino.maps.ring import Ring
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace
 from tests.tracing.trace_writer import TraceWriter, fill_regions
@@ -102,6 +103,51 @@ def test_least_and_greatest(tmp_path: Path, reader: ModuleType, capsys: pytest.C
         assert records[entry.name].tobytes() == rows.tobytes()
     assert report([str(tmp_path / "trace")]) == 0
     assert "max_u64: 1 launch of the greatest over all threads" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("cap", [2, 5])
+def test_rings(
+    level: Level, cap: int, tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks, warps, threads = 3, 2, 40
+    fields, size, _ = lay_out_fields([("value", ScalarType.U32)])
+    entry = Map("Last", Ring(), level, size, cap, fields, Span(1, 1))
+    owners = {Level.THREAD: (blocks, warps, 32), Level.WARP: (blocks, warps), Level.BLOCK: (blocks,)}[level]
+    counts = np.random.default_rng(4).integers(0, 4 * cap, owners)
+    if level is Level.THREAD:
+        # Lanes of the last warp that have no thread.
+        counts[:, 1, threads - 32 :] = 0
+    slots = np.zeros((*owners, cap), "<u4")
+    wanted = []
+    for owner in np.ndindex(owners):
+        for number in range(counts[owner]):
+            slots[(*owner, number % cap)] = number
+        wanted.append(list(range(counts[owner]))[-cap:])
+    in_memory = np.swapaxes(slots, -1, -2) if level is Level.THREAD else slots
+    data = fill_regions((entry,), warps, {"Last": in_memory, "Last.counts": counts}, blocks=blocks)
+    writer = TraceWriter(tmp_path / "trace")
+    writer.kernel(1, "k", maps=(entry,))
+    writer.launch(1, (blocks, 1, 1), (threads, 1, 1), data)
+    writer.write()
+
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    (launch,) = kernel.launches()
+    view = launch.maps["Last"]
+    places = view.places()
+    axes = [places[axis] for axis in ("block", "warp", "lane") if axis in places]
+    found: dict[tuple[int, ...], list[int]] = {owner: [] for owner in np.ndindex(owners)}
+    for owner, value in zip(np.stack(axes, -1).tolist(), view.valid()["value"].tolist(), strict=True):
+        found[tuple(owner)].append(value)
+    assert list(found.values()) == wanted
+    overwritten = int(np.maximum(counts - cap, 0).sum())
+    assert view.dropped == overwritten > 0
+    header, (section,), records = reader.parse(tmp_path / "trace" / "result" / "1.bin")
+    assert reader.valid(header, section, records["Last"]).tolist() == view.valid().tolist()
+    assert report([str(tmp_path / "trace")]) == 0
+    printed = capsys.readouterr().out
+    assert f"the last {cap} per {level.value}, {overwritten:,} overwritten" in printed
+    assert "dropped" not in printed
 
 
 def test_averages(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,20 @@ _MAPS = """
 level = "LEVEL"
 cap = 1024
 data = { value = "u32" }
+[map.Order]
+cap = 1024
+level = "LEVEL"
+data = { value = "u32", wide = "u64", narrow = "u8" }
+[map.Last]
+type = "ring"
+cap = 5
+level = "LEVEL"
+data = { value = "u32", wide = "u64", narrow = "u8" }
+[map.LastFew]
+type = "ring"
+cap = 4
+level = "LEVEL"
+data = { value = "u32" }
 [map.Log]
 type = "histogram"
 scale = "log2"
@@ -53,7 +67,7 @@ level = "LEVEL"
 data = { value = "u8" }
 """
 _SAVES = """
-.reg .u32 %v, %lane;
+.reg .u32 %v, %lane, %number;
 .reg .u64 %w;
 .reg .s64 %signed;
 mov.u32 %v, %clock;
@@ -63,6 +77,10 @@ and.b32 %v, %v, 255;
 cvt.u64.u32 %w, %v;
 sub.s64 %signed, %w, 100;
 SAVE [ All ] { %v };
+SAVE [ Order ] { %number, %w, %lane };
+SAVE [ Last ] { %number, %w, %lane };
+SAVE [ LastFew ] { %number };
+add.u32 %number, %number, 1;
 SAVE [ Log ] { %v };
 SAVE [ Steps ] { %v };
 SAVE [ Least ] { %v, %w };
@@ -78,9 +96,32 @@ def probe(level: str, position: str) -> Probe:
     return Probe(f"aggregates_{level}", (), text=text)
 
 
+def check_rings(views: dict[str, MapView], name: str) -> None:
+    """Compare the rings with what all threads saved, in order."""
+    everything = views["Order"]
+    places = everything.places()
+    owners = list(zip(*(places[axis].tolist() for axis in ("block", "warp", "lane") if axis in places), strict=True))
+    for ring, cap in (("Last", 5), ("LastFew", 4)):
+        view = views[ring]
+        rows: dict[tuple[int, ...], list[object]] = {}
+        names = list(view.records.dtype.names or ())
+        for owner, row in sorted(zip(owners, everything.valid()[names].tolist(), strict=True), key=lambda row: row[0]):
+            rows.setdefault(owner, []).append(row)
+        found: dict[tuple[int, ...], list[object]] = {}
+        there = view.places()
+        axes = [there[axis].tolist() for axis in ("block", "warp", "lane") if axis in there]
+        order = [there["k"].tolist(), *axes]
+        for (k, *owner), row in zip(zip(*order, strict=True), view.valid().tolist(), strict=True):
+            assert k == len(found.setdefault(tuple(owner), [])), (name, ring)
+            found[tuple(owner)].append(row)
+        assert found == {owner: row[-cap:] for owner, row in rows.items()}, (name, ring)
+        assert view.dropped == sum(max(0, len(row) - cap) for row in rows.values())
+
+
 def check(views: dict[str, MapView], name: str) -> int:
     """Compare all maps with the array; how many values there were."""
     assert views["All"].dropped == 0, name
+    check_rings(views, name)
     values = views["All"].valid()["value"].astype(np.int64)
     for histogram in ("Log", "Steps"):
         kind = views[histogram].map.kind

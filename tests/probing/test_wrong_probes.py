@@ -81,6 +81,14 @@ WRONG = {
         "cap is 2, but a sum has one record",
         "leave cap out",
     ),
+    **{
+        f"cap {cap} of a ring": (
+            at_load("").replace('"array"', '"ring"').replace("size = 8", f"cap = ¦{cap}"),
+            f"cap is {cap}, but a ring has room for some records",
+            "write cap = 16",
+        )
+        for cap in ("1", '"dynamic"')
+    },
     "sum of floats": (
         at_load("").replace('"array"', '"sum"').replace('"u64"', '¦"f64"'),
         "field 'value' of a sum is f64",

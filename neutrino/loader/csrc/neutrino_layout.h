@@ -76,6 +76,7 @@ enum neutrino_map_layout {
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* min */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* max */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* avg */ \
+    {.layout = NEUTRINO_IN_SLOTS}, /* ring */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,

@@ -152,15 +152,22 @@ class Records:
         if lanes > 1:
             self._scaled(base, slot.lane, target.size, lines)
         # With counts, the counter is the index of the next record in the slot. Records from cap on are counted and not
-        # stored, so that readers know how many are lost.
+        # stored, so that readers know how many are lost; or they replace the oldest ones.
         stores = takes_part
         if has_counts(target):
             counter = self._all_counters.setdefault(index, f"{self._prefix}k{index}")
             self._counters[index] = counter
             self._changed.add(counter)
-            stores = self._take("pred")
-            lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
-            self._scaled(base, counter, lanes * target.size, lines)
+            place = counter
+            if target.kind.keeps_last:
+                place = self._take("b32")
+                is_power_of_two = not target.cap & (target.cap - 1)
+                remainder = f"and.b32 {place}, {counter}, {target.cap - 1};"
+                lines.append(remainder if is_power_of_two else f"rem.u32 {place}, {counter}, {target.cap};")
+            else:
+                stores = self._take("pred")
+                lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
+            self._scaled(base, place, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
         for where, kind, text in self._as_few_stores(target, values, lines, waits):
             at = f"[{base}+{where}]" if where else f"[{base}]"
