@@ -146,14 +146,64 @@ def _read_avg(copies, row):
     return rows
 
 
+def _read_hash(copies, row):
+    """Return a row for each key of each launch: key, count, what is kept of the values, and missed.
+
+    missed: how many saves of the key there may be besides, among those that found no place. The rows of a launch
+    are in the order of the keys, of a topk map the greatest sums (without values counts) first and no more than n.
+    copies: the tables; the last axis is the copy. row: the map's object in the manifest.
+    """
+    kept = row["kept"]
+    tables = copies["words"].reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(kept))
+    key_type = "<i8" if row["fields"][0]["type"][0] == "s" else "<u8"
+    formats = [("key", key_type), *((name, "<u8") for name in ("count", *kept, "missed"))]
+    launches = [np.zeros(0, formats)]
+    for table in tables:
+        # The last entry is of the saves that found no place.
+        entries, lost = table[:, :-1], table[:, -1, 1]
+        copy, place = np.nonzero(entries[..., 1])
+        found = entries[copy, place]
+        keys, group = np.unique((~found[:, 0]).view(key_type), return_inverse=True)
+        rows = np.zeros(len(keys), formats)
+        rows["key"] = keys
+        np.add.at(rows["count"], group, found[:, 1])
+        for number, name in enumerate(kept):
+            combine = np.add if name == "sum" else np.maximum
+            combine.at(rows[name], group, found[:, 2 + number])
+            if name == "min":
+                rows[name] = ~rows[name]
+        # Where a key has an entry, none of its saves is lost.
+        rows["missed"] = lost.sum()
+        np.subtract.at(rows["missed"], group, lost[copy])
+        if "n" in row:
+            # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
+            rows = rows[np.argsort(~rows["sum" if kept else "count"], kind="stable")][: row["n"]]
+        launches.append(rows)
+    return np.concatenate(launches)
+
+
+def _lost_hash(copies, row):
+    """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
+
+    copies, row: as of ``read``.
+    """
+    kept = row["kept"]
+    # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
+    entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
+    values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
+    return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+
+
 MAP_TYPES = (
-    ("array", "records", "slots", 0, None),
-    ("sum", "totals", "copies", 0, _read_sum),
-    ("histogram", "buckets", "copies", 131072, _read_histogram),
-    ("min", "records", "copies", 0, _read_min),
-    ("max", "records", "copies", 0, _read_min),
-    ("avg", "means", "copies", 0, _read_avg),
-    ("ring", "records", "slots", 0, None),
+    ("array", "records", "slots", 0, None, None),
+    ("sum", "totals", "copies", 0, _read_sum, None),
+    ("histogram", "buckets", "copies", 131072, _read_histogram, None),
+    ("min", "records", "copies", 0, _read_min, None),
+    ("max", "records", "copies", 0, _read_min, None),
+    ("avg", "means", "copies", 0, _read_avg, None),
+    ("ring", "records", "slots", 0, None, None),
+    ("hash", "keys", "copies", 524288, _read_hash, _lost_hash),
+    ("topk", "keys", "copies", 524288, _read_hash, _lost_hash),
 )
 # End of the layout
 
@@ -173,10 +223,11 @@ def parse(path, launch=None):
     path: a result/<kernel>.bin. launch: its number in launches.bin; None is the first one in the file.
     header: dict with kernel, name, launch, launches (the numbers in the file), grid, block, lanes (of a warp).
     sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
-    dynamic, fields, and counts (saves of each slot, None for cap 1). records: map name → structured array
-    [block][warp][k], at thread level [block][warp][k][lane], at block level [block][k]; those of a slot are in the
-    order in which they were saved. A sum map gives one record, a histogram rows with low, high (both in the bucket) and
-    count, an average count, sum and mean.
+    dynamic, fields, counts (saves of each slot, None for cap 1), and dropped (saves that did not fit) with their sum,
+    dropped_sum, of a map with keys that keeps sums. records: map name → structured array [block][warp][k], at thread
+    level [block][warp][k][lane], at block level [block][k]; those of a slot are in the order in which they were saved.
+    A sum map gives one record, a histogram rows with low, high (both in the bucket) and count, an average count, sum
+    and mean, a map with keys rows with key, count, what it keeps of values, and missed.
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     # The file's header and frames, and the kernel's manifest.
@@ -244,15 +295,18 @@ class _FrameData:
 
         descriptor: the map's, from the file. fields, dtype, entry: as ``_record_layout`` returns them.
         """
-        # read combines the copies of a record; None for types in slots. A cap of 0 means a dynamic one.
-        kind, report, layout, copies_bytes, read = MAP_TYPES[descriptor["kind"]]
+        # read combines the copies of a record; None for types in slots. lost counts the saves that they have no room
+        # for; None for types that have room for all. A cap of 0 means a dynamic one.
+        kind, report, layout, copies_bytes, read, lost = MAP_TYPES[descriptor["kind"]]
         level, is_dynamic = LEVELS[descriptor["level"]], int(descriptor["cap"]) == 0
         cap = self.dynamic_cap if is_dynamic else int(descriptor["cap"])
-        counts = None
+        counts, dropped, dropped_sum = None, 0, 0
         if layout == "copies":
             records = self._take_copies(dtype, copies_bytes)
             # Without a manifest the map's fields are not known, so the copies cannot be combined.
             if "name" in entry:
+                if lost is not None:
+                    dropped, dropped_sum = self._combined(lost, records, entry)
                 records = self._combined(read, records, entry)
         else:
             slots = (self.blocks,) if level == "block" else (self.blocks, self.warps)
@@ -260,7 +314,8 @@ class _FrameData:
             records = self._take((*slots, cap, *lanes), dtype)
             if is_dynamic or cap > 1:
                 counts = self._take((*slots, *lanes), COUNT)
-            if kind == "ring":
+                dropped = int(np.maximum(counts.astype("<i8") - cap, 0).sum())
+            if kind == "ring" and counts is not None:
                 records = _in_order(records, counts, cap, level)
         section = {
             "name": descriptor["name"].decode(),
@@ -271,6 +326,8 @@ class _FrameData:
             "dynamic": is_dynamic,
             "fields": fields,
             "counts": counts,
+            "dropped": dropped,
+            "dropped_sum": dropped_sum,
             "layout": layout,
             "report": report,
         }
@@ -431,6 +488,10 @@ def _record_layout(entry, size):
     if entry is None:
         fields = [{"name": f"byte{offset}", "type": "u8", "offset": offset} for offset in range(size)]
         entry = {"fields": fields}
+    fields = {field["name"]: field["type"] for field in entry["fields"]}
+    # Or it is an array of numbers without names.
+    if "words" in entry:
+        return fields, np.dtype([("words", "<u8", (size // 8,))]), entry
     # A record in memory has these cells, if they are not the fields themselves. A type is a letter and its bits: u64.
     cells = entry.get("cells", entry["fields"])
     dtype = np.dtype(
@@ -441,7 +502,7 @@ def _record_layout(entry, size):
             "itemsize": size,
         }
     )
-    return {field["name"]: field["type"] for field in entry["fields"]}, dtype, entry
+    return fields, dtype, entry
 
 
 def _embedded(path):
@@ -479,6 +540,12 @@ def _print_summary(path, launch):
             print(f"  {title}: {rows['count'].sum()} values")
             for low, high, values in rows[rows["count"] > 0].tolist():
                 print(f"    {low} to {high}: {values}")
+            continue
+        if section["report"] == "keys" and "key" in rows.dtype.names:
+            print(f"  {title}: {len(rows)} keys, {section['dropped']} saves found no place")
+            for row in rows.tolist():
+                cells = (f"{name} {number}" for name, number in zip(rows.dtype.names, row, strict=True))
+                print("    " + ", ".join(cells))
             continue
         print(f"  {title}: {len(rows)} records")
         # Of an average, the rows of launches: count, sum and mean.

@@ -359,6 +359,8 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     count = len(next(iter(columns.values()), ()))
     recorded = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
     lost = "overwritten" if view.map.kind.keeps_last else "dropped"
+    if view.map.kind.report is Report.KEYS:
+        lost = "saves found no place"
     dropped = f", {view.dropped:,} {lost}" if view.dropped else ""
     console.print(f"  {view.map.name}: {recorded}{dropped}")
     if not count:

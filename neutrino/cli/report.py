@@ -41,6 +41,8 @@ _MAX_BUCKETS = 32
 """Rows of a histogram that are shown without ``--all``."""
 _BAR_WIDTH = 40
 """Characters of the longest bar."""
+_MAX_KEYS = 20
+"""Keys of a map that are shown without --all."""
 _MAX_SITES = 10
 """Sites of a map that are shown without --all."""
 _MIN_NAME_WIDTH = 16
@@ -385,12 +387,16 @@ class _Report:
             if entry.kind.keeps_last:
                 limit = f"the last {_caps(entry)}"
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
-        if entry.dropped:
+        if entry.dropped and entry.kind.report is Report.KEYS:
+            recorded += f"; {_counted(entry.dropped, 'save', 'saves')} found no place"
+        elif entry.dropped:
             recorded += f", {entry.dropped:,} {'overwritten' if entry.kind.keeps_last else 'dropped'}"
         self._line(f"  {entry.name}: {recorded}")
 
         if entry.buckets:
             self._buckets(entry)
+        if entry.keys:
+            self._keys(entry)
         if entry.fields:
             self._fields(entry)
         self._sites(entry)
@@ -443,6 +449,23 @@ class _Report:
         self.console.print(table)
         if len(shown) < len(candidates):
             self._line(f"    and {_counted(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
+
+    def _keys(self, entry: MapSummary) -> None:
+        """Print the keys of a map, those with the greatest sum or count first, with their places if they are sites."""
+        # The keys of a topk map are no more than it was declared for.
+        shown = entry.keys if self.show_all or entry.kind.name == "topk" else entry.keys[:_MAX_KEYS]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("    key", "count", *entry.keys[0].kept):
+            table.add_column(title, justify="right", overflow="fold")
+        has_places = any(key.place or key.instruction for key in shown)
+        for title in ("place", "instruction") if has_places else ():
+            table.add_column(title, overflow="fold")
+        for key in shown:
+            numbers = [f"    {key.key}", f"{key.count:,}", *(f"{number:,}" for number in key.kept.values())]
+            table.add_row(*numbers, *((escaped(key.place), escaped(key.instruction)) if has_places else ()))
+        self.console.print(table)
+        if len(shown) < len(entry.keys):
+            self._line(f"    and {_counted(len(entry.keys) - len(shown), 'key', 'keys')} more (--all)")
 
     def _sites(self, entry: MapSummary) -> None:
         """Print how many records a map has of each site (instruction that a probe matched); nothing without sites."""
@@ -593,7 +616,8 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
-    """Return a map's object in the JSON document; ``buckets`` only for a histogram."""
+    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a
+    map with keys."""
     least_cap, greatest_cap, _ = entry.caps
     return {
         "name": entry.name,
@@ -618,6 +642,8 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
         ],
         "sites": [asdict(site) for site in entry.sites],
         **({"buckets": [asdict(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
+        **({"keys": [asdict(key) for key in entry.keys]} if entry.keys else {}),
+        **({"dropped_sum": entry.dropped_sum} if entry.kind.report is Report.KEYS else {}),
     }
 
 

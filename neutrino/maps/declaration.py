@@ -51,13 +51,14 @@ class Layout(enum.Enum):
 
 
 class Report(enum.Enum):
-    """How reports show a map: the range of each field, the same with totals over the launches, bucket counts, or the
-    means of launches with the mean over all of them."""
+    """How reports show a map: the range of each field, the same with totals over the launches, bucket counts, the
+    means of launches with the mean over all of them, or keys with what was saved for each."""
 
     RECORDS = "records"
     TOTALS = "totals"
     BUCKETS = "buckets"
     MEANS = "means"
+    KEYS = "keys"
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,14 @@ class MapType(ABC):
         """Return the fields of a record in memory: the map's fields, unless the type encodes them."""
         return tuple(fields)
 
+    def words(self, fields: Sequence[Field]) -> int:
+        """Return how many u64 a record in memory consists of, if they have no names; 0 for types with ``cells``."""
+        return 0
+
     def size(self, fields: Sequence[Field]) -> int:
         """Return the size of one record in memory, in bytes."""
+        if words := self.words(fields):
+            return 8 * words
         _, size, _ = lay_out_fields([(cell.name, cell.type) for cell in self.cells(fields)])
         return size
 
@@ -139,6 +146,14 @@ class MapType(ABC):
         """
         raise NotImplementedError
 
+    @staticmethod
+    def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int]:
+        """Return how many saves the copies have no room for, in all launches, and the sum of their values.
+
+        The sum is 0 for types that keep none. Copied into ``read.py`` as ``read`` is. copies, row: as of ``read``.
+        """
+        return 0, 0
+
 
 @dataclass(frozen=True)
 class Map:
@@ -159,9 +174,14 @@ class Map:
     def document(self) -> dict[str, Any]:
         """Return the map as an object of the manifest, by which readers of a trace find its records.
 
-        ``cells``, the fields of a record in memory, are left out where they are the map's fields.
+        ``cells``, the fields of a record in memory, are left out where they are the map's fields. A record of words
+        without names has their number under ``words``.
         """
         cells = self.kind.cells(self.fields)
+        words = self.kind.words(self.fields)
+        layout: dict[str, Any] = {} if cells == self.fields else {"cells": _rows(cells)}
+        if words:
+            layout = {"words": words}
         return {
             "name": self.name,
             "kind": self.kind.name,
@@ -169,7 +189,7 @@ class Map:
             "size": self.size,
             "cap": self.cap,
             "fields": _rows(self.fields),
-            **({} if cells == self.fields else {"cells": _rows(cells)}),
+            **layout,
             **self.kind.document(self.fields),
         }
 
@@ -177,8 +197,12 @@ class Map:
     def dtype(self) -> np.dtype[np.void]:
         """The NumPy type of one record in memory."""
         # Here, because reading a probe file needs this module but must not wait for NumPy.
+        import numpy as np
+
         from neutrino.abi.records import record_dtype
 
+        if words := self.kind.words(self.fields):
+            return np.dtype([("words", "<u8", (words,))])
         return record_dtype(self.kind.cells(self.fields), self.size)
 
 

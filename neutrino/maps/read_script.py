@@ -52,13 +52,22 @@ def python_layout() -> str:
     for kind in MAP_TYPES:
         if kind.layout is not Layout.SLOTS and kind.read not in function_names:
             function_names[kind.read] = f"_read_{kind.name}"
-            lines += ["", "", *_read_function(kind)]
+            lines += ["", "", *_function(kind, "read", "Rows")]
+
+    # The function that counts what the copies have no room for, for the types that have one.
+    lost_names: dict[object, str] = {}
+    for kind in MAP_TYPES:
+        if kind.lost is not MapType.lost and kind.lost not in lost_names:
+            lost_names[kind.lost] = f"_lost_{kind.name}"
+            lines += ["", "", *_function(kind, "lost", "tuple[int, int]")]
 
     # The table of types, in the order of their numbers in files.
     lines += ["", "", "MAP_TYPES = ("]
     for kind in MAP_TYPES:
         read = "None" if kind.layout is Layout.SLOTS else function_names[kind.read]
-        lines.append(f'    ("{kind.name}", "{kind.report.value}", "{kind.layout.value}", {kind.copies_bytes}, {read}),')
+        lost = lost_names.get(kind.lost)
+        layout = f'"{kind.layout.value}", {kind.copies_bytes}'
+        lines.append(f'    ("{kind.name}", "{kind.report.value}", {layout}, {read}, {lost}),')
     lines.append(")")
     return "\n".join(lines) + "\n"
 
@@ -73,21 +82,24 @@ def replace_layout(text: str) -> str:
     return before + python_layout() + after
 
 
-def _read_function(kind: type[MapType]) -> list[str]:
-    """Return the lines of source of a type's ``read`` as a function outside of its class, named after the type.
+def _function(kind: type[MapType], method: str, result: str) -> list[str]:
+    """Return the lines of source of a static method as a function outside of its class, named after the type.
 
-    So ``read.py``, which imports nothing of Neutrino, reads maps by the same code. kind: the map type. Raises
-    NeutrinoError if the method does not have the expected form.
+    So ``read.py``, which imports nothing of Neutrino, reads maps by the same code. kind: the map type. method: its
+    name. result: the type that it returns. Raises NeutrinoError if the method does not have the expected form.
     """
-    source = textwrap.dedent(inspect.getsource(kind.read))
+    source = textwrap.dedent(inspect.getsource(getattr(kind, method)))
     # read.py has no type hints, and imports NumPy at its top.
     for method_text, function_text in (
         ("@staticmethod\n", ""),
-        ("def read(copies: Rows, row: Mapping[str, Any]) -> Rows:", f"def _read_{kind.name}(copies, row):"),
-        ("    import numpy as np\n\n", ""),
+        (
+            f"def {method}(copies: Rows, row: Mapping[str, Any]) -> {result}:",
+            f"def _{method}_{kind.name}(copies, row):",
+        ),
+        *((("    import numpy as np\n\n", ""),) if method == "read" else ()),
     ):
         if method_text not in source:
-            raise NeutrinoError(f"{kind.__name__}.read lacks {method_text!r}")
+            raise NeutrinoError(f"{kind.__name__}.{method} lacks {method_text!r}")
         source = source.replace(method_text, function_text)
     return source.rstrip("\n").split("\n")
 

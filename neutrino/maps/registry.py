@@ -7,6 +7,7 @@ from neutrino.maps.average import Average
 from neutrino.maps.declaration import MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
+from neutrino.maps.keyed import Hash, TopK
 from neutrino.maps.ring import Ring
 from neutrino.maps.sum import Sum
 
@@ -18,6 +19,8 @@ MAP_TYPES: tuple[type[MapType], ...] = (
     Maximum,
     Average,
     Ring,
+    Hash,
+    TopK,
 )
 """By their numbers in files: the order is part of the formats."""
 

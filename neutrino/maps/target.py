@@ -6,9 +6,24 @@ as in PTX: ``u32``, ``s64``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 Operand = str | int
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The form of a table of keys in memory, an array of entries of u64 words, all 0 at first.
+
+    An entry has a key with all bits inverted, a count of saves, and the aggregates in keep (``sum``, ``max``, or
+    ``min``, which is kept inverted). places: of keys, a power of two; then comes an entry for the key whose inverse
+    is 0, then one for saves whose keys found no place. probes: how many places a key may have.
+    """
+
+    places: int
+    probes: int
+    keep: tuple[str, ...]
 
 
 class Operations(Protocol):
@@ -59,6 +74,13 @@ class SaveWriter(Operations, Protocol):
 
     def add_at(self, cell: str) -> None:
         """Add one to the cell (u64) whose number is in a register, in memory; lanes with equal numbers add at once."""
+
+    def add_to_key(self, key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
+        """Add a save to the entry of a key, in memory; lanes of a warp with equal keys add at once.
+
+        key: a 64-bit register. value: a register and its bits, 32 or 64, of what the entry aggregates as an unsigned
+        number; None without one. table: the form of the map's record.
+        """
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, kept until the thread ends and at first 0, to an unsigned value if that is greater.

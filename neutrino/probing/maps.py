@@ -223,7 +223,11 @@ def _size(
     path, table: of the map. map_type: its type, which may store a record as other fields than those declared
     (``MapType.cells``).
     """
-    size = check_padding(document, document.value(*path, "data"), map_type.cells(fields))
+    # Words without names have no padding.
+    cells = map_type.cells(fields)
+    size = map_type.size(fields)
+    if cells:
+        size = check_padding(document, document.value(*path, "data"), cells)
     written = table.get("size", size)
     place = document.value(*path, "size")
     # At most nine digits: Python converts no number of thousands of them.

@@ -203,7 +203,8 @@ class _Reader:
         name = self.text(entry, "name")
         map_type = self.map_type(name, entry, fields)
         # A histogram has a cell for each bucket, of which damaged options may give too many.
-        if any(cell.offset + cell.type.size > size for cell in map_type.cells(fields)):
+        too_small = any(cell.offset + cell.type.size > size for cell in map_type.cells(fields))
+        if too_small or 8 * map_type.words(fields) > size:
             raise self._error(f"the size of map {name!r}", size, "room for its cells")
         # The place in a probe file is not known here.
         return Map(name, map_type, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))

@@ -64,15 +64,31 @@ class BucketSummary:
 
 
 @dataclass(frozen=True)
+class KeySummary:
+    """One key of a map with keys, all launches together: its count of saves, and what is kept of their values.
+
+    kept: by name, in the order of the map's type. place, instruction: of a key field ``site``, as in ``SiteSummary``;
+    else "".
+    """
+
+    key: int
+    count: int
+    kept: dict[str, int]
+    place: str = ""
+    instruction: str = ""
+
+
+@dataclass(frozen=True)
 class MapSummary:
     """One map over all launches whose data are in the trace.
 
     cap: records that a slot (of a thread, warp or block) can hold, or ``DYNAMIC_CAP``. caps: the smallest and largest
     cap of the launches, and the last launch's; all 0 without launches. wanted: saves of the fullest slot, 0 for a map
     without counts. records: valid records, of a histogram launches. dropped: saves beyond the cap, of a ring
-    replaced by later ones. fields: empty
+    replaced by later ones, of a map with keys those whose keys found no place. fields: empty
     without records, and for a histogram. sites: of an array map with a field ``site``, which is not in fields; those
-    with most records first. buckets: of a histogram.
+    with most records first. buckets: of a histogram. keys: of a map with keys, those with the greatest sum or count
+    first. dropped_sum: of such a map that keeps sums, the sum of the values whose keys found no place.
     """
 
     name: str
@@ -86,6 +102,8 @@ class MapSummary:
     fields: tuple[FieldSummary, ...]
     sites: tuple[SiteSummary, ...] = ()
     buckets: tuple[BucketSummary, ...] = ()
+    keys: tuple[KeySummary, ...] = ()
+    dropped_sum: int = 0
 
     @property
     def is_dynamic(self) -> bool:
@@ -196,15 +214,18 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
 class _MapData:
     """What is collected of one map over stacks (groups of launches of one geometry).
 
-    columns: field → its values in each stack; of an average the rows of launches. buckets: (low, high) → count, of a
-    histogram. caps: of each stack, in order. wanted, dropped: as in ``MapSummary``. launches: how many have data.
+    columns: field → its values in each stack; of an average the rows of launches. rows: of launches, of a map with
+    keys, for each stack. buckets: (low, high) → count, of a histogram. caps: of each stack, in order. wanted, dropped:
+    as in ``MapSummary``. launches: how many have data.
     """
 
     columns: dict[str, list[Array]]
     buckets: dict[tuple[int, int], int]
     caps: list[int]
+    rows: list[Array]
     wanted: int = 0
     dropped: int = 0
+    dropped_sum: int = 0
     launches: int = 0
 
 
@@ -213,7 +234,8 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
     maps = kernel.manifest.maps if kernel.manifest else ()
     sites = kernel.manifest.sites if kernel.manifest else ()
     collected = {
-        entry.name: _MapData(columns={field.name: [] for field in entry.fields}, buckets={}, caps=[]) for entry in maps
+        entry.name: _MapData(columns={field.name: [] for field in entry.fields}, buckets={}, caps=[], rows=[])
+        for entry in maps
     }
     for stack in kernel.stacks():
         for name, view in stack.items():
@@ -222,8 +244,14 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
             data.caps.append(view.cap)
             data.wanted = max(data.wanted, view.wanted)
             data.dropped += view.dropped
+            data.dropped_sum += view.dropped_sum
             # The first axis of a stack is the launch.
             data.launches += len(view.records)
+            if view.map.kind.report is Report.KEYS:
+                # All keys, also of a map that keeps the first ones alone: they may be others over all launches.
+                document = {key: value for key, value in view.map.document().items() if key != "n"}
+                data.rows.append(view.map.kind.read(view.records, document))
+                continue
             # A histogram has a row for each bucket and launch, whose fields are not the map's.
             if view.map.kind.report is Report.BUCKETS:
                 for low, high, count in valid.tolist():
@@ -232,12 +260,48 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
             for field in view.map.fields:
                 is_average = view.map.kind.report is Report.MEANS
                 data.columns[field.name].append(valid if is_average else valid[field.name])
-    return tuple(
-        _summarize_histogram(entry, collected[entry.name])
-        if entry.kind.report is Report.BUCKETS
-        else _summarize_map(entry, collected[entry.name], sites)
-        for entry in maps
-    )
+    summaries = []
+    for entry in maps:
+        data = collected[entry.name]
+        if entry.kind.report is Report.BUCKETS:
+            summaries.append(_summarize_histogram(entry, data))
+        elif entry.kind.report is Report.KEYS:
+            summaries.append(_summarize_keys(entry, data, sites))
+        else:
+            summaries.append(_summarize_map(entry, data, sites))
+    return tuple(summaries)
+
+
+def _summarize_keys(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) -> MapSummary:
+    """Summarize a map with keys: the rows of a key, of all launches, are combined. It has a record for each launch.
+
+    sites: of the kernel's manifest, to find the places of keys that are numbers of sites.
+    """
+    rows = np.concatenate(data.rows) if data.rows else np.empty(0, [("key", "<u8"), ("count", "<u8")])
+    keys, group = np.unique(rows["key"], return_inverse=True)
+    columns = {}
+    for name in rows.dtype.names or ():
+        if name in ("key", "missed"):
+            continue
+        start = np.uint64((1 << 64) - 1) if name == "min" else np.uint64(0)
+        columns[name] = np.full(len(keys), start, np.uint64)
+        combine = {"min": np.minimum, "max": np.maximum}.get(name, np.add)
+        combine.at(columns[name], group, rows[name])
+    # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
+    order = np.argsort(~columns["sum" if "sum" in columns else "count"], kind="stable")
+    order = order[: entry.document().get("n")]
+    by_number = _sites_by_number(sites) if entry.fields[0].name == "site" else {}
+    summaries = []
+    for number in order.tolist():
+        key = int(keys[number])
+        kept = {name: int(column[number]) for name, column in columns.items()}
+        place, instruction = _place_of(by_number.get(key, {}))
+        summaries.append(KeySummary(key, kept.pop("count"), kept, place, instruction))
+    caps = (entry.cap, entry.cap, entry.cap) if data.launches else (0, 0, 0)
+    return MapSummary(
+        entry.name, entry.kind, entry.level, entry.cap, caps, wanted=0, records=data.launches, dropped=data.dropped,
+        fields=(), keys=tuple(summaries), dropped_sum=data.dropped_sum,
+    )  # fmt: skip
 
 
 def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
@@ -304,16 +368,26 @@ def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[Si
 
     values: the number of the site in each record. sites: of the kernel's manifest, to find their places.
     """
-    # Several probes at one instruction have entries with one number; the first of them is used.
-    # Entries of kernel entries and ends have no number.
-    site_by_number = {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
+    site_by_number = _sites_by_number(sites)
     rows = []
     for number, records in zip(*np.unique(values, return_counts=True), strict=True):
         # A field called site may have other numbers, which a probe saved; they have no place.
-        site = site_by_number.get(int(number), {})
-        place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
-        rows.append(SiteSummary(int(number), int(records), place, str(site.get("instruction", ""))))
+        place, instruction = _place_of(site_by_number.get(int(number), {}))
+        rows.append(SiteSummary(int(number), int(records), place, instruction))
     return tuple(sorted(rows, key=lambda row: (-row.records, row.number)))
+
+
+def _sites_by_number(sites: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Return a manifest's sites by their numbers."""
+    # Several probes at one instruction have entries with one number; the first of them is used.
+    # Entries of kernel entries and ends have no number.
+    return {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
+
+
+def _place_of(site: dict[str, Any]) -> tuple[str, str]:
+    """Return the place and the instruction of a manifest's site, "" where it has none."""
+    place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
+    return place, str(site.get("instruction", ""))
 
 
 def _exact_sum(values: Array) -> int:
@@ -332,7 +406,14 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
     name = summary.kernel.demangled
     for entry in summary.maps:
         # That a ring keeps the last records only is what was asked for.
-        if entry.dropped and not entry.kind.keeps_last:
+        if entry.dropped and entry.kind.report is Report.KEYS:
+            sums = f", sums {entry.dropped_sum:,}" if entry.dropped_sum else ""
+            notes.append(
+                f"{name}: {_counted(entry.dropped, 'save')} of map {entry.name} found no place for "
+                f"{'its key' if entry.dropped == 1 else 'their keys'}: counts may be that much too low{sums}, and keys "
+                "that are missing had no more; raise room"
+            )
+        elif entry.dropped and not entry.kind.keeps_last:
             notes.append(
                 f"{name}: {_counted(entry.dropped, 'record')} of map {entry.name} "
                 f"{'was' if entry.dropped == 1 else 'were'} dropped: {_why_dropped(entry)}"

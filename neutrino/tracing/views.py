@@ -85,8 +85,9 @@ class MapView:
 
         With a cap of 1 there is no count: every slot of a thread, warp or block that exists is returned, and a record
         of zeros means that nothing was saved. For a map without slots, the rows of its result (``MapType.read``): for a
-        sum one of totals, for a minimum, maximum or average one or none, for a histogram one per bucket. Of several
-        launches, each has its own records or rows, one launch after the other; they are not combined.
+        sum one of totals, for a minimum, maximum or average one or none, for a histogram one per bucket, for a map with
+        keys one per key. Of several launches, each has its own records or rows, one launch after the other; they are
+        not combined.
 
         The array may be a view of ``records``.
         """
@@ -138,12 +139,25 @@ class MapView:
 
     @property
     def dropped(self) -> int:
-        """Saves beyond the cap, of a ring map those that later ones replaced; 0 for maps without counts."""
+        """Saves beyond the cap, of a ring map those that later ones replaced, of a map with keys those whose keys found
+        no place; 0 for others.
+        """
+        if self.map.kind.layout is not Layout.SLOTS:
+            saves, _ = self.map.kind.lost(self.records, self.map.document())
+            return saves
         if self.counts is None:
             return 0
         # Counts go on beyond the cap. They are u32, whose sum may need 64 bits.
         overflowing = self.counts[self.counts > self.cap].astype(np.uint64)
         return int(overflowing.sum()) - overflowing.size * self.cap
+
+    @property
+    def dropped_sum(self) -> int:
+        """Of a map with keys that keeps sums, the sum of the values whose keys found no place; 0 for others."""
+        if self.map.kind.layout is Layout.SLOTS:
+            return 0
+        _, total = self.map.kind.lost(self.records, self.map.document())
+        return total
 
     @property
     def wanted(self) -> int:

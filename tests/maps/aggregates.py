@@ -88,7 +88,14 @@ def twin_of(probes: ProbeSet, kind: str, arch: str) -> TwinModule:
 
 
 def run(probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70) -> MapView:
-    """What the map holds after a launch over the values."""
+    """What the map M holds after a launch over the values."""
+    return run_all(probes, values, kind, arch, blocks, threads)["M"]
+
+
+def run_all(
+    probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70
+) -> dict[str, MapView]:
+    """What the maps hold after a launch over the values."""
     twins = twin_of(probes, kind, arch)
     device = Device(memory=16 << 20, seed=1)
     module = device.load(twins.render())
@@ -96,7 +103,7 @@ def run(probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3,
     device.write(source, np.ascontiguousarray(values))
     loaded = LoadedTwin(twins.kernels[0], module, probes.maps, {})
     packed = struct.pack("<QQI", source, out, len(values))
-    return loaded.launch(device, Launch((blocks, 1, 1), (threads, 1, 1), packed))["M"]
+    return loaded.launch(device, Launch((blocks, 1, 1), (threads, 1, 1), packed))
 
 
 def read_by(values: Values, threads: int, blocks: int, chosen: str) -> Values:

@@ -14,6 +14,7 @@ from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError
 from neutrino.maps.histogram import Histogram
+from neutrino.maps.regions import region_layout
 from neutrino.verification import load_probe_file
 from tests.maps.aggregates import Values, probes_of, random_values, read_by, run, twin_of
 from tests.oracle.assembling import assemble
@@ -105,6 +106,16 @@ def test_any_linear_scale(low: int, buckets: int, step: int, seed: int) -> None:
     starts = rows["low"].astype(np.uint64)
     found = np.bincount(np.searchsorted(starts, values.astype(np.uint64), "right") - 1, minlength=len(rows))
     assert rows["count"].tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_a_histogram_takes_at_most_a_mebibyte(kind: str) -> None:
+    """However many events a launch has: counts are of 64 bits, and the copies are limited."""
+    largest = [] if kind[1:] == "8" else ['scale = "linear"\nlow = 1\nhigh = 4097\nstep = 1']
+    for scale in [*SCALES.values(), *largest]:
+        maps = probes_of(table(scale), kind).maps
+        _, size = region_layout(maps, blocks=1 << 22, warps_per_block=32)
+        assert size <= 1 << 20
 
 
 def test_known_values_stay_in_registers() -> None:

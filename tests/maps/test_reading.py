@@ -19,6 +19,7 @@ from neutrino.maps.average import Average
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
+from neutrino.maps.keyed import Hash, TopK
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
 from neutrino.resources import tool_path
@@ -177,6 +178,90 @@ def test_averages(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert "mean_u32: 1 launch of a mean over all threads" in printed
     assert "field  min  median  max  values  mean" in " ".join(printed.split()).replace(" ", "  ")
+
+
+def keyed(name: str, kind: Hash | TopK) -> Map:
+    fields, _, _ = lay_out_fields([("key", ScalarType.U64), *([("value", ScalarType.U64)] if kind.keep else [])])
+    return Map(name, kind, Level.THREAD, kind.size(fields), 1, fields, Span(1, 1))
+
+
+def keyed_trace(folder: Path, kinds: dict[str, Hash | TopK], tables: dict[str, list[list[list[int]]]]) -> None:
+    """A trace of two launches. tables: entries as words (key, count …) in the first places, by map and copy."""
+    maps = tuple(keyed(name, kind) for name, kind in kinds.items())
+    writer = TraceWriter(folder)
+    writer.kernel(1, "k", maps=maps)
+    values = {}
+    for entry in maps:
+        document = entry.document()
+        words = np.zeros((len(tables[entry.name]), document["places"] + 2, 2 + len(document["kept"])), np.uint64)
+        for copy, table in enumerate(tables[entry.name]):
+            for place, (key, *numbers) in enumerate(table):
+                words[copy, place if key >= 0 else -1] = [~np.uint64(key) if key >= 0 else 0, *numbers]
+        values[entry.name] = words.reshape(len(words), -1).view(entry.dtype)[:, 0]
+    for _ in range(2):
+        writer.launch(1, (1, 1, 1), (WARPS * 32, 1, 1), fill_regions(maps, WARPS, values))
+    writer.write()
+
+
+def test_keys(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    fits = [[[7, 2, 20], [0, 5, 1]], [[7, 1, 300]]]
+    lost = [[[7, 2], [9, 4], [-1, 3]], [[9, 1], [-1, 10]]]
+    summed = [[[7, 2, 50], [-1, 3, 1 << 63]], [[7, 1, 5], [-1, 1, 1 << 63]]]
+    kinds = {
+        "Fits": Hash(4, ("sum",)), "Lost": Hash(1), "Top": TopK(4, ("sum",), 1), "Least": Hash(4, ("min",)),
+        "Summed": TopK(2, ("sum",), 2),
+    }  # fmt: skip
+    inverted = (1 << 64) - 1
+    least = [[[7, 1, inverted - 3], [8, 1, inverted]], [[7, 1, inverted - 30]]]
+    keyed_trace(tmp_path / "trace", kinds, {"Fits": fits, "Lost": lost, "Top": fits, "Least": least, "Summed": summed})
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    launch = next(iter(kernel.launches()))
+    wanted = {
+        "Fits": [(0, 5, 1, 0), (7, 3, 320, 0)],
+        # Key 7 may have been among those without a place in the second copy, key 9 in none.
+        "Lost": [(7, 2, 10), (9, 5, 0)],
+        "Top": [(7, 3, 320, 0)],
+        "Least": [(7, 2, 3, 0), (8, 1, 0, 0)],
+        "Summed": [(7, 3, 55, 0)],
+    }
+    _, sections, records = reader.parse(tmp_path / "trace" / "result" / "1.bin")
+    for section in sections:
+        name = section["name"]
+        assert launch.maps[name].valid().tolist() == wanted[name]
+        assert records[name].tolist() == wanted[name]
+        assert section["dropped"] == launch.maps[name].dropped == {"Lost": 13, "Summed": 4}.get(name, 0)
+        dropped_sum = 1 << 64 if name == "Summed" else 0
+        assert section["dropped_sum"] == launch.maps[name].dropped_sum == dropped_sum
+    assert reader.main([str(tmp_path / "trace" / "result" / "1.bin")]) == 0
+    printed = capsys.readouterr().out
+    assert "Lost (hash, thread): 2 records" not in printed
+    assert "Lost (hash, thread): 2 keys, 13 saves found no place" in printed
+    assert "key 9, count 5, missed 0" in printed
+
+    # Both launches together.
+    assert report([str(tmp_path / "trace"), "--json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)["traces"]
+    shown = {entry["name"]: entry for entry in document["kernels"][0]["maps"]}
+    keys = {name: [(row["key"], row["count"], row["kept"]) for row in entry["keys"]] for name, entry in shown.items()}
+    assert keys["Fits"] == [(7, 6, {"sum": 640}), (0, 10, {"sum": 2})]
+    assert keys["Top"] == [(7, 6, {"sum": 640})]
+    assert keys["Least"] == [(7, 4, {"min": 3}), (8, 2, {"min": 0})]
+    assert (keys["Lost"], shown["Lost"]["dropped"]) == ([(9, 10, {}), (7, 4, {})], 26)
+    assert report([str(tmp_path / "trace")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Fits: 2 launches of keys over all threads key count sum 7 6 640 0 10 2" in printed
+    assert "Lost: 2 launches of keys over all threads; 26 saves found no place" in printed
+    assert "26 saves of map Lost found no place for their keys: counts may be that much too low, and" in printed
+    assert f"counts may be that much too low, sums {1 << 65:,}, and keys that are missing had no more" in printed
+
+
+def test_a_key_without_places_in_any_copy_is_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keyed_trace(tmp_path / "trace", {"Lost": Hash(1)}, {"Lost": [[[-1, 1]]]})
+    (kernel,) = Trace(tmp_path / "trace").kernels
+    launch = next(iter(kernel.launches()))
+    assert (launch.maps["Lost"].valid().size, launch.maps["Lost"].dropped) == (0, 1)
+    assert report([str(tmp_path / "trace")]) == 0
+    assert "2 saves of map Lost found no place" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_type_of_a_newer_version_is_named(tmp_path: Path, reader: ModuleType) -> None:

@@ -23,28 +23,53 @@ class _Map:
     level: str
     cap: int | str
     fields: tuple[str, ...]
+    options: str = ""
 
     @property
     def text(self) -> str:
+        data = ", ".join(f'f{number} = "{kind}"' for number, kind in enumerate(self.fields))
+        if self.kind not in ("array", "ring", "sum"):
+            head = f'[map.{self.name}]\ntype = "{self.kind}"\nlevel = "{self.level}"\n'
+            return f"{head}{self.options}data = {{ {data} }}\n"
         at, widest = 0, 1
         for kind in self.fields:
             size = _SIZES[kind]
             at, widest = -(-at // size) * size + size, max(widest, size)
-        room = f"cap = {self.cap}\n" if self.kind == "array" else ""
-        data = ", ".join(f'f{number} = "{kind}"' for number, kind in enumerate(self.fields))
+        room = f"cap = {self.cap}\n" if self.kind != "sum" else ""
         return (
             f'[map.{self.name}]\ntype = "{self.kind}"\nlevel = "{self.level}"\nsize = {-(-at // widest) * widest}\n'
             f"{room}data = {{ {data} }}\n"
         )
 
 
+_OPTIONS = {
+    "avg": ("",), "min": ("",), "max": ("",), "histogram": ('scale = "log2"\n',),
+    "hash": ("", "room = 1\n", "room = 3\n"), "topk": ("n = 2\n", "n = 9\n", "n = 1\nroom = 2\n"),
+}  # fmt: skip
+"""Keys of types with one result a launch."""
+
+
+@st.composite
+def _aggregates(draw: st.DrawFn, name: str) -> _Map:
+    """Maps with one result a launch, besides sums."""
+    kind = draw(st.sampled_from(sorted(_OPTIONS)))
+    fields = [draw(st.sampled_from(tuple(_SIZES))) for _ in range(2 if kind in ("min", "max") else 1)]
+    options = draw(st.sampled_from(_OPTIONS[kind]))
+    if kind in ("hash", "topk") and draw(st.booleans()):
+        fields.append(draw(st.sampled_from(("u8", "u32", "u64"))))
+        if kind == "hash":
+            options += draw(st.sampled_from(("", 'keep = ["max"]\n', 'keep = ["min", "sum", "max"]\n')))
+    level = draw(st.sampled_from(("thread", "thread", "thread", "warp", "block")))
+    return _Map(name, kind, level, 1, tuple(fields), options)
+
+
 @st.composite
 def _maps(draw: st.DrawFn, name: str) -> _Map:
-    kind = draw(st.sampled_from(("array", "array", "sum")))
+    kind = draw(st.sampled_from(("array", "array", "ring", "sum")))
     kinds = ("u32", "s32", "u64", "s64") if kind == "sum" else tuple(_SIZES)
     fields = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
     level = draw(st.sampled_from(("thread", "thread", "warp", "block")))
-    cap = draw(st.sampled_from((1, 2, 3, 4, '"dynamic"')))
+    cap = draw(st.sampled_from((2, 3, 4) if kind == "ring" else (1, 2, 3, 4, '"dynamic"')))
     return _Map(name, kind, level, cap, tuple(fields))
 
 
@@ -71,23 +96,37 @@ def _value(operand: str, simulation: Simulation, lanes: Lanes, counter: str) -> 
     return lanes.operand(int(operand[2:])) if operand.startswith("IN") else int(operand)
 
 
-def _snippet(target: _Map, words: tuple[str, ...]) -> tuple[str, Any]:
-    """A snippet that counts and saves: as TOML, in Python. Each level counts in a register of its own."""
+def _snippet(target: _Map, words: tuple[str, ...], every: int | None) -> tuple[str, Any]:
+    """A snippet that counts and saves: as TOML, in Python. Each level counts in a register of its own.
+
+    every: a power of two; saves only where the count is no multiple of it. None: saves always.
+    """
     counter = f"%n_{target.level}"
     shown = ", ".join(counter if word == "counter" else word for word in words)
-    text = f"add.u64 {counter}, {counter}, 1;\nSAVE [ {target.name} ] {{ {shown} }};"
+    text = f"add.u64 {counter}, {counter}, 1;\n"
+    prefix = ""
+    if every is not None:
+        text = f".reg .pred %p_{target.level};\n.reg .u64 %m_{target.level};\n{text}"
+        text += f"and.b64 %m_{target.level}, {counter}, {every - 1};\n"
+        text += f"setp.eq.u64 %p_{target.level}, %m_{target.level}, 0;\n"
+        prefix = f"@!%p_{target.level} "
+    text += f"{prefix}SAVE [ {target.name} ] {{ {shown} }};"
 
     def run(simulation: Simulation, lanes: Lanes) -> None:
         simulation.register(counter)[lanes.threads] += np.uint64(1)
+        if every is not None:
+            saves = simulation.register(counter)[lanes.threads] % np.uint64(every) != 0
+            lanes = Lanes(lanes.execution, lanes.threads[saves], lanes.lanes[saves])
         simulation.save(target.name, lanes, *(_value(word, simulation, lanes, counter) for word in words))
 
     return text, run
 
 
 @st.composite
-def probes(draw: st.DrawFn) -> Probe:
-    """Up to three maps, up to four tracepoints."""
-    maps = [draw(_maps(f"M{number}")) for number in range(draw(st.integers(1, 3)))]
+def probes(draw: st.DrawFn, *, aggregates: bool = False) -> Probe:
+    """Up to three maps, up to four tracepoints. aggregates: maps with one result a launch."""
+    of_kind = _aggregates if aggregates else _maps
+    maps = [draw(of_kind(f"M{number}")) for number in range(draw(st.integers(1, 3)))]
     text = "".join(target.text for target in maps)
     sides = []
     declared: set[str] = set()
@@ -101,7 +140,7 @@ def probes(draw: st.DrawFn) -> Probe:
         written = []
         for after in chosen:
             words = tuple(draw(st.sampled_from(_operands(position, field, after=after))) for field in target.fields)
-            snippet, run = _snippet(target, words)
+            snippet, run = _snippet(target, words, draw(st.sampled_from((None, None, 2, 4))))
             if target.level not in declared:
                 snippet = f".reg .u64 %n_{target.level};\n{snippet}"
                 declared.add(target.level)

@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from neutrino.emulator.memory import LOCAL_BASE, PARAM_BASE, SHARED_BASE, Space
 from neutrino.emulator.tracer import Access, Execution
+from neutrino.maps.declaration import Layout
 from neutrino.tracing.views import Geometry, MapView
 
 Array = npt.NDArray[Any]
@@ -286,6 +288,8 @@ class Difference:
 def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()) -> list[Difference]:
     """The differences between a map and what the simulation saved into it. ignore: fields that are not compared."""
     name = view.map.name
+    if view.map.kind.layout is not Layout.SLOTS and view.map.kind.name != "sum":
+        return _compare_aggregate(view, simulation)
     threads, records = simulation.columns(name, view.records.dtype)
     fields = [field for field in view.records.dtype.names or () if field not in set(ignore)]
     if view.map.kind.name == "sum":
@@ -316,6 +320,9 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
     # With a cap of 1 the last save stays.
     kept = number < view.cap if view.map.cap != 1 else np.ones(len(number), bool)
     place = np.where(view.map.cap != 1, number, 0)
+    if view.map.kind.name == "ring":
+        lengths = np.diff(np.r_[starts, len(threads)])
+        kept, place = number + view.cap >= np.repeat(lengths, lengths), number % view.cap
     index = (block, *warp, place, *lane)
     expected[tuple(part[kept] for part in index)] = records[kept]
     for field in fields:
@@ -328,6 +335,66 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
                 Difference(name, f"{len(wrong)} values of {field}, first at {at}: {found!r} in place of {wanted!r}")
             )
     return differences
+
+
+def _compare_aggregate(view: MapView, simulation: Simulation) -> list[Difference]:
+    """The differences between the rows of a map with one result a launch and what was saved, in Python's integers."""
+    kind, name = view.map.kind.name, view.map.name
+    numpy_types = {"u": "<u", "s": "<i"}
+    form = [(field.name, f"{numpy_types[field.type.value[0]]}{field.type.size}") for field in view.map.fields]
+    _, records = simulation.columns(name, np.dtype(form))
+    columns = [[int(value) for value in records[field.name].tolist()] for field in view.map.fields]
+    rows = view.valid()
+    wanted: list[tuple[Any, ...]] = []
+    if kind == "avg" and columns[0]:
+        total, count = sum(columns[0]), len(columns[0])
+        signed = view.map.fields[0].type.value[0] == "s"
+        wrapped = (total + (1 << 63)) % (1 << 64) - (1 << 63) if signed else total % (1 << 64)
+        wanted = [(count, wrapped, float(Fraction(total, count)))]
+    elif kind in ("min", "max") and columns[0]:
+        wanted = [tuple((min if kind == "min" else max)(column) for column in columns)]
+    elif kind == "histogram":
+        counts = [sum(low <= value <= high for value in columns[0]) for low, high, _ in rows.tolist()]
+        wanted = [(low, high, count) for (low, high, _), count in zip(rows.tolist(), counts, strict=True)]
+    elif kind in ("hash", "topk"):
+        return _compare_keys(view, columns)
+    return [] if rows.tolist() == wanted else [Difference(name, f"{rows.tolist()} in place of {wanted}")]
+
+
+def _compare_keys(view: MapView, columns: list[list[int]]) -> list[Difference]:
+    """The differences of a map with keys: none where all keys have a place; else the bounds must hold.
+
+    columns: what was saved, the keys first.
+    """
+    groups: dict[int, list[int]] = {}
+    for key, value in zip(columns[0], columns[-1], strict=True):
+        groups.setdefault(key, []).append(value)
+    kept = [name for name in view.valid().dtype.names or () if name in ("sum", "min", "max")]
+    functions: dict[str, Callable[[list[int]], int]] = {
+        "sum": lambda values: sum(values) % (1 << 64), "min": min, "max": max,
+    }  # fmt: skip
+    full = {key: (len(values), *(functions[name](values) for name in kept)) for key, values in groups.items()}
+    rows = [tuple(row) for row in view.valid().tolist()]
+    # Every key has eight places, or all that there are.
+    if view.dropped and len(groups) <= min(8, view.map.document()["places"]):
+        return [Difference(view.map.name, f"{view.dropped} saves of {len(groups)} keys found no place")]
+    if not view.dropped:
+        wanted = [(key, *row, 0) for key, row in sorted(full.items())]
+        if view.map.kind.name == "topk":
+            wanted.sort(key=lambda row: -row[2 if kept else 1])
+            wanted = wanted[: view.map.document()["n"]]
+        return [] if rows == wanted else [Difference(view.map.name, f"{rows} in place of {wanted}")]
+    wrong = [row for row in rows if not row[1] <= full[row[0]][0] <= row[1] + row[-1]]
+    found = {row[0] for row in rows}
+    if view.map.kind.name == "hash":
+        wrong += [(key, *row) for key, row in full.items() if key not in found and row[0] > view.dropped]
+        if sum(row[1] for row in rows) + view.dropped != len(columns[0]):
+            wrong.append((view.dropped,))
+        if "sum" in kept:
+            found_sums = sum(row[2 + kept.index("sum")] for row in rows)
+            if (found_sums + view.dropped_sum - sum(columns[-1])) % (1 << 64):
+                wrong.append((view.dropped_sum,))
+    return [Difference(view.map.name, f"beyond the bounds: {wrong}")] if wrong else []
 
 
 def _compare_sums(view: MapView, records: Array, fields: list[str]) -> list[Difference]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from neutrino.cli.probe import main as show
 from neutrino.maps.histogram import Histogram
 from neutrino.tracing.views import MapView
 from tests.oracle.assembling import arithmetic, assemble
@@ -56,6 +59,26 @@ data = { value = "u32", wide = "u64" }
 type = "max"
 level = "LEVEL"
 data = { value = "u32", wide = "s64" }
+[map.Keys]
+type = "hash"
+keep = ["sum", "min", "max"]
+level = "LEVEL"
+data = { key = "u32", value = "u64" }
+[map.Few]
+type = "hash"
+room = 2
+level = "LEVEL"
+data = { key = "u32" }
+[map.Top]
+type = "topk"
+n = 5
+level = "LEVEL"
+data = { key = "u32" }
+[map.Odd]
+type = "topk"
+n = 300
+level = "LEVEL"
+data = { key = "s64", value = "u8" }
 [map.Mean]
 type = "avg"
 level = "LEVEL"
@@ -68,6 +91,8 @@ data = { value = "u8" }
 """
 _SAVES = """
 .reg .u32 %v, %lane, %number;
+.reg .u32 %bit;
+.reg .pred %odd;
 .reg .u64 %w;
 .reg .s64 %signed;
 mov.u32 %v, %clock;
@@ -85,6 +110,12 @@ SAVE [ Log ] { %v };
 SAVE [ Steps ] { %v };
 SAVE [ Least ] { %v, %w };
 SAVE [ Most ] { %v, %w };
+SAVE [ Keys ] { %v, %w };
+SAVE [ Few ] { %v };
+SAVE [ Top ] { %v };
+and.b32 %bit, %v, 1;
+setp.ne.u32 %odd, %bit, 0;
+@%odd SAVE [ Odd ] { %signed, %v };
 SAVE [ Mean ] { %signed };
 SAVE [ Known ] { 4 };
 """
@@ -132,6 +163,17 @@ def check(views: dict[str, MapView], name: str) -> int:
         assert views[histogram].valid()["count"].tolist() == counts, (name, histogram)
     wanted_mean = [(len(values), int((values - 100).sum()), (values - 100).mean())] if len(values) else []
     assert views["Mean"].valid().tolist() == wanted_mean, name
+    keys, counts = np.unique(values, return_counts=True)
+    pairs = list(zip(keys.tolist(), counts.tolist(), strict=True))
+    assert views["Keys"].valid().tolist() == [(key, count, key * count, key, key, 0) for key, count in pairs], name
+    top = sorted(((*pair, 0) for pair in pairs), key=lambda row: (-row[1], row[0]))
+    assert views["Top"].valid().tolist() == top[:5], name
+    odd = [(key - 100, count, key * count, 0) for key, count in pairs if key & 1]
+    assert views["Odd"].valid().tolist() == sorted(odd, key=lambda row: (-row[2], row)), name
+    few, exact = views["Few"], dict(pairs)
+    assert few.valid()["count"].sum() + few.dropped == len(values)
+    for key, count, missed in few.valid().tolist():
+        assert count <= exact[key] <= count + missed, name
     assert views["Known"].valid()["count"].tolist() == [0, 0, len(values), 0], name
     for extreme, best in (("Least", np.min), ("Most", np.max)):
         rows = views[extreme].valid()
@@ -174,10 +216,24 @@ data = { value = "u32" }
 type = "max"
 level = "thread"
 data = { value = "f32" }
+[map.Mean]
+type = "avg"
+level = "thread"
+data = { value = "u32" }
+[map.Last]
+type = "ring"
+cap = 3
+level = "thread"
+data = { value = "u32" }
 [probe.p]
 position = "mul.f32"
 level = "thread"
-after = "SAVE [ Products ] { OUT }; SAVE [ Extremes ] { OUT };"
+after = '''
+SAVE [ Products ] { OUT };
+SAVE [ Extremes ] { OUT };
+SAVE [ Mean ] { OUT };
+SAVE [ Last ] { OUT };
+'''
 """
 
 
@@ -194,7 +250,7 @@ def test_products_are_fused_as_before() -> None:
     # A product that is saved is there besides its sum.
     assert arithmetic(twins.render(), twin.twin_name) == original | twin.own_arithmetic
     views, results = bench.run(fused, twin, twins.render(), None)
-    assert views["Products"].valid()["count"].sum() > 0
+    assert views["Products"].valid()["count"].sum() == views["Mean"].valid()["count"].sum() > 0
     for one, other in zip(results, bench.results(None), strict=True):
         assert bench.comparable(one) == bench.comparable(other)
 
@@ -205,3 +261,27 @@ def test_they_assemble() -> None:
         twins = Bench(ALL[name], ()).twins(probe("thread", "ld | st | setp | add"))
         cubin, said = assemble(twins.render(), quick=False)
         assert cubin, said
+
+
+@pytest.mark.usefixtures("ptxas")
+@pytest.mark.parametrize("table", ['type = "hash"\nkeep = ["sum", "min"]\nroom = 5', 'type = "topk"\nn = 3'])
+def test_arithmetic_beside_keys_is_proven(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel with products that are fused gets a twin that rounds the same, whose registers are then known."""
+    kernel, probe_file = tmp_path / "products.ptx", tmp_path / "keys.toml"
+    kernel.write_text(ALL["products"].text)
+    probe_file.write_text(
+        f"""platform = "cuda"
+[map.Keys]
+{table}
+level = "thread"
+data = {{ key = "u32", value = "u32" }}
+[probe.p]
+position = "mul.f32"
+level = "thread"
+after = "SAVE [ Keys ] {{ OUT, OUT }};"
+"""
+    )
+    assert show(["show", str(probe_file), str(kernel)]) == 0
+    printed = capsys.readouterr().out
+    assert "// products: 3 sites" in printed
+    assert "by ptxas" in printed

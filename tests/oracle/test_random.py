@@ -50,6 +50,23 @@ def test_random_kernels_with_random_probes(pytestconfig: pytest.Config) -> None:
     check()
 
 
+def test_random_kernels_with_random_aggregates(pytestconfig: pytest.Config) -> None:
+    count = pytestconfig.getoption("--random-rewrites") or _FEW
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=count == _FEW,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
+    @given(kernels(), probes(aggregates=True))
+    def check(kernel: Kernel, probe: Probe) -> None:
+        _check(kernel, probe)
+
+    check()
+
+
 def test_random_kernels_with_the_probes_of_the_matrix(pytestconfig: pytest.Config) -> None:
     count = (pytestconfig.getoption("--random-rewrites") or _FEW) // 4
 

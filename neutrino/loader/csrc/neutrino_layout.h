@@ -77,6 +77,8 @@ enum neutrino_map_layout {
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* max */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* avg */ \
     {.layout = NEUTRINO_IN_SLOTS}, /* ring */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* hash */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* topk */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Map
-from neutrino.maps.target import Operand
+from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.statements import Save
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
@@ -20,6 +20,11 @@ _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASC
 # PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
 _MATCHES = 70
 _REDUCES = 80
+# Of tables of keys. A word is 8 bytes; the multiplier is 2 to the 64 divided by the golden ratio, so that keys at any
+# stride spread over the table; and the sum of so many bits over 32 lanes fits in 32 bits.
+_WORD = 8
+_MULTIPLIER = 0x9E3779B97F4A7C15
+_ADDED_BITS = 27
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it."""
 
@@ -231,6 +236,26 @@ class SaveCode(_Operations):
         base = copy_address(self._save.map, self._index, self._maps.block, take, lines, ending=self._ending)
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
+    def add_to_key(self, key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
+        """As of ``SaveWriter``."""
+        # As in ``add_at``: registers and the predicate may have changed where the stores are inserted.
+        take, when, stores = self._take, self._counting_threads(), self._code.stores
+        kept = take("b64")
+        self._lines.append(f"mov.b64 {kept}, {key};")
+        if value is not None:
+            name, bits = value
+            value = take(f"b{bits}"), bits
+            self._lines.append(f"mov.b{bits} {value[0]}, {name};")
+        saves = None
+        if when:
+            flag, saves = take("b32"), take("pred")
+            self._lines.append(f"selp.b32 {flag}, 1, 0, {when};")
+            stores.append(f"setp.ne.u32 {saves}, {flag}, 0;")
+        needed = _REDUCES if table.keep else _MATCHES
+        combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
+        base = copy_address(self._save.map, self._index, self._maps.block, take, stores, ending=self._ending)
+        _KeyCode(take, stores, kept, value, table).write(base, saves, combine=combine)
+
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, which is kept until the thread ends, to a value if that is greater.
 
@@ -353,6 +378,171 @@ class _EndingThreads:
             self._lines.append(f"max.u{bits} {best}, {best}, {other if bits == 64 else words[0]};")
         self._lines.append(f"selp.b{bits} {best}, {best}, {kept}, {self._all};")
         return best
+
+
+class _KeyCode:
+    """Appends to lines the code that adds a save to the entry of its key in a table in memory (``maps/keyed.py``).
+
+    It never branches: a key has a fixed number of places, which are tried one after the other. take: gives a new
+    register of a type (``Take``). key: a register of 64 bits. value: a register of a value and its bits, 32 or 64; None
+    without one. table: its form.
+    """
+
+    def __init__(self, take: Take, lines: list[str], key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
+        self._take = take
+        self._lines = lines
+        self._key = key
+        self._value = value
+        self._table = table
+        self._entry_size = _WORD * (2 + len(table.keep))
+
+    def write(self, base: str, saves: str | None, *, combine: bool) -> None:
+        """Append the code. base: a register with the table's address. saves: a predicate for the threads that save,
+        None for all. combine: lanes of a warp with equal keys are combined, of which one adds for all."""
+        adds, count, aggregates = self._combined(saves) if combine else self._alone(saves)
+        address = self._find(base, adds)
+        reds = [("add", count)]
+        reds += [("add" if name == "sum" else "max", aggregates[name]) for name in self._table.keep]
+        # Next to each other, so that in the machine code one branch skips all of them.
+        for number, (operation, register) in enumerate(reds, 1):
+            self._lines.append(f"@{adds} red.global.{operation}.u64 [{address}+{_WORD * number}], {register};")
+
+    def _alone(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
+        """What each thread adds for itself: a predicate, whether it adds; a count; and the aggregates of the value."""
+        adds, count = saves or self._take("pred"), self._take("b64")
+        self._lines.append(f"mov.u64 {count}, 1;")
+        if saves is None:
+            self._lines.append(f"setp.ne.u64 {adds}, {count}, 0;")
+        aggregates = {name: self._wide(inverted=name == "min") for name in self._table.keep}
+        return adds, count, aggregates
+
+    def _combined(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
+        """As ``_alone``, of all lanes with the key together: the lowest of them adds, for all."""
+        take, lines = self._take, self._lines
+        here, same, lower, count, adds = take("b32"), take("b32"), take("b32"), take("b64"), take("pred")
+        lines += [f"activemask.b32 {here};", f"match.any.sync.b64 {same}, {self._key}, {here};"]
+        if saves is not None:
+            # Lanes that save nothing are a group of their own: each instruction between lanes is executed by all of its
+            # mask.
+            saving, others = take("b32"), take("b32")
+            lines += [
+                f"vote.sync.ballot.b32 {saving}, {saves}, {here};",
+                f"not.b32 {others}, {saving};",
+                f"selp.b32 {saving}, {saving}, {others}, {saves};",
+                f"and.b32 {same}, {same}, {saving};",
+            ]
+        lines += [
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {same};",
+            f"setp.eq{'.and' if saves else ''}.u32 {adds}, {lower}, 0{f', {saves}' if saves else ''};",
+            f"popc.b32 {lower}, {same};",
+            f"cvt.u64.u32 {count}, {lower};",
+        ]
+        aggregates = {}
+        for name in self._table.keep:
+            aggregates[name] = self._sum(same) if name == "sum" else self._greatest(same, inverted=name == "min")
+        return adds, count, aggregates
+
+    def _find(self, base: str, adds: str) -> str:
+        """A register with the address of the key's entry, or of the last one if the key finds no place."""
+        take, lines, places = self._take, self._lines, self._table.places
+        word, mixed, first, place, step = take("b64"), take("b64"), take("b32"), take("b32"), take("b32")
+        old, address, lost, searches = take("b64"), take("b64"), take("b64"), take("pred")
+        lines += [
+            f"not.b64 {word}, {self._key};",
+            # The upper half of the product depends on all bits of the key.
+            f"shr.u64 {mixed}, {self._key}, 32;",
+            f"xor.b64 {mixed}, {mixed}, {self._key};",
+            f"mul.lo.u64 {mixed}, {mixed}, {_MULTIPLIER};",
+            f"shr.u64 {mixed}, {mixed}, 32;",
+            f"cvt.u32.u64 {first}, {mixed};",
+            f"shr.u32 {place}, {first}, {32 - (places.bit_length() - 1)};",
+            # Odd, so that all places would be tried in turn.
+            f"or.b32 {step}, {first}, 1;",
+            # The key whose inverse is 0 has an entry of its own: nothing is put into it, and it is found at once.
+            f"setp.eq.u64 {searches}, {word}, 0;",
+            f"selp.b32 {place}, {places}, {place}, {searches};",
+            f"mov.b64 {old}, 0;",
+            f"mov.b64 {address}, {base};",
+            f"mov.pred {searches}, {adds};",
+        ]
+        for number in range(self._table.probes):
+            if number:
+                lines += [f"add.u32 {place}, {place}, {step};", f"and.b32 {place}, {place}, {places - 1};"]
+            lines += [
+                f"@{searches} mad.wide.u32 {address}, {place}, {self._entry_size}, {base};",
+                f"@{searches} atom.global.cas.b64 {old}, [{address}], 0, {word};",
+                # Neither free nor the key's.
+                f"setp.ne.and.u64 {searches}, {old}, 0, {searches};",
+                f"setp.ne.and.u64 {searches}, {old}, {word}, {searches};",
+            ]
+        lines += [
+            f"add.u64 {lost}, {base}, {(places + 1) * self._entry_size};",
+            f"selp.b64 {address}, {lost}, {address}, {searches};",
+        ]
+        return address
+
+    def _wide(self, *, inverted: bool) -> str:
+        """A register of 64 bits with the value, or with all bits of it inverted."""
+        name, bits = self._given()
+        wide = self._take("b64")
+        self._lines.append(f"cvt.u64.u32 {wide}, {name};" if bits == 32 else f"mov.b64 {wide}, {name};")
+        if inverted:
+            self._lines.append(f"not.b64 {wide}, {wide};")
+        return wide
+
+    def _sum(self, same: str) -> str:
+        """A register with the sum of the value over a group of lanes, modulo 2 to the 64. same: the group's mask.
+
+        ``redux`` adds 32 bits, so the value is added up in parts whose sums over 32 lanes fit into 32 bits.
+        """
+        take, lines = self._take, self._lines
+        name, bits = self._given()
+        total, part = take("b64"), take("b32")
+        for shift in range(0, bits, _ADDED_BITS):
+            if bits == 32:
+                lines.append(f"bfe.u32 {part}, {name}, {shift}, {_ADDED_BITS};")
+            else:
+                shifted = take("b64")
+                lines += [
+                    f"shr.u64 {shifted}, {name}, {shift};",
+                    f"cvt.u32.u64 {part}, {shifted};",
+                    f"and.b32 {part}, {part}, {(1 << _ADDED_BITS) - 1};",
+                ]
+            lines.append(f"redux.sync.add.u32 {part}, {part}, {same};")
+            if not shift:
+                lines.append(f"cvt.u64.u32 {total}, {part};")
+                continue
+            wide = take("b64")
+            lines += [
+                f"cvt.u64.u32 {wide}, {part};",
+                f"shl.b64 {wide}, {wide}, {shift};",
+                f"add.u64 {total}, {total}, {wide};",
+            ]
+        return total
+
+    def _greatest(self, same: str, *, inverted: bool) -> str:
+        """A register with the greatest value of a group of lanes; inverted: with the inverse of the least one, which is
+        the greatest inverse. same: the group's mask."""
+        take, lines = self._take, self._lines
+        name = self._wide(inverted=inverted)
+        low, high, upper, lower, whole = take("b32"), take("b32"), take("b32"), take("b32"), take("b64")
+        is_upper = take("pred")
+        # The greatest upper half, then the greatest lower half of the lanes with that upper half.
+        lines += [
+            f"mov.b64 {{{low}, {high}}}, {name};",
+            f"redux.sync.max.u32 {upper}, {high}, {same};",
+            f"setp.eq.u32 {is_upper}, {high}, {upper};",
+            f"selp.b32 {low}, {low}, 0, {is_upper};",
+            f"redux.sync.max.u32 {lower}, {low}, {same};",
+            f"mov.b64 {whole}, {{{lower}, {upper}}};",
+        ]
+        return whole
+
+    def _given(self) -> tuple[str, int]:
+        if self._value is None:
+            raise ValueError("a map without values keeps nothing of them")
+        return self._value
 
 
 class EndCode(_Operations):

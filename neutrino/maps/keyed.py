@@ -1,0 +1,250 @@
+"""``hash`` and ``topk``: how often each key was saved over all threads of a launch, and what was saved with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neutrino.abi.records import MAX_RECORD, Field
+from neutrino.abi.scalars import ScalarType
+from neutrino.maps.declaration import Map, MapTable, MapType, Report
+from neutrino.maps.target import KeyTable, SaveWriter
+
+if TYPE_CHECKING:
+    from neutrino.maps.declaration import Rows
+
+AGGREGATES = ("sum", "min", "max")
+"""What can be kept of the values that are saved with a key, in the order of their words."""
+_PROBES = 8
+"""Places that each key may have in a table."""
+_PLACES_PER_KEY = 4
+"""Places of a table for each key that it is to have room for: so few are taken that a key hardly ever finds none."""
+_DEFAULT_ROOM = 256
+_MORE_ENTRIES = 2
+"""After the places: see ``_Keyed``."""
+
+
+@dataclass(frozen=True)
+class _Keyed(MapType):
+    """A table for each copy of the record, which readers merge.
+
+    A table is an array of entries of u64 words: a key with all bits inverted, how many saves it had, and the aggregates
+    of the values saved with it. A first word of 0 is a free place. After the places there are two more entries: of the
+    key whose inverse is 0, and of all saves whose keys found no place. An entry is never given up, so in one table
+    either all saves of a key find it or none does.
+
+    room: how many keys fit. keep: which ``AGGREGATES`` are kept, in their order; of the least value the inverse, so
+    that a first value of 0 does not matter.
+    """
+
+    room: int = _DEFAULT_ROOM
+    keep: tuple[str, ...] = ()
+
+    copies_bytes = 1 << 19
+    field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
+    field_hint = "write a key, of an integer type, and at most one value, of an unsigned one"
+    most_fields = 2
+    stores_at_sites = True
+    settles = False
+    combines_lanes = True
+    report = Report.KEYS
+
+    def words(self, fields: Sequence[Field]) -> int:
+        """Return how many u64 a table has."""
+        return (self._places() + _MORE_ENTRIES) * self._entry_words()
+
+    def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
+        """Return nothing: a table has words, which have no names."""
+        return ()
+
+    def document(self, fields: Sequence[Field]) -> dict[str, Any]:
+        """Return the type's members in the manifest: the options, and how the words are grouped."""
+        return {**self.options(), "places": self._places(), "kept": list(self.keep)}
+
+    def save(self, entry: Map, writer: SaveWriter) -> None:
+        """Emit the code that finds the key's entry in memory, and adds to it."""
+        key, *values = entry.fields
+        value = None
+        if values:
+            # Narrow types have been extended to 32 bits.
+            value = (writer.value(1), max(32, values[0].type.size * 8))
+        register = writer.value(0)
+        if key.type.size < 8:
+            letter = key.type.value[0]
+            register = writer.convert(f"{letter}64", f"{letter}32", register)
+        writer.add_to_key(register, value, KeyTable(self._places(), _PROBES, self.keep))
+
+    @staticmethod
+    def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
+        """Return a row for each key of each launch: key, count, what is kept of the values, and missed.
+
+        missed: how many saves of the key there may be besides, among those that found no place. The rows of a launch
+        are in the order of the keys, of a topk map the greatest sums (without values counts) first and no more than n.
+        copies: the tables; the last axis is the copy. row: the map's object in the manifest.
+        """
+        import numpy as np
+
+        kept = row["kept"]
+        tables = copies["words"].reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(kept))
+        key_type = "<i8" if row["fields"][0]["type"][0] == "s" else "<u8"
+        formats = [("key", key_type), *((name, "<u8") for name in ("count", *kept, "missed"))]
+        launches = [np.zeros(0, formats)]
+        for table in tables:
+            # The last entry is of the saves that found no place.
+            entries, lost = table[:, :-1], table[:, -1, 1]
+            copy, place = np.nonzero(entries[..., 1])
+            found = entries[copy, place]
+            keys, group = np.unique((~found[:, 0]).view(key_type), return_inverse=True)
+            rows = np.zeros(len(keys), formats)
+            rows["key"] = keys
+            np.add.at(rows["count"], group, found[:, 1])
+            for number, name in enumerate(kept):
+                combine = np.add if name == "sum" else np.maximum
+                combine.at(rows[name], group, found[:, 2 + number])
+                if name == "min":
+                    rows[name] = ~rows[name]
+            # Where a key has an entry, none of its saves is lost.
+            rows["missed"] = lost.sum()
+            np.subtract.at(rows["missed"], group, lost[copy])
+            if "n" in row:
+                # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
+                rows = rows[np.argsort(~rows["sum" if kept else "count"], kind="stable")][: row["n"]]
+            launches.append(rows)
+        return np.concatenate(launches)
+
+    @staticmethod
+    def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int]:
+        """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
+
+        copies, row: as of ``read``.
+        """
+        kept = row["kept"]
+        # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
+        entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
+        values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
+        return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+
+    @classmethod
+    def _room(cls, table: MapTable, default: int, kept: int) -> int | None:
+        """Return ``room`` of a map's table; None if it is invalid, which is reported. kept: number of aggregates."""
+        most = _most_room(kept)
+        room = table.get("room")
+        if room is None:
+            return default
+        if isinstance(room, bool) or not isinstance(room, int) or not 1 <= room <= most:
+            table.fault("room", f"room is {room!r:.40}", f"write an integer from 1 to {most}")
+            return None
+        return room
+
+    def _places(self) -> int:
+        """Return how many places a table has, a power of two."""
+        return _power_of_two(_PLACES_PER_KEY * self.room)
+
+    def _entry_words(self) -> int:
+        # A key, a count, and the aggregates.
+        return 2 + len(self.keep)
+
+
+@dataclass(frozen=True)
+class Hash(_Keyed):
+    """Each key with its count, and what is kept of the values that were saved with it."""
+
+    name = "hash"
+    keys = ("room", "keep")
+    whole = "keys over all threads"
+
+    @classmethod
+    def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
+        """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
+        if not _value_is_unsigned(table, fields):
+            return None
+        keep = table.get("keep")
+        has_value = len(fields) > 1
+        if keep is None:
+            keep = ["sum"] if has_value else []
+        if not isinstance(keep, list) or sorted({str(word) for word in keep}) != sorted(map(str, keep)):
+            table.fault("keep", "keep is no list of different words", 'write keep = ["sum", "min", "max"]')
+            return None
+        if any(word not in AGGREGATES for word in keep) or (keep and not has_value):
+            message = f"keep is {keep!r:.60}" + ("" if has_value else ", but the map has no value besides its key")
+            table.fault("keep", message, 'write some of "sum", "min" and "max", of a value that is saved with the key')
+            return None
+        kept = tuple(word for word in AGGREGATES if word in keep)
+        room = cls._room(table, min(_DEFAULT_ROOM, _most_room(len(kept))), len(kept))
+        return None if room is None else cls(room, kept)
+
+    def options(self) -> dict[str, Any]:
+        """Return the keys of the map's table."""
+        return {"room": self.room, "keep": list(self.keep)}
+
+    def describe(self, entry: Map) -> str:
+        """Return a map in words: ``counts of up to 256 keys per launch``."""
+        kept = "".join(f", {word}" for word in self.keep)
+        return f"count{kept} of up to {self.room:,} keys per launch"
+
+
+@dataclass(frozen=True)
+class TopK(_Keyed):
+    """The n keys with the greatest sum of the values that were saved with them; without values, the greatest count.
+
+    n: how many.
+    """
+
+    n: int = 0
+
+    name = "topk"
+    keys = ("n", "room")
+    whole = "the keys with most over all threads"
+
+    @classmethod
+    def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
+        """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
+        if not _value_is_unsigned(table, fields):
+            return None
+        keep = ("sum",) if len(fields) > 1 else ()
+        most = _most_room(len(keep))
+        n = table.get("n")
+        if n is None:
+            table.missing("n", "n = 20")
+            return None
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= most:
+            table.fault("n", f"n is {n!r:.40}", f"write an integer from 1 to {most}")
+            return None
+        room = cls._room(table, max(_DEFAULT_ROOM, n), len(keep))
+        if room is None:
+            return None
+        if room < n:
+            table.fault("room", f"room is {room}, but n is {n}", f"write an integer from {n} to {most}")
+            return None
+        return cls(room, keep, n)
+
+    def options(self) -> dict[str, Any]:
+        """Return the keys of the map's table."""
+        return {"n": self.n, "room": self.room}
+
+    def describe(self, entry: Map) -> str:
+        """Return a map in words: ``the 20 keys with the greatest sum per launch``."""
+        return f"the {self.n} keys with the greatest {'sum' if self.keep else 'count'} per launch"
+
+
+def _value_is_unsigned(table: MapTable, fields: Sequence[Field]) -> bool:
+    """Return whether the value, if there is one, is unsigned; reports one that is not."""
+    for value in fields[1:]:
+        if value.type.value[0] != "u":
+            table.fault("data", f"the value '{value.name}' is {value.type.value}", "write u8, u16, u32 or u64")
+            return False
+    return True
+
+
+def _most_room(kept: int) -> int:
+    """Return the greatest ``room`` of a map that keeps so many aggregates: a table is a record, of a limited size."""
+    places = 1
+    while (2 * places + _MORE_ENTRIES) * (2 + kept) * 8 <= MAX_RECORD:
+        places *= 2
+    return places // _PLACES_PER_KEY
+
+
+def _power_of_two(number: int) -> int:
+    """Return the least power of two that is not below a number."""
+    return 1 << (number - 1).bit_length()
