@@ -26,6 +26,10 @@ COPIES_LEAST = 8
 COPIES_MOST = 128
 WARPS_PER_COPY = 32
 COPY_ALIGN = 128
+LOG_CONTROL = 128
+LOG_UNIT = 32
+LOG_HEADER = 64
+LOG_ROWS_MOST = 32
 LEVELS = ("thread", "warp", "block")
 RESULT_HEADER = np.dtype(
     [
@@ -55,7 +59,8 @@ FRAME = np.dtype(
         ("size", "<u8"),
         ("dynamic_cap", "<u4"),
         ("lanes", "<u4"),
-        ("reserved", "<u4", (2,)),
+        ("log_units", "<u4"),
+        ("reserved", "<u4"),
     ]
 )
 
@@ -182,6 +187,51 @@ def _read_hash(copies, row):
     return np.concatenate(launches)
 
 
+def _read_log(copies, row):
+    """Return the records of a log, ordered by slot, lane and the order in which the lane saved them.
+
+    copies: the region's bytes, uint8, of one launch. The rows have ``slot`` (the warp in the grid, at block level
+    the block), ``lane``, ``order`` (from 0 in each lane) and ``record``, a record's bytes.
+    """
+    size = row["size"]
+    taken = min(int(copies[:8].view("<u8")[0]), (len(copies) - LOG_CONTROL) // LOG_UNIT)
+    units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
+    words = np.ascontiguousarray(units).reshape(-1).view("<u4")
+    # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
+    forms: dict[tuple[int, int, int], list[int]] = {}
+    at, words_of_unit = 0, LOG_UNIT // 4
+    while at + LOG_HEADER // LOG_UNIT <= taken:
+        mask, rows = int(words[at * words_of_unit + 1]), int(words[at * words_of_unit + 2])
+        length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+        # The last one may not have fitted; then nothing was written.
+        if not mask or not rows or at + length > taken:
+            break
+        forms.setdefault((mask, rows, length), []).append(at)
+        at += length
+    row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
+    parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
+    for (mask, rows, length), firsts in forms.items():
+        lanes = np.flatnonzero(mask >> np.arange(64) & 1)
+        chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
+        records = np.ascontiguousarray(chunks[:, LOG_HEADER : LOG_HEADER + rows * len(lanes) * size])
+        part = np.empty((len(firsts), rows, len(lanes)), row_type)
+        part["record"] = records.view(f"V{size}").reshape(part.shape)
+        part["slot"] = np.ascontiguousarray(chunks[:, :4]).view("<u4")[:, :, None]
+        part["lane"] = lanes
+        filled = rows - chunks[:, 16 : 16 + len(lanes)].astype(np.int64)
+        is_filled = np.arange(rows)[:, None] < filled[:, None, :]
+        place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
+        parts.append(part[is_filled])
+        places.append(np.broadcast_to(place, part.shape)[is_filled])
+    found, place = np.concatenate(parts), np.concatenate(places)
+    found = found[np.lexsort((place, found["lane"], found["slot"]))]
+    is_first = np.ones(len(found), bool)
+    is_first[1:] = (found["slot"][1:] != found["slot"][:-1]) | (found["lane"][1:] != found["lane"][:-1])
+    begins = np.flatnonzero(is_first)
+    found["order"] = np.arange(len(found)) - np.repeat(begins, np.diff(np.append(begins, len(found))))
+    return found
+
+
 def _lost_hash(copies, row):
     """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
 
@@ -204,6 +254,7 @@ MAP_TYPES = (
     ("ring", "records", "slots", 0, None, None),
     ("hash", "keys", "copies", 524288, _read_hash, _lost_hash),
     ("topk", "keys", "copies", 524288, _read_hash, _lost_hash),
+    ("log", "records", "chunks", 0, _read_log, None),
 )
 # End of the layout
 
@@ -223,11 +274,12 @@ def parse(path, launch=None):
     path: a result/<kernel>.bin. launch: its number in launches.bin; None is the first one in the file.
     header: dict with kernel, name, launch, launches (the numbers in the file), grid, block, lanes (of a warp).
     sections: for each map a dict with name, kind, level, record_size, cap (of this launch where it is dynamic),
-    dynamic, fields, counts (saves of each slot, None for cap 1), and dropped (saves that did not fit) with their sum,
-    dropped_sum, of a map with keys that keeps sums. records: map name → structured array [block][warp][k], at thread
-    level [block][warp][k][lane], at block level [block][k]; those of a slot are in the order in which they were saved.
-    A sum map gives one record, a histogram rows with low, high (both in the bucket) and count, an average count, sum
-    and mean, a map with keys rows with key, count, what it keeps of values, and missed.
+    dynamic, fields, counts (saves of each slot, None for cap 1), dropped (saves that did not fit), and dropped_sum of a
+    map with keys that keeps sums. records: map name → structured array [block][warp][k], at thread level
+    [block][warp][k][lane], at block level [block][k]; those of a slot are in the order in which they were saved. A sum
+    map gives one record, a histogram rows with low, high (both in the bucket) and count, an average count, sum and
+    mean, a map with keys rows with key, count, what it keeps of values, and missed; a log rows with block, warp, lane
+    (as far as its level has them), order, and its fields. A column whose name a field has, too, is in brackets: [lane].
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     # The file's header and frames, and the kernel's manifest.
@@ -270,8 +322,8 @@ class _FrameData:
     """The data of one launch's maps, taken one map after the other from the launch's frame in a result file.
 
     start, end: offsets in the file where the data begin and end. offset: where the next map begins. dynamic_cap: how
-    many records a slot of a map with a dynamic cap can hold in this launch. blocks: of the grid. warps: of a block.
-    lanes: of a warp.
+    many records a slot of a map with a dynamic cap can hold in this launch. log_units: of memory of each log. blocks:
+    of the grid. warps: of a block. lanes: of a warp.
     """
 
     def __init__(self, path, data, frame, start, blocks, threads, lanes):
@@ -285,6 +337,7 @@ class _FrameData:
         self.end = start + int(frame["size"])
         self.offset = start
         self.dynamic_cap = int(frame["dynamic_cap"])
+        self.log_units = int(frame["log_units"])
         self.blocks = blocks
         # Rounded up: the last warp may be partial.
         self.warps = -(-threads // lanes)
@@ -308,6 +361,11 @@ class _FrameData:
                 if lost is not None:
                     dropped, dropped_sum = self._combined(lost, records, entry)
                 records = self._combined(read, records, entry)
+        elif layout == "chunks":
+            region = self._take((LOG_CONTROL + self.log_units * LOG_UNIT,), np.dtype(np.uint8))
+            dropped = int(region[8:16].view("<u8")[0])
+            rows = self._combined(read, region, {**entry, "size": dtype.itemsize})
+            records = self._log_rows(rows, dtype, level)
         else:
             slots = (self.blocks,) if level == "block" else (self.blocks, self.warps)
             lanes = (self.lanes,) if level == "thread" else ()
@@ -332,6 +390,22 @@ class _FrameData:
             "report": report,
         }
         return section, records
+
+    def _log_rows(self, rows, dtype, level):
+        """Return a log's records with the columns that say whose they are. rows: as _read_log returns them."""
+        places = {"block": rows["slot"]}
+        if level != "block":
+            places = {"block": rows["slot"] // self.warps, "warp": rows["slot"] % self.warps}
+        if level == "thread":
+            places["lane"] = rows["lane"]
+        places["order"] = rows["order"]
+        fields = np.ascontiguousarray(rows["record"]).view(dtype)
+        columns = {(f"[{name}]" if name in dtype.names else name): column for name, column in places.items()}
+        columns |= {name: fields[name] for name in dtype.names}
+        table = np.empty(len(rows), [(name, column.dtype) for name, column in columns.items()])
+        for name, column in columns.items():
+            table[name] = column
+        return table
 
     def _combined(self, read, copies, entry):
         """Return what a map type's function makes of copies. Raises ValueError if the map's entry is damaged."""
@@ -386,8 +460,8 @@ def valid(header, section, records):
 
     header, section, records: of the map, from ``parse``.
     """
-    if section["layout"] == "copies":
-        # parse has combined the copies.
+    if section["layout"] != "slots":
+        # parse has combined the copies, and taken logs apart.
         return records.reshape(-1)
     by_thread = section["level"] == "thread"
     saved = np.ones(records.shape, bool)
@@ -547,7 +621,8 @@ def _print_summary(path, launch):
                 cells = (f"{name} {number}" for name, number in zip(rows.dtype.names, row, strict=True))
                 print("    " + ", ".join(cells))
             continue
-        print(f"  {title}: {len(rows)} records")
+        dropped = f", {section['dropped']} dropped" if section["dropped"] else ""
+        print(f"  {title}: {len(rows)} records{dropped}")
         # Of an average, the rows of launches: count, sum and mean.
         columns = rows.dtype.names if section["report"] == "means" else section["fields"]
         for field in columns if len(rows) else ():

@@ -9,7 +9,7 @@ passed by value, 8-byte aligned.
     12            u32 copy_mask           copies of a sum's record in this launch, less one
     16            u64 cell                device address of a u64 that is added to all addresses of maps; 0: none
     24 + 16·m     u64 records             device address of map m's records
-    32 + 16·m     u64 counts              device address of map m's counts, 0 without counts
+    32 + 16·m     u64 counts              device address of map m's counts, 0 without counts; of a log its units
     24 + 16·maps  u64 address[variables]  device addresses of the original's module variables
 
 A launch in a graph has the same parameters in each replay. There the maps' addresses are offsets, and the cell holds

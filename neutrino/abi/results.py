@@ -45,7 +45,8 @@ FRAME = Struct(
         Member("size", "u64", note="bytes of the regions that follow"),
         Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
-        Member("reserved", "u32", 2),
+        Member("log_units", "u32", note="units of memory of each log, of those that the launch had; 0: no log"),
+        Member("reserved", "u32"),
     ),
     "One launch in result/<kernel>.bin; its regions follow, back to back, then padding to 64 bytes.",
 )

@@ -402,12 +402,12 @@ def _print_sums(console: Console, sums: dict[str, Any]) -> None:
 def _columns(view: MapView) -> dict[str, list[Any]]:
     """Return the valid records of a map as columns, name → values: block, warp, k and lane of each, then its fields.
 
-    The first ones say which slot a record is in; only array maps have slots.
+    The first ones say whose a record is, in array maps and logs; a log has order in place of k, after the lane.
     """
     from neutrino.maps.declaration import Layout
 
     records = view.valid()
-    places = view.places() if view.map.kind.layout is Layout.SLOTS else {}
+    places = view.places() if view.map.kind.layout is not Layout.COPIES else {}
     fields = {field.name for field in view.map.fields}
     columns = {
         # Brackets tell an axis from a field of the same name.

@@ -382,7 +382,9 @@ class _Report:
         """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
         # Maps without slots have one combined result per launch, others records in the slots of threads, warps, blocks.
         recorded = f"{_counted(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
-        if entry.kind.layout is Layout.SLOTS:
+        if entry.kind.layout is Layout.CHUNKS:
+            recorded = f"{_counted(entry.records, 'record', 'records')}, by {entry.level.value}"
+        elif entry.kind.layout is Layout.SLOTS:
             limit = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
             if entry.kind.keeps_last:
                 limit = f"the last {_caps(entry)}"

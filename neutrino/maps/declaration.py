@@ -43,11 +43,12 @@ class Layout(enum.Enum):
     """Where a map's records are in the memory of a launch, see ``regions.py``.
 
     SLOTS: each thread, warp or block has a slot of up to ``cap`` records. COPIES: the launch has one record, of which
-    there are several copies that the reader combines.
+    there are several copies that the reader combines. CHUNKS: threads take chunks for their records, as they need them.
     """
 
     SLOTS = "slots"
     COPIES = "copies"
+    CHUNKS = "chunks"
 
 
 class Report(enum.Enum):

@@ -17,6 +17,7 @@ from neutrino.abi.structures import Struct
 from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, MapType
+from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
 from neutrino.maps.regions import COPIES_LEAST, COPIES_MOST, COPY_ALIGN, LANES, REGION_ALIGN, WARPS_PER_COPY
 from neutrino.maps.registry import MAP_TYPES
 
@@ -36,6 +37,10 @@ def python_layout() -> str:
         "COPIES_MOST": COPIES_MOST,
         "WARPS_PER_COPY": WARPS_PER_COPY,
         "COPY_ALIGN": COPY_ALIGN,
+        "LOG_CONTROL": LOG_CONTROL,
+        "LOG_UNIT": LOG_UNIT,
+        "LOG_HEADER": LOG_HEADER,
+        "LOG_ROWS_MOST": LOG_ROWS_MOST,
     }
     lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
     levels = ", ".join(f'"{level.value}"' for level in LEVELS)
@@ -47,7 +52,7 @@ def python_layout() -> str:
     ):
         lines += _numpy_dtype(name, struct)
 
-    # The function that combines the copies of records, for each type that has them; types may share one.
+    # The function that reads records that are not in slots, for each type; types may share one.
     function_names: dict[object, str] = {}
     for kind in MAP_TYPES:
         if kind.layout is not Layout.SLOTS and kind.read not in function_names:

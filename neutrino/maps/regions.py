@@ -5,6 +5,7 @@ Region of map m of a launch with W = blocks · warps_per_block warps (``region_l
     in slots, thread level   records [W][cap][lanes], counts u32 [W][lanes] unless cap = 1
     in slots, warp level     records [W][cap],        counts u32 [W]        unless cap = 1
     in slots, block level    records [blocks][cap],   counts u32 [blocks]   unless cap = 1
+    in chunks                control words, then log_units units for chunks, see ``log.py``
     in copies                records [copies_of(m, W)], each ``copy_stride`` bytes; the reader combines the copies
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from neutrino.abi.levels import Level
 from neutrino.abi.structures import align_up
 from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Layout, Map, MapType
+from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
 
 LANES = 32
 """Lanes of a warp on NVIDIA's GPUs; launches on other ones record how many."""
@@ -97,12 +99,12 @@ def cap_of(entry: Map, dynamic_cap: int) -> int:
 
 
 def region_layout(
-    maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0, lanes: int = LANES
+    maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0, lanes: int = LANES, log_units: int = 0
 ) -> tuple[tuple[Region, ...], int]:
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
     blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. dynamic_cap: records per slot of maps
-    with a dynamic cap, 0 if there are none.
+    with a dynamic cap, 0 if there are none. log_units: units of ``LOG_UNIT`` bytes that each map in chunks has.
     """
     offset = 0
     regions = []
@@ -114,6 +116,8 @@ def region_layout(
         if entry.kind.layout is Layout.SLOTS:
             records_size = slots * cap_of(entry, dynamic_cap) * entry.size
             counts_size = slots * _COUNT_SIZE if has_counts(entry) else 0
+        elif entry.kind.layout is Layout.CHUNKS:
+            records_size, counts_size = LOG_CONTROL + log_units * LOG_UNIT, 0
         else:
             records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)
             counts_size = 0

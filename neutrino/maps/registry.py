@@ -8,6 +8,7 @@ from neutrino.maps.declaration import MapType
 from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.keyed import Hash, TopK
+from neutrino.maps.log import Log
 from neutrino.maps.ring import Ring
 from neutrino.maps.sum import Sum
 
@@ -21,6 +22,7 @@ MAP_TYPES: tuple[type[MapType], ...] = (
     Ring,
     Hash,
     TopK,
+    Log,
 )
 """By their numbers in files: the order is part of the formats."""
 

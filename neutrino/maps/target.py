@@ -57,6 +57,9 @@ class SaveWriter(Operations, Protocol):
         In a full slot it replaces the oldest one if the map's type keeps the last records, else it is not stored.
         """
 
+    def append_to_log(self) -> None:
+        """Store the operands as this thread's next record, in a chunk of the map's region; take one if need be."""
+
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""
 
@@ -115,3 +118,6 @@ class EndWriter(Operations, Protocol):
 
         mark: number of the cell that is 1 once a value was 0.
         """
+
+    def close_log(self) -> None:
+        """Emit the store of how many records fewer than it has room for the thread's last chunk has."""

@@ -86,7 +86,7 @@ def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> L
 def check_cap(document: Document, offset: int, cap: object, map_class: type[MapType] | None) -> int | None:
     """Return ``cap``, the number of records per slot; None if it is invalid, which is reported at the offset.
 
-    map_class: the type of the map, None if it is unknown. A map that is not in slots has one record.
+    map_class: the type of the map, None if it is unknown. A map that is not in slots has no cap.
     """
     # bool is a subclass of int.
     if not isinstance(cap, int) or isinstance(cap, bool) or not 0 < cap <= MAX_CAP:
@@ -94,9 +94,15 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
         document.report(offset, "cap", f"cap is {shown(cap)}", hint)
         return None
     if map_class and map_class.layout is not Layout.SLOTS and cap != 1:
-        document.report(offset, "cap", f"cap is {cap}, but {_a(map_class)} has one record", "leave cap out")
+        document.report(offset, "cap", f"cap is {cap}, but {_room(map_class)}", "leave cap out")
         return None
     return cap
+
+
+def _room(map_class: type[MapType]) -> str:
+    """Return in words how many records a map that is not in slots has."""
+    room = "has room for all records" if map_class.layout is Layout.CHUNKS else "has one record"
+    return f"{_a(map_class)} {room}"
 
 
 def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None) -> int | None:
@@ -116,7 +122,7 @@ def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class:
     if cap != "dynamic":
         return check_cap(document, place, cap, map_class)
     if map_class and map_class.layout is not Layout.SLOTS:
-        document.report(place, "cap", f'cap is "dynamic", but {_a(map_class)} has one record', "leave cap out")
+        document.report(place, "cap", f'cap is "dynamic", but {_room(map_class)}', "leave cap out")
         return None
     return DYNAMIC_CAP
 

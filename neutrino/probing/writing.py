@@ -80,7 +80,7 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"type = {_string(declared_map.kind.name)}"
     yield f"level = {_string(declared_map.level.value)}"
     yield f"size = {declared_map.size}"
-    # A map that is not in slots has one record, and takes no cap.
+    # A map that is not in slots takes no cap.
     if declared_map.kind.layout is Layout.SLOTS:
         yield f"cap = {_string('dynamic') if declared_map.cap == DYNAMIC_CAP else declared_map.cap}"
     for key, value in declared_map.kind.options().items():

@@ -16,7 +16,7 @@ from neutrino.abi.levels import LEVELS
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.versions import RESULT_VERSION
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import Map
+from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, region_layout
 from neutrino.maps.registry import number_of
 from neutrino.tracing.launches import map_file
@@ -103,9 +103,27 @@ class Result:
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:
         """Return the maps of one launch, by name. launch: its record; index: its number in ``launches.bin``."""
-        run = Run(_geometry(launch), int(launch["data_offset"]), step=0, indices=np.array([index]))
+        offset = int(launch["data_offset"])
+        (units,) = self._log_units(np.array([offset], np.uint64).astype(np.int64))
+        run = Run(_geometry(launch, int(units)), offset, step=0, indices=np.array([index]))
         # The view is of a run, here of one launch.
         return {name: view.of(0) for name, view in self.view_run(run).items()}
+
+    def _log_units(self, offsets: Array) -> npt.NDArray[np.int64]:
+        """Return how many units of memory of each log are in the frames at these offsets; 0 without logs.
+
+        Launch records have the units that a launch had, of which a frame has those that were used.
+        """
+        units = np.zeros(len(offsets), np.int64)
+        if not any(entry.kind.layout is Layout.CHUNKS for entry in self.maps):
+            return units
+        for number, offset in enumerate(offsets.tolist()):
+            part = self._part_at(offset)
+            begin = offset - part.base
+            # A frame that is not in the file is reported when it is viewed.
+            if 0 <= begin <= part.data.size - FRAME.size:
+                units[number] = np.frombuffer(part.data, FRAME.dtype, 1, begin)["log_units"][0]
+        return units
 
     def runs(self, launches: Array, indices: Array) -> Iterator[Run]:
         """Group launches, in the order given, into runs of one geometry whose frames are evenly spaced in the file.
@@ -121,7 +139,8 @@ class Result:
         threads = launches["block"].astype(np.int64).prod(axis=1)
         steps = np.diff(offsets)
         caps = launches["dynamic_cap"].astype(np.int64)
-        shapes = (blocks, threads, caps, launches["lanes"].astype(np.int64))
+        units = self._log_units(offsets)
+        shapes = (blocks, threads, caps, launches["lanes"].astype(np.int64), units)
         # Whether each launch has the geometry of the next, whose frame comes later in the same file.
         continues = np.logical_and.reduce([np.diff(shape) == 0 for shape in shapes]) & (steps > 0)
         if len(self._parts) > 1:
@@ -137,7 +156,7 @@ class Result:
                 end = start + int(breaks[0]) + 1 if breaks.size else len(launches)
             # A single launch has no distance to the next.
             step = int(steps[start]) if end - start > 1 else 0
-            yield Run(_geometry(launches[start]), int(offsets[start]), step, indices[start:end])
+            yield Run(_geometry(launches[start], int(units[start])), int(offsets[start]), step, indices[start:end])
             start = end
 
     def view_run(self, run: Run) -> dict[str, MapView]:
@@ -153,7 +172,9 @@ class Result:
             )
 
         # All frames lie within the file.
-        regions, size = region_layout(self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes)
+        regions, size = region_layout(
+            self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes, geometry.log_units
+        )
         part = self._part_at(run.offset)
         data = part.data
         begin = run.offset - part.base
@@ -177,6 +198,7 @@ class Result:
             ("block", block == run.geometry.threads),
             ("dynamic cap", frames["dynamic_cap"] == run.geometry.dynamic_cap),
             ("lanes", np.where(frames["lanes"], frames["lanes"], LANES) == run.geometry.lanes),
+            ("log units", frames["log_units"] == run.geometry.log_units),
             ("size", frames["size"] >= size),
         )
         for name, is_valid in checks:
@@ -212,8 +234,8 @@ class Run:
     indices: Array
 
 
-def _geometry(launch: Array) -> Geometry:
-    """Return the geometry of a launch from its record.
+def _geometry(launch: Array, log_units: int) -> Geometry:
+    """Return the geometry of a launch from its record. log_units: as the frame has them.
 
     Earlier traces do not say how many lanes a warp has (0): they are of NVIDIA's GPUs.
     """
@@ -223,4 +245,4 @@ def _geometry(launch: Array) -> Geometry:
     for axis in range(3):
         blocks *= int(launch["grid"][axis])
         threads *= int(launch["block"][axis])
-    return Geometry(blocks, threads, int(launch["dynamic_cap"]), int(launch["lanes"]) or LANES)
+    return Geometry(blocks, threads, int(launch["dynamic_cap"]), int(launch["lanes"]) or LANES, log_units)

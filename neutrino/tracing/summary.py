@@ -15,7 +15,7 @@ from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.records import Field
-from neutrino.maps.declaration import DYNAMIC_CAP, Map, MapType, Report
+from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType, Report
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -431,6 +431,8 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
 
 def _why_dropped(entry: MapSummary) -> str:
     """Return in words why records of a map were dropped, and what to do about it."""
+    if entry.kind.layout is Layout.CHUNKS:
+        return "there was no memory for them (--max-device-memory); later launches get as much as earlier ones needed"
     if not entry.is_dynamic:
         return f"a slot keeps {entry.cap}; raise cap"
     wanted = f"a slot wanted up to {entry.wanted:,}"

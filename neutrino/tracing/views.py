@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,15 @@ _AXES = {
 class Geometry:
     """Shape of a launch. blocks: of the grid. threads: of a block. lanes: of a warp.
 
-    dynamic_cap: records that a slot of a map with a dynamic cap can hold in this launch.
+    dynamic_cap: records that a slot of a map with a dynamic cap can hold in this launch. log_units: units of memory of
+    each log that the trace has of this launch.
     """
 
     blocks: int
     threads: int
     dynamic_cap: int = 0
     lanes: int = LANES
+    log_units: int = 0
 
     @property
     def warps(self) -> int:
@@ -47,9 +50,9 @@ class MapView:
 
     records: structured array. Of an array map, which has a slot for each thread, warp or block:
     ``[block][warp][k][lane]`` at thread level, ``[block][warp][k]`` at warp level, ``[block][k]`` at block level; k is
-    the index in the slot, below ``cap``, of a ring map the number of the save modulo ``cap``. Of other maps:
-    ``[copy]``, partial results that ``valid`` combines. counts: saves of each slot, the same axes without k; None where
-    slots hold one record, and for maps without slots.
+    the index in the slot, below ``cap``, of a ring map the number of the save modulo ``cap``. Of a log: ``[byte]``, its
+    region as uint8, which ``valid`` takes apart. Of other maps: ``[copy]``, partial results that ``valid`` combines.
+    counts: saves of each slot, the same axes without k; None where slots hold one record, and for maps without slots.
     """
 
     map: Map
@@ -87,10 +90,12 @@ class MapView:
         of zeros means that nothing was saved. For a map without slots, the rows of its result (``MapType.read``): for a
         sum one of totals, for a minimum, maximum or average one or none, for a histogram one per bucket, for a map with
         keys one per key. Of several launches, each has its own records or rows, one launch after the other; they are
-        not combined.
+        not combined. Of a log, its records by slot, lane and the order in which the lane saved them.
 
         The array may be a view of ``records``.
         """
+        if self.map.kind.layout is Layout.CHUNKS:
+            return np.ascontiguousarray(self._logged["record"]).view(self.map.dtype)
         if self.map.kind.layout is not Layout.SLOTS:
             # read takes the map as the manifest has it.
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
@@ -110,16 +115,38 @@ class MapView:
         return np.take_along_axis(self.records, (np.expand_dims(oldest, axis) + k) % self.cap, axis)
 
     def places(self) -> dict[str, Array]:
-        """Return the indices of each record of ``valid()``: axis → 1-D array. For an array or ring map of one launch.
+        """Return the indices of each record of ``valid()``: axis → 1-D array. For an array or ring map or a log, of one
+        launch.
 
         The axes are ``block``, ``warp`` (not at block level), ``k``, and ``lane`` (at thread level only); k is 0
-        for the oldest record of a slot. Raises ValueError for other maps and for several launches.
+        for the oldest record of a slot. A log has ``order`` in place of k, after the lane. Raises ValueError for other
+        maps and for several launches.
         """
         axes = _AXES[self.map.level]
+        if self.map.kind.layout is Layout.CHUNKS and self.records.ndim == 1:
+            return self._log_places()
         # The records of several launches have one axis more.
         if self.map.kind.layout is not Layout.SLOTS or self.records.ndim != len(axes):
-            raise ValueError(f"map {self.map.name!r}: places() is for an array or ring map of a single launch")
+            raise ValueError(f"map {self.map.name!r}: places() is for an array or ring map or a log of one launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
+
+    @cached_property
+    def _logged(self) -> Array:
+        """The records of a log, as ``Log.read`` returns them, of one launch after the other."""
+        document = self.map.document()
+        regions = self.records.reshape(-1, self.records.shape[-1])
+        return np.concatenate([self.map.kind.read(region, document) for region in regions])
+
+    def _log_places(self) -> dict[str, Array]:
+        """Return the columns that say where each record of a log is from, of one launch."""
+        rows, level = self._logged, self.map.level
+        if level is Level.BLOCK:
+            places = {"block": rows["slot"]}
+        else:
+            places = {"block": rows["slot"] // self.geometry.warps, "warp": rows["slot"] % self.geometry.warps}
+        if level is Level.THREAD:
+            places["lane"] = rows["lane"]
+        return {name: column.astype(np.int64) for name, column in (places | {"order": rows["order"]}).items()}
 
     def _saved(self) -> npt.NDArray[np.bool_]:
         """Return which records of an array map were saved, as a bool array in the shape of the records.
@@ -139,10 +166,13 @@ class MapView:
 
     @property
     def dropped(self) -> int:
-        """Saves beyond the cap, of a ring map those that later ones replaced, of a map with keys those whose keys found
-        no place; 0 for others.
+        """Saves beyond the cap, of a ring map those that later ones replaced, of a log those for which there was no memory,
+        of a map with keys those whose keys found no place; 0 for others.
         """
-        if self.map.kind.layout is not Layout.SLOTS:
+        if self.map.kind.layout is Layout.CHUNKS:
+            regions = self.records.reshape(-1, self.records.shape[-1])
+            return int(np.ascontiguousarray(regions[:, 8:16]).view("<u8").sum())
+        if self.map.kind.layout is Layout.COPIES:
             saves, _ = self.map.kind.lost(self.records, self.map.document())
             return saves
         if self.counts is None:
@@ -154,7 +184,7 @@ class MapView:
     @property
     def dropped_sum(self) -> int:
         """Of a map with keys that keeps sums, the sum of the values whose keys found no place; 0 for others."""
-        if self.map.kind.layout is Layout.SLOTS:
+        if self.map.kind.layout is not Layout.COPIES:
             return 0
         _, total = self.map.kind.lost(self.records, self.map.document())
         return total
@@ -203,7 +233,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
     offset = frames.offset
     views = {}
     for entry, region in maps:
-        dtype = entry.dtype
+        dtype: np.dtype[Any] = entry.dtype
         # The axes of one launch: block and warp, then k of records, then the lane.
         slots: tuple[int, ...] = (geometry.blocks,)
         if entry.level is not Level.BLOCK:
@@ -213,6 +243,9 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         if entry.kind.layout is Layout.SLOTS:
             shape: tuple[int, ...] = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
             strides = _strides(shape, entry.size)
+        elif entry.kind.layout is Layout.CHUNKS:
+            dtype = np.dtype(np.uint8)
+            shape, strides = (region.records_size,), (1,)
         else:
             shape = (copies_of(entry, geometry.blocks * geometry.warps),)
             strides = (copy_stride(entry.size),)

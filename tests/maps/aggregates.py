@@ -87,13 +87,15 @@ def twin_of(probes: ProbeSet, kind: str, arch: str) -> TwinModule:
     return twins
 
 
-def run(probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70) -> MapView:
+def run(
+    probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70, **launch: int
+) -> MapView:
     """What the map M holds after a launch over the values."""
-    return run_all(probes, values, kind, arch, blocks, threads)["M"]
+    return run_all(probes, values, kind, arch, blocks, threads, **launch)["M"]
 
 
 def run_all(
-    probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70
+    probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70, **launch: int
 ) -> dict[str, MapView]:
     """What the maps hold after a launch over the values."""
     twins = twin_of(probes, kind, arch)
@@ -103,7 +105,7 @@ def run_all(
     device.write(source, np.ascontiguousarray(values))
     loaded = LoadedTwin(twins.kernels[0], module, probes.maps, {})
     packed = struct.pack("<QQI", source, out, len(values))
-    return loaded.launch(device, Launch((blocks, 1, 1), (threads, 1, 1), packed))
+    return loaded.launch(device, Launch((blocks, 1, 1), (threads, 1, 1), packed, **launch))
 
 
 def read_by(values: Values, threads: int, blocks: int, chosen: str) -> Values:

@@ -28,6 +28,8 @@ FIXED = None
 """The fixed schedule, as a seed."""
 SCHEDULES = (FIXED, 1, 2)
 _MEMORY = 96 << 20
+_LOG_UNITS = 1 << 15
+"""More than any kernel needs, unless a bench is given another number."""
 _DYNAMIC_CAP = 5
 """Few records a slot, so that some are dropped."""
 _STEPS = 200_000
@@ -72,8 +74,9 @@ class Problem:
 class _Place:
     """A device with the original loaded and its arguments in memory."""
 
-    def __init__(self, kernel: Kernel, seed: int | None) -> None:
+    def __init__(self, kernel: Kernel, seed: int | None, log_units: int) -> None:
         self.kernel = kernel
+        self._log_units = log_units
         self.device = Device(memory=_MEMORY, seed=seed, step_limit=_STEPS)
         self.module = self.device.load(kernel.text)
         for name, values in kernel.constants.items():
@@ -97,7 +100,9 @@ class _Place:
             self.device.write(address, content)
         for address, values in self._buffers:
             self.device.write(address, values)
-        return Launch(self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared, _DYNAMIC_CAP)
+        return Launch(
+            self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared, _DYNAMIC_CAP, self._log_units
+        )
 
     def _parameters(self) -> bytes:
         packed = bytearray(self.function.parameter_size)
@@ -117,10 +122,20 @@ class _Place:
 
 
 class Bench:
-    """A kernel with its devices. wanted: tracepoints whose executions are kept for the simulation."""
+    """A kernel with its devices. wanted: tracepoints whose executions are kept for the simulation.
 
-    def __init__(self, kernel: Kernel, probes: Iterable[Probe], schedules: Sequence[int | None] = SCHEDULES) -> None:
+    log_units: memory of each log in a launch.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        probes: Iterable[Probe],
+        schedules: Sequence[int | None] = SCHEDULES,
+        log_units: int = _LOG_UNITS,
+    ) -> None:
         self.kernel = kernel
+        self._log_units = log_units
         self.schedules = tuple(schedules)
         self._places: dict[int | None, _Place] = {}
         self._simulations: dict[str, Simulation] = {}
@@ -129,7 +144,7 @@ class Bench:
 
     def place(self, seed: int | None) -> _Place:
         if seed not in self._places:
-            self._places[seed] = _Place(self.kernel, seed)
+            self._places[seed] = _Place(self.kernel, seed, self._log_units)
         return self._places[seed]
 
     @cached_property

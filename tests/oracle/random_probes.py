@@ -64,8 +64,8 @@ def _aggregates(draw: st.DrawFn, name: str) -> _Map:
 
 
 @st.composite
-def _maps(draw: st.DrawFn, name: str) -> _Map:
-    kind = draw(st.sampled_from(("array", "array", "ring", "sum")))
+def _maps(draw: st.DrawFn, name: str, types: tuple[str, ...]) -> _Map:
+    kind = draw(st.sampled_from(types))
     kinds = ("u32", "s32", "u64", "s64") if kind == "sum" else tuple(_SIZES)
     fields = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
     level = draw(st.sampled_from(("thread", "thread", "warp", "block")))
@@ -123,10 +123,12 @@ def _snippet(target: _Map, words: tuple[str, ...], every: int | None) -> tuple[s
 
 
 @st.composite
-def probes(draw: st.DrawFn, *, aggregates: bool = False) -> Probe:
-    """Up to three maps, up to four tracepoints. aggregates: maps with one result a launch."""
-    of_kind = _aggregates if aggregates else _maps
-    maps = [draw(of_kind(f"M{number}")) for number in range(draw(st.integers(1, 3)))]
+def probes(
+    draw: st.DrawFn, types: tuple[str, ...] = ("array", "array", "ring", "sum"), *, aggregates: bool = False
+) -> Probe:
+    """Up to three maps of these types, up to four tracepoints. aggregates: maps with one result a launch."""
+    names = [f"M{number}" for number in range(draw(st.integers(1, 3)))]
+    maps = [draw(_aggregates(name) if aggregates else _maps(name, types)) for name in names]
     text = "".join(target.text for target in maps)
     sides = []
     declared: set[str] = set()

@@ -288,10 +288,11 @@ class Difference:
 def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()) -> list[Difference]:
     """The differences between a map and what the simulation saved into it. ignore: fields that are not compared."""
     name = view.map.name
-    if view.map.kind.layout is not Layout.SLOTS and view.map.kind.name != "sum":
+    if view.map.kind.layout is Layout.COPIES and view.map.kind.name != "sum":
         return _compare_aggregate(view, simulation)
-    threads, records = simulation.columns(name, view.records.dtype)
-    fields = [field for field in view.records.dtype.names or () if field not in set(ignore)]
+    dtype = view.map.dtype
+    threads, records = simulation.columns(name, dtype)
+    fields = [field for field in dtype.names or () if field not in set(ignore)]
     if view.map.kind.name == "sum":
         return _compare_sums(view, records, fields)
     if view.map.level.value != "thread":
@@ -303,6 +304,8 @@ def compare(view: MapView, simulation: Simulation, *, ignore: Iterable[str] = ()
     first = np.r_[True, threads[1:] != threads[:-1]] if len(threads) else np.zeros(0, bool)
     starts = np.flatnonzero(first)
     number = np.arange(len(threads)) - np.repeat(starts, np.diff(np.r_[starts, len(threads)]))
+    if view.map.kind.name == "log":
+        return _compare_log(view, simulation, threads, number, records, fields)
     warps = view.geometry.warps
     block, inside = simulation.block_of(threads), simulation.in_block(threads)
     warp = (inside // LANES,) if view.map.level.value != "block" else ()
@@ -395,6 +398,37 @@ def _compare_keys(view: MapView, columns: list[list[int]]) -> list[Difference]:
             if (found_sums + view.dropped_sum - sum(columns[-1])) % (1 << 64):
                 wrong.append((view.dropped_sum,))
     return [Difference(view.map.name, f"beyond the bounds: {wrong}")] if wrong else []
+
+
+def _compare_log(
+    view: MapView, simulation: Simulation, threads: Array, number: Array, records: Array, fields: list[str]
+) -> list[Difference]:
+    """As ``compare``, of a log. threads, number: of each record, whose it is and which of that thread's, from 0."""
+    name, level = view.map.name, view.map.level.value
+    places, found = view.places(), view.valid()
+    columns = [simulation.block_of(threads)]
+    if level != "block":
+        columns.append(simulation.in_block(threads) // LANES)
+    if level == "thread":
+        columns.append(simulation.in_block(threads) % LANES)
+    wanted = list(zip(*(column.tolist() for column in (*columns, number)), strict=True))
+    got = list(zip(*(column.tolist() for column in places.values()), strict=True))
+    differences = []
+    if len(got) + view.dropped != len(wanted):
+        what = f"{len(got)} records and {view.dropped} dropped in place of {len(wanted)}"
+        differences.append(Difference(name, what))
+    if got != sorted(set(got)) or not set(got) <= set(wanted):
+        return [*differences, Difference(name, "records of others, or in another order")]
+    # What did not fit are a thread's last records.
+    if any(place[-1] and (*place[:-1], place[-1] - 1) not in set(got) for place in got):
+        differences.append(Difference(name, "a record is missing between others"))
+    row_of = {place: row for row, place in enumerate(wanted)}
+    expected = records[[row_of[place] for place in got]] if got else records[:0]
+    return differences + [
+        Difference(name, f"values of {field} in a log")
+        for field in fields
+        if not _same_bits(found[field], expected[field]).all()
+    ]
 
 
 def _compare_sums(view: MapView, records: Array, fields: list[str]) -> list[Difference]:

@@ -17,7 +17,7 @@ import numpy as np
 from neutrino.emulator.device import Device
 from neutrino.emulator.module import LoadedModule
 from neutrino.emulator.state import Observer
-from neutrino.maps.declaration import Map
+from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import copies_in, region_layout
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
@@ -29,7 +29,7 @@ Shape = tuple[int, int, int]
 class Launch:
     """What the program asks for. parameters: the original's, packed; shared: bytes.
 
-    dynamic_cap: what the host's side gives the twin's dynamic maps.
+    dynamic_cap: what the host's side gives the twin's dynamic maps. log_units: what it gives its logs.
     """
 
     grid: Shape
@@ -37,10 +37,11 @@ class Launch:
     parameters: bytes
     shared: int = 0
     dynamic_cap: int = 64
+    log_units: int = 1 << 15
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(prod(self.grid), prod(self.block), self.dynamic_cap)
+        return Geometry(prod(self.grid), prod(self.block), self.dynamic_cap, log_units=self.log_units)
 
 
 _SHIFT = 1 << 40
@@ -55,7 +56,9 @@ class Regions:
         self._maps = tuple(maps)
         self._geometry = geometry
         self._warps = geometry.blocks * geometry.warps
-        self._layout, self._size = region_layout(maps, geometry.blocks, geometry.warps, geometry.dynamic_cap)
+        self._layout, self._size = region_layout(
+            maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, log_units=geometry.log_units
+        )
         self._sections: dict[int, tuple[int, int]] = {}
         for region in self._layout:
             self._add(region.records, region.records_size)
@@ -72,9 +75,10 @@ class Regions:
     def block(self, variables: Sequence[int]) -> bytes:
         """The probe block. variables: device addresses, in the twin's order."""
         words = []
-        for region in self._layout:
+        for entry, region in zip(self._maps, self._layout, strict=True):
             words.append(self._before_shift(region.records))
-            words.append(0 if region.counts is None else self._before_shift(region.counts))
+            units = self._geometry.log_units if entry.kind.layout is Layout.CHUNKS else 0
+            words.append(units if region.counts is None else self._before_shift(region.counts))
         words += variables
         header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, copies_in(self._warps) - 1)
         return struct.pack(f"<4IQ{len(words)}Q", *header, self._cell, *words)
@@ -107,8 +111,10 @@ class LoadedTwin:
     maps: tuple[Map, ...]
     variables: Mapping[str, tuple[int, int]]
 
-    def launch(self, device: Device, launch: Launch, observer: Observer | None = None) -> dict[str, MapView]:
-        """Run it in the original's place; what its maps then hold."""
+    def launch(
+        self, device: Device, launch: Launch, observer: Observer | None = None, times: int = 1
+    ) -> dict[str, MapView]:
+        """Run it in the original's place; what its maps then hold. times: run it again, with the same memory."""
         twin = self.twin
         regions = Regions(device, self.maps, launch.geometry)
         block = regions.block([self.variables[name][0] for name in twin.variables])
@@ -116,7 +122,8 @@ class LoadedTwin:
             raise ValueError(f"{twin.name}: the probe block has {len(block)} bytes, not {twin.block_size}")
         packed = launch.parameters.ljust(twin.block_offset, b"\0") + block
         function = self.module.functions[twin.twin_name]
-        device.launch(function, launch.grid, launch.block, packed, shared=launch.shared, observer=observer)
+        for _ in range(times):
+            device.launch(function, launch.grid, launch.block, packed, shared=launch.shared, observer=observer)
         views = regions.read()
         regions.free()
         return views

@@ -186,6 +186,22 @@ def test_histograms_and_extremes_come_through_the_hook(run: Run, tmp_path: Path)
     assert columns["Highest"] == {"offset": [124]}
 
 
+def test_logs_come_through_the_hook(run: Run, tmp_path: Path) -> None:
+    log = EACH_LOAD.replace('"array"', '"log"').replace("cap = 2\n", "").replace('bytes = "u32"', 'lane = "u32"')
+    (tmp_path / "log.toml").write_text(log)
+    (tmp_path / "reverse.ptx").write_text(REVERSE)
+    arguments = ("./log.toml", "reverse.ptx", "--grid", "2", "--arg", "x=f32:128=2.5")
+    (columns,) = [entry["columns"] for entry in tried(run, *arguments)["maps"]]
+    assert list(columns) == ["block", "warp", "[lane]", "order", "address", "value", "lane"]
+    first = columns["address"][0]
+    assert columns["address"] == [first + 4 * index for index in range(128)]
+    assert columns["[lane]"] == list(range(32)) * 4
+    assert columns["order"] == [0] * 128
+    shown = run("probe", "try", *arguments, "--tracedir", "kept")
+    assert "Loads: 128 records" in shown.stdout
+    assert "Loads: 128 records, by thread" in run("report", "kept").stdout
+
+
 def test_generated_indices_stay_inside(run: Run, tmp_path: Path) -> None:
     (tmp_path / "histogram.ptx").write_text(HISTOGRAM)
     shown = tried(run, "gmem_bytes", "histogram.ptx")

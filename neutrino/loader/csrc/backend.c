@@ -46,12 +46,51 @@ static uint64_t choose_cap(const struct nt_kernel *kernel, uint64_t most, struct
 	return nt_regions_size(kernel->maps, kernel->map_count, extent);
 }
 
+/* The memory of a log is not reduced to less than this, in units. */
+#define LOG_LEAST 64u
+
+/* Records of each thread, warp or block for which the logs of a graph's node get memory if their need is not known. */
+#define LOG_RECORDS_IN_GRAPH 16
+
+/* Bytes that the maps of a kernel with logs may take in any launch. */
+#define LOG_LITTLE (UINT64_C(64) << 10)
+
+/* The greatest number of units. One more has another meaning in the kernel. */
+#define LOG_MOST (UINT32_MAX - 1)
+
+/*
+ * Choose the memory of a kernel's logs (extent->log_units), of what the other maps, which take size bytes, leave of most;
+ * returns the bytes of all maps' regions.
+ */
+static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint64_t size, struct nt_extent *extent)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	/* Half of it at most: a pool grows by as much beside what is in use. Each region is aligned. */
+	uint64_t spare = size < most / 2 ? (most / 2 - size) / kernel->log_count : 0;
+	uint64_t units = spare > NEUTRINO_REGION_ALIGN ? (spare - NEUTRINO_REGION_ALIGN) / NEUTRINO_LOG_UNIT : 0;
+	/* The nodes of a graph keep what they get, and replays are many. */
+	uint64_t guess = attempt->cell ? nt_log_units_for(kernel->maps, kernel->map_count, extent, LOG_RECORDS_IN_GRAPH) : units;
+	if (!wanted && guess < units)
+		units = guess;
+	/* Some to spare, and more if it takes little. */
+	uint64_t little = size < LOG_LITTLE ? (LOG_LITTLE - size) / kernel->log_count / NEUTRINO_LOG_UNIT : 0;
+	uint64_t enough = wanted > little / 2 ? 2 * wanted : little;
+	if (wanted && enough < units)
+		units = enough;
+	extent->log_units = units < LOG_MOST ? (uint32_t)units : LOG_MOST;
+	return nt_regions_size(kernel->maps, kernel->map_count, extent);
+}
+
 void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 
 	attempt->size = kernel->has_dynamic_cap ? choose_cap(kernel, most, &attempt->extent)
 						: nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+	if (kernel->log_count)
+		attempt->size = choose_log(attempt, most, attempt->size, &attempt->extent);
 }
 
 unsigned nt_attempt_take_room(struct nt_attempt *attempt)
@@ -71,10 +110,13 @@ unsigned nt_attempt_take_room(struct nt_attempt *attempt)
 		case NT_ROOM_FULL:
 			break;
 		}
-		/* The pool is full at the moment: try with half as many records. */
-		if (extent->dynamic_cap <= 1)
+		/* The pool is full at the moment: try with half the memory for logs, then with half as many records. */
+		if (extent->log_units > LOG_LEAST)
+			extent->log_units /= 2;
+		else if (extent->dynamic_cap > 1)
+			extent->dynamic_cap /= 2;
+		else
 			return NEUTRINO_REASON_POOL_FULL;
-		extent->dynamic_cap /= 2;
 		attempt->size = nt_regions_size(kernel->maps, kernel->map_count, extent);
 	}
 }

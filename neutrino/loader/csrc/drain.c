@@ -97,9 +97,7 @@ static void write_part(const struct part *part, const uint8_t *data, bool copied
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - part->begin);
 			struct neutrino_frame frame = nt_frame_of(slot);
-			nt_frames_add(piece, slot->launch, &frame);
-			nt_frames_add_data(piece, regions, slot->size);
-			nt_frame_learn(kernel, nt_trace_launch_at(slot->launch), regions, 0, slot->size);
+			nt_frames_add_launch(piece, kernel, slot->launch, &frame, regions);
 		}
 		if (piece)
 			nt_frames_write(piece);
@@ -115,56 +113,133 @@ static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32
 	write_part(&part, pool->staging, part.end == part.begin || copy_parts(pool, &part, 1));
 }
 
-/* Copy the maps of one launch from the device in pieces, and have them written as a frame. from: a device address. */
+/* Where the regions of a launch are on the device. */
+struct regions {
+	struct nt_pool *pool;
+	CUdeviceptr from;
+};
+
+/* nt_read_control of these. */
+static bool read_control(void *argument, uint64_t offset, struct nt_log_control *ret)
+{
+	const struct regions *regions = argument;
+
+	if (!copy_back(regions->pool, regions->from + offset, sizeof(*ret)))
+		return false;
+	memcpy(ret, regions->pool->staging, sizeof(*ret));
+	return true;
+}
+
+/* A launch's data that are not copied back yet. */
+struct rest {
+	struct nt_range *ranges; /* of its regions */
+	unsigned count;
+	uint64_t done; /* bytes that were copied, of all ranges */
+};
+
+/* Copy the next bytes of a launch's data to pool->staging, as many as fit; *size gets their number. False if that fails. */
+static bool copy_next(struct regions *regions, struct rest *rest, uint64_t *size)
+{
+	uint64_t filled = 0;
+	bool copied = true;
+
+	while (rest->count && filled < STAGING_SIZE) {
+		struct nt_range *range = rest->ranges;
+		uint64_t bytes = range->size < STAGING_SIZE - filled ? range->size : STAGING_SIZE - filled;
+		copied &= !bytes || nt_driver.cuMemcpyDtoHAsync_v2(regions->pool->staging + filled, regions->from + range->from,
+								   bytes, regions->pool->stream) == CUDA_SUCCESS;
+		filled += bytes;
+		range->from += bytes;
+		range->size -= bytes;
+		if (!range->size) {
+			rest->ranges++;
+			rest->count--;
+		}
+	}
+	*size = filled;
+	rest->done += filled;
+	return nt_driver.cuStreamSynchronize(regions->pool->stream) == CUDA_SUCCESS && copied;
+}
+
+/* The parts of a launch's regions that it may have written to; none are known if their number is 0. */
+struct written {
+	struct nt_range ranges[NEUTRINO_MAX_MAPS + 1];
+	unsigned count;
+};
+
+/*
+ * Copy the maps of one launch from the device in pieces, and have them written as a frame. frame: as of all its regions.
+ * Returns what parts of them that was.
+ */
+static struct written write_regions(struct regions *regions, struct nt_kernel *kernel, uint64_t launch,
+				    struct neutrino_frame frame)
+{
+	struct written written, left_over;
+	bool begins = true, ends;
+
+	written.count = nt_frame_shrink(kernel, &frame, read_control, regions, written.ranges);
+	if (!written.count) {
+		nt_frame_lost(launch, frame.size);
+		return written;
+	}
+	left_over = written;
+	struct rest rest = {left_over.ranges, left_over.count, 0};
+	do {
+		uint64_t before = rest.done, left = frame.size - before, size;
+		struct nt_piece *piece =
+			nt_frames_piece(kernel, sizeof(frame) + (left < STAGING_SIZE ? left : STAGING_SIZE), 1);
+		if (!piece) {
+			/* The kernel's next piece cuts off what was written of this one. */
+			nt_frame_lost(launch, frame.size);
+			return written;
+		}
+		piece->begins = begins;
+		if (begins)
+			nt_frames_add(piece, launch, &frame);
+		piece->launches[0] = (struct nt_framed){launch, 0, frame.size};
+		piece->count = 1;
+		if (!copy_next(regions, &rest, &size)) {
+			piece->failed = true;
+		} else {
+			nt_frames_add_data(piece, regions->pool->staging, size);
+			nt_frame_learn(kernel, &frame, regions->pool->staging, before, size);
+		}
+		piece->ends = ends = piece->failed || rest.done == frame.size;
+		begins = false;
+		nt_frames_write(piece);
+	} while (!ends);
+	return written;
+}
+
+/* write_regions of one node of a replay. from: a device address. */
 static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kernel, uint64_t launch,
 			const struct neutrino_frame *frame)
 {
-	struct nt_pool *pool = argument;
-	uint64_t done = 0;
+	struct regions regions = {argument, from};
 
-	do {
-		uint64_t size = frame->size - done < STAGING_SIZE ? frame->size - done : STAGING_SIZE;
-		struct nt_piece *piece = nt_frames_piece(kernel, sizeof(*frame) + size, 1);
-		if (!piece) {
-			/* The kernel's next piece cuts off what was written of this one. */
-			nt_frame_lost(launch, frame->size);
-			return;
-		}
-		piece->begins = done == 0;
-		piece->ends = done + size == frame->size;
-		if (piece->begins)
-			nt_frames_add(piece, launch, frame);
-		piece->launches[0] = (struct nt_framed){launch, 0, frame->size};
-		piece->count = 1;
-		if (!copy_back(pool, from + done, size)) {
-			piece->failed = piece->ends = true;
-		} else {
-			nt_frames_add_data(piece, pool->staging, size);
-			nt_frame_learn(kernel, nt_trace_launch_at(launch), pool->staging, done, size);
-		}
-		done = piece->ends ? frame->size : done + size;
-		nt_frames_write(piece);
-	} while (done < frame->size);
+	write_regions(&regions, kernel, launch, *frame);
 }
 
-/* Copy the one launch of a large segment from the device, or all kernels of the one replay. */
-static void drain_large(struct nt_pool *pool, struct nt_segment *segment)
+/* Copy the one launch of a large segment from the device, or all kernels of the one replay. Returns what was written to. */
+static struct written drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
+	struct written all = {.ranges = {{0, slot->size}}, .count = 1};
 
 	if (nt_slot_is_refused(slot))
-		return;
+		return all;
 	/* The kernels of a replay are many, and small as a rule: copied at once. */
 	if (slot->layout && slot->size <= STAGING_SIZE) {
 		nt_replays_write(segment, 0, 1, copy_back(pool, segment->address, slot->size) ? pool->staging : NULL, 0);
-		return;
+		return all;
 	}
 	if (slot->layout) {
 		nt_replay_write_large(segment, write_large, pool);
-		return;
+		return all;
 	}
-	struct neutrino_frame frame = nt_frame_of(slot);
-	write_large(pool, segment->address, slot->kernel, slot->launch, &frame);
+	struct regions regions = {pool, segment->address};
+	struct written written = write_regions(&regions, slot->kernel, slot->launch, nt_frame_of(slot));
+	return written.count ? written : all;
 }
 
 /*
@@ -232,12 +307,13 @@ static bool is_complete(const struct nt_pool *pool, const struct nt_segment *seg
 /* Drain and recycle a full large segment, which is complete. */
 static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 {
-	uint64_t size = segment->slots[0].size;
+	struct written written = drain_large(pool, segment);
+	bool is_zeroed = true;
 
-	drain_large(pool, segment);
-	recycle(pool, segment,
-		nt_driver.cuMemsetD8Async(segment->address, 0, size, pool->stream) == CUDA_SUCCESS &&
-			nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS);
+	for (unsigned i = 0; i < written.count; i++)
+		is_zeroed &= nt_driver.cuMemsetD8Async(segment->address + written.ranges[i].from, 0, written.ranges[i].size,
+						       pool->stream) == CUDA_SUCCESS;
+	recycle(pool, segment, nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS && is_zeroed);
 }
 
 #define MOST_PARTS (STAGING_SIZE / SEGMENT_SIZE)

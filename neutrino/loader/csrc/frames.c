@@ -38,20 +38,60 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 	memcpy(frame.grid, launch->grid, sizeof(frame.grid));
 	memcpy(frame.block, launch->block, sizeof(frame.block));
 	frame.dynamic_cap = launch->dynamic_cap;
+	frame.log_units = launch->log_units;
 	frame.lanes = launch->lanes;
 	return frame;
 }
 
-void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_launch *launch, const uint8_t *data, uint64_t begin,
-		    uint64_t size)
+/* The extent of a frame's launch, with the logs' memory that the frame has. */
+static struct nt_extent extent_of(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
 {
 	struct nt_extent extent;
+
+	nt_extent_of(frame->grid, frame->block, kernel->lanes, &extent);
+	extent.dynamic_cap = frame->dynamic_cap;
+	extent.log_units = frame->log_units;
+	return extent;
+}
+
+unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
+			 struct nt_range *ret)
+{
+	struct nt_extent extent = extent_of(kernel, frame);
+	uint64_t offset = 0, wanted = 1, before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	if (!kernel->log_count) {
+		*ret = (struct nt_range){0, frame->size};
+		return 1;
+	}
+	for (uint32_t i = 0; i < kernel->map_count; i++) {
+		struct nt_log_control control;
+		struct nt_region region;
+		offset = nt_region_of(&kernel->maps[i], &extent, offset, &region);
+		if (!nt_map_is_log(&kernel->maps[i]))
+			continue;
+		if (!read(argument, region.records, &control))
+			return 0;
+		wanted = control.wanted > wanted ? control.wanted : wanted;
+	}
+	/* 0 stands for not known yet. */
+	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
+	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
+	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);
+	frame->size = 0;
+	for (unsigned i = 0; i < count; i++)
+		frame->size += ret[i].size;
+	return count;
+}
+
+void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_frame *frame, const uint8_t *data, uint64_t begin,
+		    uint64_t size)
+{
 	uint32_t before = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
 
 	if (!kernel->has_dynamic_cap)
 		return;
-	nt_extent_of(launch->grid, launch->block, kernel->lanes, &extent);
-	extent.dynamic_cap = launch->dynamic_cap;
+	struct nt_extent extent = extent_of(kernel, frame);
 	uint32_t wanted = nt_regions_wanted(kernel->maps, kernel->map_count, &extent, data, begin, size);
 	wanted = wanted > before ? wanted : before;
 	/* 0 stands for not known yet. */
@@ -100,6 +140,26 @@ void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrin
 {
 	piece->launches[piece->count++] = (struct nt_framed){launch, piece->size, frame->size};
 	nt_frames_add_data(piece, (const uint8_t *)frame, sizeof(*frame));
+}
+
+/* nt_read_control of regions in the host's memory. */
+static bool read_control(void *regions, uint64_t offset, struct nt_log_control *ret)
+{
+	memcpy(ret, (const uint8_t *)regions + offset, sizeof(*ret));
+	return true;
+}
+
+void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint64_t launch, struct neutrino_frame *frame,
+			  const uint8_t *regions)
+{
+	struct nt_range ranges[NEUTRINO_MAX_MAPS + 1];
+	unsigned count = nt_frame_shrink(kernel, frame, read_control, (void *)(uintptr_t)regions, ranges);
+
+	nt_frames_add(piece, launch, frame);
+	const uint8_t *data = piece->data + piece->size;
+	for (unsigned i = 0; i < count; i++)
+		nt_frames_add_data(piece, regions + ranges[i].from, ranges[i].size);
+	nt_frame_learn(kernel, frame, data, 0, frame->size);
 }
 
 void nt_frames_write(struct nt_piece *piece)

@@ -5,6 +5,7 @@
 #ifndef NEUTRINO_FRAMES_H
 #define NEUTRINO_FRAMES_H
 
+#include "regions.h"
 #include "results.h"
 #include "segment.h"
 
@@ -13,16 +14,31 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
 
 /*
  * Raise the kernel's wanted records to what slots of maps with a dynamic cap counted in this launch, from which the caps of
- * later launches are chosen. data: bytes [begin, begin + size) of the launch's regions, begin a multiple of 4.
+ * later launches are chosen. frame: of the launch. data: bytes [begin, begin + size) of its data, begin a multiple of 4.
  */
-void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_launch *launch, const uint8_t *data, uint64_t begin,
+void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_frame *frame, const uint8_t *data, uint64_t begin,
 		    uint64_t size);
+
+/* Copy the control words at an offset of a launch's regions; false if that fails. */
+typedef bool nt_read_control(void *argument, uint64_t offset, struct nt_log_control *ret);
+
+/*
+ * Leave out of a launch's data what its logs did not use. frame: as of all its regions; log_units and size are changed. ret
+ * gets the ranges of the regions that are the frame's data, at most NEUTRINO_MAX_MAPS + 1; returns how many, 0 if the
+ * control words cannot be read. Raises the memory that the kernel's logs want to what was wanted in this launch.
+ */
+unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
+			 struct nt_range *ret);
 
 /* Complete the record of a launch, by its number, whose data are lost. size: bytes of its maps. */
 void nt_frame_lost(uint64_t launch, uint64_t size);
 
 /* A new piece of a kernel's frames, with room for size bytes and so many launches. NULL without memory. */
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches);
+
+/* Add a launch with all its data to a piece. regions: as on the device. Learns from them what later launches need. */
+void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint64_t launch, struct neutrino_frame *frame,
+			  const uint8_t *regions);
 
 /* Add a launch to a piece, with its frame's header; its data are added next. */
 void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame);

@@ -415,6 +415,8 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		kernel->maps = image->entry.maps;
 		kernel->map_count = image->entry.header->maps;
 		kernel->has_dynamic_cap = nt_has_dynamic_cap(kernel->maps, kernel->map_count);
+		for (uint32_t i = 0; i < kernel->map_count; i++)
+			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
 		kernel->parameters = (const void *)(image->entry.data + kernel->twin->parameters_offset);
 		kernel->parameter_count = kernel->twin->parameters;
 		kernel->block_offset = kernel->twin->block_offset;

@@ -18,6 +18,8 @@
 #define NEUTRINO_DYNAMIC_FIRST 64
 #define NEUTRINO_DYNAMIC_STEP 8
 #define NEUTRINO_DYNAMIC_MOST 1048576
+#define NEUTRINO_LOG_CONTROL 128
+#define NEUTRINO_LOG_UNIT 32
 #define NEUTRINO_MAX_MAPS 64
 #define NEUTRINO_MAX_RECORD 65536
 #define NEUTRINO_MAX_KERNELS 4096
@@ -66,6 +68,7 @@ enum neutrino_reason {
 enum neutrino_map_layout {
     NEUTRINO_IN_SLOTS,
     NEUTRINO_IN_COPIES,
+    NEUTRINO_IN_CHUNKS,
 };
 
 /* By their numbers in files. */
@@ -79,6 +82,7 @@ enum neutrino_map_layout {
     {.layout = NEUTRINO_IN_SLOTS}, /* ring */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* hash */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* topk */ \
+    {.layout = NEUTRINO_IN_CHUNKS}, /* log */ \
 
 enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,
@@ -221,7 +225,8 @@ struct neutrino_launch {
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
     uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
     uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
-    uint32_t reserved[6];
+    uint32_t log_units; /* units of memory that each log had; 0: the kernel has none */
+    uint32_t reserved[5];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
 static_assert(offsetof(struct neutrino_launch, state) == 0, "state");
@@ -241,7 +246,8 @@ static_assert(offsetof(struct neutrino_launch, dynamic_cap) == 88, "dynamic_cap"
 static_assert(offsetof(struct neutrino_launch, lanes) == 92, "lanes");
 static_assert(offsetof(struct neutrino_launch, graph) == 96, "graph");
 static_assert(offsetof(struct neutrino_launch, node) == 100, "node");
-static_assert(offsetof(struct neutrino_launch, reserved) == 104, "reserved");
+static_assert(offsetof(struct neutrino_launch, log_units) == 104, "log_units");
+static_assert(offsetof(struct neutrino_launch, reserved) == 108, "reserved");
 
 /* Start of result/<kernel>.bin; the map descriptors follow, then frames. */
 struct neutrino_result_header {
@@ -284,7 +290,8 @@ struct neutrino_frame {
     uint64_t size; /* bytes of the regions that follow */
     uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
-    uint32_t reserved[2];
+    uint32_t log_units; /* units of memory of each log, of those that the launch had; 0: no log */
+    uint32_t reserved;
 };
 static_assert(sizeof(struct neutrino_frame) == 64, "frame");
 static_assert(offsetof(struct neutrino_frame, magic) == 0, "magic");
@@ -294,7 +301,8 @@ static_assert(offsetof(struct neutrino_frame, block) == 28, "block");
 static_assert(offsetof(struct neutrino_frame, size) == 40, "size");
 static_assert(offsetof(struct neutrino_frame, dynamic_cap) == 48, "dynamic_cap");
 static_assert(offsetof(struct neutrino_frame, lanes) == 52, "lanes");
-static_assert(offsetof(struct neutrino_frame, reserved) == 56, "reserved");
+static_assert(offsetof(struct neutrino_frame, log_units) == 56, "log_units");
+static_assert(offsetof(struct neutrino_frame, reserved) == 60, "reserved");
 
 /* Start of a cache entry: what one image's twins are. Offsets count from the start of the entry. */
 struct neutrino_twins_header {

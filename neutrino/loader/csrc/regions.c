@@ -4,7 +4,7 @@
 
 /*
  * A map's records lie in slots, as many as its level has in the launch, each with room for cap records and, unless that
- * is 1, a count of them; or in copies, a record of the whole launch in each.
+ * is 1, a count of them; or in copies, a record of the whole launch in each; or in chunks, which threads take.
  */
 struct map_type {
 	enum neutrino_map_layout layout;
@@ -61,6 +61,11 @@ bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
 	return true;
 }
 
+bool nt_map_is_log(const struct neutrino_map *map)
+{
+	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS;
+}
+
 bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -74,6 +79,23 @@ static bool slots_of(const struct neutrino_map *map, const struct nt_extent *ext
 {
 	*ret = map->level == NEUTRINO_LEVEL_BLOCK ? extent->blocks : extent->warps;
 	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)extent->lanes, ret);
+}
+
+uint64_t nt_log_units_for(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			  uint32_t records)
+{
+	uint64_t most = 0, slots;
+
+	for (unsigned i = 0; i < count; i++) {
+		if (!nt_map_is_log(&maps[i]))
+			continue;
+		if (!slots_of(&maps[i], extent, &slots) || slots > REGION_LIMIT / ((uint64_t)records * NEUTRINO_MAX_RECORD))
+			return REGION_LIMIT;
+		/* A unit for the headers of chunks, which lanes share as a rule. */
+		uint64_t units = slots * (1 + (uint64_t)records * maps[i].record_size / NEUTRINO_LOG_UNIT);
+		most = units > most ? units : most;
+	}
+	return most;
 }
 
 /*
@@ -110,6 +132,8 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 		return UINT64_MAX;
 	if (type->layout == NEUTRINO_IN_COPIES) {
 		records_size = copies_size(type, map->record_size, extent->warps);
+	} else if (type->layout == NEUTRINO_IN_CHUNKS) {
+		records_size = NEUTRINO_LOG_CONTROL + (uint64_t)extent->log_units * NEUTRINO_LOG_UNIT;
 	} else {
 		uint64_t slots, records;
 		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;
@@ -161,10 +185,34 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 		offset = nt_region_of(&maps[i], extent, offset, &region);
 		uint64_t row[NEUTRINO_BLOCK_PER_MAP / 8] = {base + region.records,
 							    region.counts_size ? base + region.counts : 0};
+		if (nt_map_is_log(&maps[i]))
+			row[1] = extent->log_units;
 		memcpy(block, row, sizeof(row));
 		block += sizeof(row);
 	}
 	return block;
+}
+
+unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			   uint32_t units, struct nt_range *ret)
+{
+	uint64_t offset = 0, kept_offset = 0, begin = 0, kept_begin = 0;
+	struct nt_extent kept = *extent;
+	unsigned ranges = 0;
+
+	kept.log_units = units;
+	for (unsigned i = 0; i < count; i++) {
+		struct nt_region region;
+		offset = nt_region_of(&maps[i], extent, offset, &region);
+		kept_offset = nt_region_of(&maps[i], &kept, kept_offset, &region);
+		/* A range ends with a log, after which the next map is further away. */
+		if (!nt_map_is_log(&maps[i]) && i + 1 < count)
+			continue;
+		ret[ranges++] = (struct nt_range){begin, kept_offset - kept_begin};
+		begin = offset;
+		kept_begin = kept_offset;
+	}
+	return ranges;
 }
 
 /* The largest of the counts in size bytes. */

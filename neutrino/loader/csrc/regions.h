@@ -26,6 +26,19 @@ struct nt_extent {
 	uint32_t warps_per_block;
 	uint32_t lanes;		  /* of a warp: the kernel's */
 	uint32_t dynamic_cap;	  /* records per slot of maps with a dynamic cap */
+	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log */
+};
+
+/* The control words at the start of a log's region. */
+struct nt_log_control {
+	uint64_t wanted; /* units that were taken, or would have been if there were as many */
+	uint64_t lost;	 /* records */
+};
+
+/* A part of a launch's regions, in bytes from where they begin. */
+struct nt_range {
+	uint64_t from;
+	uint64_t size;
 };
 
 /* The result of nt_extent_of. */
@@ -35,7 +48,7 @@ enum nt_extent_result {
 	NT_EXTENT_TOO_LARGE, /* more warps than 32 bits count */
 };
 
-/* Compute the extent of a launch from its grid (blocks) and block (threads); dynamic_cap is 0. lanes: of a warp. */
+/* Compute the extent of a launch from its grid (blocks) and block (threads); dynamic_cap and log_units are 0. lanes: of a warp. */
 enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
 				   struct nt_extent *ret);
 
@@ -59,6 +72,20 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 
 /* Whether a launch adds to what an earlier one left in the same regions, so that their order and number do not matter. */
 bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count);
+
+/* Whether a map is a log. */
+bool nt_map_is_log(const struct neutrino_map *map);
+
+/* Units of memory in which each log has room for so many records of each thread, warp or block, whichever its level is. */
+uint64_t nt_log_units_for(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			  uint32_t records);
+
+/*
+ * What is left of a launch's regions if each log keeps the first units that it has, at most extent->log_units: ranges in
+ * ascending order, which back to back are the regions of an extent with so many units. Returns how many, at most count + 1.
+ */
+unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			   uint32_t units, struct nt_range *ret);
 
 /* Whether any of the maps has a dynamic cap. */
 bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count);

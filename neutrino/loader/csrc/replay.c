@@ -43,6 +43,7 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	record->thread = replay->thread;
 	record->variant = node->variant;
 	record->dynamic_cap = node->dynamic_cap;
+	record->log_units = node->log_units;
 	record->lanes = node->kernel->lanes;
 	record->graph = slot->layout->graph;
 	record->node = (uint32_t)number + 1;
@@ -72,7 +73,7 @@ void nt_replay_lost(const struct nt_slot *slot)
 static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t launch)
 {
 	struct neutrino_frame frame = {.launch = launch, .size = node->size, .dynamic_cap = node->dynamic_cap,
-				       .lanes = node->kernel->lanes};
+				       .lanes = node->kernel->lanes, .log_units = node->log_units};
 
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
 	memcpy(frame.grid, node->grid, sizeof(frame.grid));
@@ -110,8 +111,7 @@ static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32
 			uint64_t launch;
 			if (node->kernel != kernel || !has_run(node))
 				continue;
-			const struct neutrino_launch *record = add_record(slot, j, &launch);
-			if (!record)
+			if (!add_record(slot, j, &launch))
 				continue;
 			if (!piece) {
 				nt_frame_lost(launch, node->size);
@@ -119,9 +119,7 @@ static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - begin) + node->offset;
 			struct neutrino_frame frame = frame_of(node, launch);
-			nt_frame_learn(kernel, record, regions, 0, node->size);
-			nt_frames_add(piece, launch, &frame);
-			nt_frames_add_data(piece, regions, node->size);
+			nt_frames_add_launch(piece, kernel, launch, &frame, regions);
 		}
 	}
 	if (piece)

@@ -10,6 +10,7 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.statements import Save
+from neutrino.ptx.instrument.log_code import LogCode
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import Code, Records, as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
@@ -79,6 +80,11 @@ class MapCode:
         self._kept[index, number] = kept
         self._changed.add(name)
         return name
+
+    def log(self, index: int) -> LogCode:
+        """Writes the code of the index-th map, a log."""
+        unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
+        return LogCode(self.maps[index], index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
 
     def kept_register(self, index: int, number: int) -> str:
         """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
@@ -175,6 +181,15 @@ class SaveCode(_Operations):
         self._maps.records.store(
             self._index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
         )
+
+    def append_to_log(self) -> None:
+        """As of ``SaveWriter``."""
+        values = [self._operand_value(operand) for operand in self._save.operands]
+        stores = self._maps.records.as_few_stores(self._save.map, values, self._lines, self._waits)
+        slot = self._slots.at(self._save.map.level, self._lines)
+        takes_part = guarded(slot.inside, self._guard, self._take, self._lines)
+        log = self._maps.log(self._index)
+        log.append(stores, slot.index, takes_part, self._code.stores, ending=self._ending)
 
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""
@@ -581,6 +596,10 @@ class EndCode(_Operations):
         address = self.binary("add", "u64", self._address(), offset)
         put = self.select(64, zero, 1, value)
         self._lines.append(f"@{self._writing(when)} red.global.max.u64 [{address}], {put};")
+
+    def close_log(self) -> None:
+        """As of ``EndWriter``."""
+        self._maps.log(self._index).close(self._lines)
 
     def _address(self) -> str:
         """The register with the address of the copy of the map's record that this thread adds to."""

@@ -70,6 +70,10 @@ class ProbeBlock:
             shift = self._shift
         lines.append(f"add.u64 {register}, {register}, {shift};")
 
+    def load_log_units(self, index: int, register: str) -> str:
+        """The instruction that loads how many units the index-th map, a log, has for chunks: 64 bits."""
+        return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + 8)
+
     def entry(self) -> tuple[list[str], list[str]]:
         """Declarations and instructions for the kernel's entry. Call it once all other code is written."""
         if not self._has_shift:

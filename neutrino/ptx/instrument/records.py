@@ -169,7 +169,7 @@ class Records:
                 lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
             self._scaled(base, place, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
-        for where, kind, text in self._as_few_stores(target, values, lines, waits):
+        for where, kind, text in self.as_few_stores(target, values, lines, waits):
             at = f"[{base}+{where}]" if where else f"[{base}]"
             code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
 
@@ -199,7 +199,7 @@ class Records:
         wide = self._take("b64")
         lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
 
-    def _as_few_stores(
+    def as_few_stores(
         self, target: Map, values: list[Value], lines: list[str], waits: bool
     ) -> list[tuple[int, str, str]]:
         """The stores of a record, as few as possible: each its (offset in the record in bytes, type, operand).

@@ -1,0 +1,107 @@
+"""``log``: as many records of each thread, warp or block as there is memory for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.target import EndWriter, SaveWriter
+
+if TYPE_CHECKING:
+    from neutrino.maps.declaration import Rows
+
+LOG_CONTROL = 128
+"""Bytes of a log's region before its chunks: u64 the units that chunks took, or would have taken with more memory; u64
+the records that did not fit."""
+LOG_UNIT = 32
+"""Bytes; chunks begin at multiples of it."""
+LOG_HEADER = 64
+"""Bytes of a chunk before its records: u32 the slot (its warp, at block level its block), u32 a mask of the lanes that
+have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled."""
+LOG_ROWS_MOST = 32
+"""Records of a lane in a chunk, at most. A lane's first chunk has one row, each further one twice as many."""
+_CHUNK_BYTES = 1024
+"""Of a lane in a chunk, at most, unless a single record is larger."""
+
+
+def most_rows(record_size: int) -> int:
+    """Return how many records a lane has in a chunk, at most: a power of two. record_size: in bytes."""
+    rows = LOG_ROWS_MOST
+    while rows > 1 and rows * record_size > _CHUNK_BYTES:
+        rows //= 2
+    return rows
+
+
+@dataclass(frozen=True)
+class Log(MapType):
+    """All records that are saved, as far as the launch's memory reaches; those that do not fit are counted.
+
+    Threads take chunks of the region, the lanes of a warp that need one at the same time together, by one atomic. A
+    chunk has a column for each of these lanes, which it fills from row to row: ``[row][lane]``.
+    """
+
+    name = "log"
+    layout = Layout.CHUNKS
+    stores_at_sites = True
+    combines_lanes = True
+
+    def describe(self, entry: Map) -> str:
+        """Return a map in words: ``a log of records of 16 bytes per thread``."""
+        return f"a log of records of {entry.size} bytes per {entry.level.value}"
+
+    def save(self, entry: Map, writer: SaveWriter) -> None:
+        """Emit a store into this thread's chunk, after taking one if it has none with room."""
+        writer.append_to_log()
+
+    def settle(self, entry: Map, writer: EndWriter) -> None:
+        """Emit the store of how many rows of its last chunk the thread has left empty."""
+        writer.close_log()
+
+    @staticmethod
+    def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
+        """Return the records of a log, ordered by slot, lane and the order in which the lane saved them.
+
+        copies: the region's bytes, uint8, of one launch. The rows have ``slot`` (the warp in the grid, at block level
+        the block), ``lane``, ``order`` (from 0 in each lane) and ``record``, a record's bytes.
+        """
+        import numpy as np
+
+        size = row["size"]
+        taken = min(int(copies[:8].view("<u8")[0]), (len(copies) - LOG_CONTROL) // LOG_UNIT)
+        units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
+        words = np.ascontiguousarray(units).reshape(-1).view("<u4")
+        # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
+        forms: dict[tuple[int, int, int], list[int]] = {}
+        at, words_of_unit = 0, LOG_UNIT // 4
+        while at + LOG_HEADER // LOG_UNIT <= taken:
+            mask, rows = int(words[at * words_of_unit + 1]), int(words[at * words_of_unit + 2])
+            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+            # The last one may not have fitted; then nothing was written.
+            if not mask or not rows or at + length > taken:
+                break
+            forms.setdefault((mask, rows, length), []).append(at)
+            at += length
+        row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
+        parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
+        for (mask, rows, length), firsts in forms.items():
+            lanes = np.flatnonzero(mask >> np.arange(64) & 1)
+            chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
+            records = np.ascontiguousarray(chunks[:, LOG_HEADER : LOG_HEADER + rows * len(lanes) * size])
+            part = np.empty((len(firsts), rows, len(lanes)), row_type)
+            part["record"] = records.view(f"V{size}").reshape(part.shape)
+            part["slot"] = np.ascontiguousarray(chunks[:, :4]).view("<u4")[:, :, None]
+            part["lane"] = lanes
+            filled = rows - chunks[:, 16 : 16 + len(lanes)].astype(np.int64)
+            is_filled = np.arange(rows)[:, None] < filled[:, None, :]
+            place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
+            parts.append(part[is_filled])
+            places.append(np.broadcast_to(place, part.shape)[is_filled])
+        found, place = np.concatenate(parts), np.concatenate(places)
+        found = found[np.lexsort((place, found["lane"], found["slot"]))]
+        is_first = np.ones(len(found), bool)
+        is_first[1:] = (found["slot"][1:] != found["slot"][:-1]) | (found["lane"][1:] != found["lane"][:-1])
+        begins = np.flatnonzero(is_first)
+        found["order"] = np.arange(len(found)) - np.repeat(begins, np.diff(np.append(begins, len(found))))
+        return found

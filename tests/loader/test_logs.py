@@ -1,0 +1,165 @@
+"""Logs under the hook: all records as far as memory reaches, in the trace only what launches used."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from neutrino.abi.results import FRAME
+from neutrino.tracing import Trace, TraceLaunch, summarize
+from neutrino.tracing.views import MapView
+from neutrino.verification import load_probe_file
+
+from .conftest import POOL_LEAST, Bench, Reference
+
+LOGS = Path(__file__).parent / "logs.toml"
+PROBES = load_probe_file(LOGS)
+
+
+def launches_of(home: Path, name: str) -> list[TraceLaunch]:
+    (path,) = (home / "trace").iterdir()
+    (kernel,) = (kernel for kernel in Trace(path).kernels if kernel.name == name)
+    return list(kernel.launches())
+
+
+def _rows(view: MapView) -> list[tuple[int, ...]]:
+    """Where each record of a log is from."""
+    return list(zip(*(column.tolist() for column in view.places().values()), strict=True))
+
+
+def _check_log(view: MapView, wanted: int) -> int:
+    """That a log has its records in order, and counts the others; how many it has."""
+    rows = _rows(view)
+    assert rows == sorted(set(rows))
+    # Each thread's records are its first ones.
+    assert {(*row[:-1], row[-1] - 1) for row in rows if row[-1]} <= set(rows)
+    assert len(rows) == len(view.valid())
+    assert len(rows) + view.dropped == wanted
+    return len(rows)
+
+
+def check(launch: TraceLaunch, tickets: int) -> int:
+    """The records of one launch of a kernel that takes tickets; how many logs have dropped."""
+    maps = launch.maps
+    blocks, threads = int(np.prod(launch.record["grid"])), int(np.prod(launch.record["block"]))
+    warps = -(-threads // 32)
+    taken, firsts, everyone = maps["Tickets"], maps["Firsts"], maps["All"]
+    kept = _check_log(taken, blocks * warps * tickets)
+    _check_log(firsts, blocks * tickets)
+    _check_log(everyone, blocks * threads)
+    assert (taken.valid()["seven"] == 7).all()
+    assert (everyone.valid()["seven"] == 7).all()
+    assert (taken.valid()["block"] == taken.places()["block"]).all()
+    assert len(np.unique(taken.valid()["ticket"])) == kept
+    places = everyone.places()
+    assert (everyone.valid()["thread"] == places["warp"] * 32 + places["lane"]).all()
+    # The array beside the logs says which tickets a warp took, and in which order.
+    counted = maps["Counted"]
+    places = taken.places()
+    inside = places["order"] < counted.cap
+    expected = counted.records["ticket"][places["block"][inside], places["warp"][inside], places["order"][inside]]
+    np.testing.assert_array_equal(taken.valid()["ticket"][inside], expected)
+    # What thread 0 took is what its warp took.
+    of_warps = dict(zip(_rows(taken), taken.valid()["ticket"].tolist(), strict=True))
+    for (block, order), ticket in zip(_rows(firsts), firsts.valid()["ticket"].tolist(), strict=True):
+        assert of_warps.get((block, 0, order), ticket) == ticket
+    assert maps["Blocks"].valid()["block"].tolist() == list(range(blocks))
+    assert maps["Entered"].total() == {"threads": blocks * threads}
+    return taken.dropped + firsts.dropped + everyone.dropped
+
+
+def test_the_first_launch_is_complete(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = any_bench.run("growing", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
+    assert (result.stdout, result.returncode) == reference("growing")
+    launches = launches_of(tmp_path, "loop_p2")
+    dropped = [check(launch, tickets) for launch, tickets in zip(launches, (10, 100, 100, 300, 7, 300), strict=True)]
+    units = [int(launch.record["log_units"]) for launch in launches]
+    # The first one has all the memory that there is; later ones twice what was needed before, or a little.
+    assert units[0] > 10 * max(units[1:])
+    assert dropped[0] == 0
+    # One that needs no more than an earlier one is complete.
+    assert [dropped[number] for number in (2, 4, 5)] == [0, 0, 0]
+    # The trace has what was used.
+    assert all(int(launch.record["data_size"]) < 128 << 10 for launch in launches)
+
+
+def test_what_does_not_fit_is_counted(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = any_bench.run("crowded", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
+    assert (result.stdout, result.returncode) == reference("crowded")
+    launches = launches_of(tmp_path, "loop_p2")
+    dropped = [check(launch, tickets) for launch, tickets in zip(launches, (20, 20, 20, 1), strict=True)]
+    assert any(dropped)
+    (path,) = (tmp_path / "trace").iterdir()
+    (note,) = (note for note in summarize(Trace(path)).notes if "map Tickets" in note)
+    lost = sum(launch.maps["Tickets"].dropped for launch in launches)
+    assert f"{lost:,} records of map Tickets were dropped: there was no memory for them" in note
+
+
+def test_data_of_several_pieces(bench: Bench, tmp_path: Path) -> None:
+    """More than the 8 MiB that are copied at once."""
+    more = {f"more{number}": "OUT" for number in range(10)}
+    text = LOGS.read_text()
+    text = text.replace('seven = "u32"', ", ".join(['seven = "u32"', *(f'{name} = "u64"' for name in more)]))
+    text = text.replace("%block, 7", ", ".join(["%block, 7", *more.values()]))
+    (tmp_path / "wide.toml").write_text(text)
+    probes = load_probe_file(tmp_path / "wide.toml")
+    result = bench.run("spread", tmp_path, probes=probes, extra={"NEUTRINO_POOL": str(128 << 20)})
+    assert (result.stdout, result.returncode) == (f"{2 * 1200 * 70}\n", 0)
+    launches = launches_of(tmp_path, "loop_p2")
+    assert all(int(launch.record["data_size"]) > 8 << 20 for launch in launches)
+    for launch in launches:
+        assert check(launch, 70) == 0
+
+
+def test_replays_of_graphs(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = any_bench.run("capture", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
+    assert (result.stdout, result.returncode) == reference("capture")
+    launches = launches_of(tmp_path, "count_p2")
+    assert len(launches) == 18 + 3 * 5 * 3
+    for launch in launches:
+        assert check(launch, 1) == 0
+
+
+def test_replays_without_room(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = any_bench.run("graph-crowd", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
+    assert (result.stdout, result.returncode) == reference("graph-crowd")
+    for launch in launches_of(tmp_path, "count_p2"):
+        check(launch, 1)
+
+
+def test_read_py_reads_the_same(bench: Bench, tmp_path: Path) -> None:
+    bench.run("crowded", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
+    (path,) = (tmp_path / "trace").iterdir()
+    spec = importlib.util.spec_from_file_location("read_script", Path(__file__).parents[2] / "tools/read.py")
+    assert spec is not None
+    assert spec.loader is not None
+    read = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(read)
+    for launch in launches_of(tmp_path, "loop_p2"):
+        (result,) = (file for file in (path / "result").iterdir() if launch.index in read.parse(file)[0]["launches"])
+        _, sections, records = read.parse(result, launch.index)
+        for section in sections:
+            view = launch.maps[section["name"]]
+            if section["kind"] != "log":
+                continue
+            assert section["dropped"] == view.dropped
+            rows = records[section["name"]]
+            expected = view.places() | {name: view.valid()[name] for name in view.map.dtype.names or ()}
+            # The map Tickets has a field of that name.
+            renamed = {"[block]": view.places()["block"]} if section["name"] == "Tickets" else {}
+            for name, column in (expected | renamed).items():
+                np.testing.assert_array_equal(rows[name], column)
+
+
+def test_frames_without_logs_say_none(bench: Bench, tmp_path: Path) -> None:
+    bench.run("growing", tmp_path)
+    (path,) = (tmp_path / "trace").iterdir()
+    launches = launches_of(tmp_path, "loop_p2")
+    assert launches
+    for launch in launches:
+        assert launch.record["log_units"] == 0
+    data = np.fromfile(next((path / "result").iterdir()), np.uint8)
+    at = bytes(data).index(b"NTFRAME\0")
+    assert np.frombuffer(data, FRAME.dtype, 1, at)["log_units"] == 0

@@ -1,0 +1,115 @@
+"""The type ``log``: declarations, and reading regions, damaged ones included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neutrino.errors import ProbeError
+from neutrino.maps.declaration import Layout
+from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, Log, most_rows
+from neutrino.probing.writing import write
+from neutrino.verification import read_probes
+from tests.maps.aggregates import probes_of, random_values, read_by, run
+
+ROW = {"size": 8}
+
+
+def _chunk(slot: int, mask: int, rows: int, left: tuple[int, ...], values: list[int]) -> bytes:
+    head = np.array([slot, mask, rows, 0], "<u4").tobytes() + bytes(left)
+    text = head.ljust(LOG_HEADER, b"\0") + np.array(values, "<u8").tobytes()
+    return text + bytes(-len(text) % LOG_UNIT)
+
+
+def _region(chunks: bytes, *, taken: int | None = None, room: int | None = None) -> np.ndarray:
+    units = len(chunks) // LOG_UNIT if taken is None else taken
+    control = np.array([units, 0], "<u8").tobytes().ljust(LOG_CONTROL, b"\0")
+    return np.frombuffer(control + chunks.ljust(room or len(chunks), b"\0"), np.uint8)
+
+
+def _rows(region: np.ndarray) -> list[tuple[int, int, int, int]]:
+    rows = Log.read(region, ROW)
+    values = np.ascontiguousarray(rows["record"]).view("<u8")
+    return [(*row[:3], int(value)) for row, value in zip(rows.tolist(), values, strict=True)]
+
+
+ONE = _chunk(7, 0b1010, 2, (0, 1), [10, 20, 11, 21])
+TWO = _chunk(3, 0b1, 1, (0,), [5])
+THREE = _chunk(7, 0b10, 2, (1,), [12, 13])
+
+
+def test_columns_are_lanes_and_later_chunks_come_later() -> None:
+    expected = [(3, 0, 0, 5), (7, 1, 0, 10), (7, 1, 1, 11), (7, 1, 2, 12), (7, 3, 0, 20)]
+    assert _rows(_region(ONE + TWO + THREE)) == expected
+
+
+@pytest.mark.parametrize(
+    ("region", "records"),
+    [
+        (_region(b""), 0),
+        (_region(b"", taken=99), 0),
+        # The control words say less, or more than there is: a chunk that did not fit.
+        (_region(ONE + TWO, taken=len(ONE) // LOG_UNIT), 3),
+        (_region(ONE + TWO, taken=1 << 40, room=4096), 4),
+        (_region(ONE + THREE[:LOG_HEADER]), 3),
+        # Nothing was written where a chunk is to begin.
+        (_region(ONE + bytes(256) + TWO), 3),
+        # More rows left than there are.
+        (_region(_chunk(0, 1, 1, (200,), [1])), 0),
+    ],
+)
+def test_what_is_not_whole_is_left_out(region: np.ndarray, records: int) -> None:
+    assert len(Log.read(region, ROW)) == records
+
+
+def test_a_lane_has_few_bytes_in_a_chunk() -> None:
+    assert [most_rows(size) for size in (1, 8, 32, 33, 64, 1024, 4096, 65536)] == [32, 32, 32, 16, 16, 1, 1, 1]
+    # The header has a byte for each lane after its words, and rows fit in one.
+    assert LOG_HEADER >= 16 + 32
+    assert LOG_ROWS_MOST < 256
+
+
+def test_a_log_has_no_cap() -> None:
+    for cap in ("2", '"dynamic"'):
+        with pytest.raises(ProbeError) as caught:
+            probes_of(f'type = "log"\ncap = {cap}', "u32")
+        (diagnostic,) = caught.value.diagnostics
+        assert (diagnostic.code, diagnostic.hint) == ("cap", "leave cap out")
+        assert "a log has room for all records" in diagnostic.message
+
+
+def test_it_is_written_as_it_is_read() -> None:
+    probes = probes_of('type = "log"', "u32")
+    (entry,) = probes.maps
+    assert entry.kind.layout is Layout.CHUNKS
+    assert entry.kind.describe(entry) == "a log of records of 4 bytes per thread"
+    text = write(probes)
+    assert "cap" not in text
+    assert read_probes("again.toml", text).maps[0].document() == entry.document()
+
+
+@pytest.mark.parametrize("arch", ["sm_60", "sm_75", "sm_90"])
+@pytest.mark.parametrize("kind", ["u8", "s16", "f32", "s64"])
+def test_all_values_are_there(kind: str, arch: str) -> None:
+    """Warps part in this kernel, and threads leave by two exits."""
+    values = random_values(kind, 700, np.random.default_rng(3))
+    for level in ("thread", "warp", "block"):
+        probes = probes_of('type = "log"', kind, level)
+        view = run(probes, values, kind, arch)
+        assert view.dropped == 0
+        assert np.sort(view.valid()["value"]).tobytes() == np.sort(read_by(values, 70, 3, level)).tobytes()
+        # A thread reads one value in so many.
+        if level == "thread":
+            places = view.places()
+            index = (places["block"] * 70 + places["warp"] * 32 + places["lane"]) + places["order"] * 210
+            assert view.valid()["value"].tobytes() == values[index].tobytes()
+
+
+def test_the_rest_is_counted() -> None:
+    values = np.arange(700, dtype=np.uint32)
+    probes = probes_of('type = "log"', "u32")
+    kept = [run(probes, values, "u32", "sm_90", log_units=units) for units in (0, 3, 50, 200, 1000)]
+    assert [len(view.valid()) + view.dropped for view in kept] == [700] * 5
+    assert [view.dropped for view in kept] == sorted((view.dropped for view in kept), reverse=True)
+    assert kept[0].dropped == 700
+    assert kept[-1].dropped == 0
