@@ -166,8 +166,8 @@ class MapView:
 
     @property
     def dropped(self) -> int:
-        """Saves beyond the cap, of a ring map those that later ones replaced, of a log those for which there was no memory,
-        of a map with keys those whose keys found no place; 0 for others.
+        """Saves beyond the cap, of a ring map those that later ones replaced, of a log those for which there was no
+        memory, of a map with keys those whose keys found no place; 0 for others.
         """
         if self.map.kind.layout is Layout.CHUNKS:
             regions = self.records.reshape(-1, self.records.shape[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -253,6 +254,27 @@ def test_keys(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[
     assert "Lost: 2 launches of keys over all threads; 26 saves found no place" in printed
     assert "26 saves of map Lost found no place for their keys: counts may be that much too low, and" in printed
     assert f"counts may be that much too low, sums {1 << 65:,}, and keys that are missing had no more" in printed
+
+
+def test_sites_as_keys_have_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = keyed("Hot", TopK(8, (), 2))
+    entry = replace(entry, fields=(replace(entry.fields[0], name="site"),))
+    words = np.zeros(entry.document()["words"], np.uint64)
+    for place, (site, count) in enumerate([(0, 5), (1, 90), (2, 7)]):
+        words[2 * place : 2 * place + 2] = [~np.uint64(site), count]
+    writer = TraceWriter(tmp_path / "trace")
+    sites = [
+        {"site": number, "probe": "p", "line": 30 + number, "instruction": f"ld.global.u32 %r{number}, [%rd1]",
+         "source": "" if number == 2 else f"app.cu:{number}"}
+        for number in range(3)
+    ]  # fmt: skip
+    writer.kernel(1, "k", maps=(entry,), sites=sites)
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions((entry,), 1, {"Hot": words.view(entry.dtype)}))
+    writer.write()
+    assert report([str(tmp_path / "trace")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 90 app.cu:1 ld.global.u32 %r1, [%rd1] 2 7 PTX line 32 ld.global.u32 %r2, [%rd1]" in printed
+    assert "%r0" not in printed
 
 
 def test_a_key_without_places_in_any_copy_is_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
