@@ -44,6 +44,7 @@ SOURCES = (
     "launches_file.c",
     "lifetimes.c",
     "loaded.c",
+    "needs.c",
     "pool.c",
     "process.c",
     "quiet_write.c",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from .conftest import POOL_LEAST, Bench, Reference
 
 LOGS = Path(__file__).parent / "logs.toml"
 PROBES = load_probe_file(LOGS)
+TICKETS = (10, 100, 100, 300, 7, 300)
+"""Of each warp in the launches of the program growing."""
 
 
 def launches_of(home: Path, name: str) -> list[TraceLaunch]:
@@ -74,7 +78,7 @@ def test_the_first_launch_is_complete(any_bench: Bench, tmp_path: Path, referenc
     result = any_bench.run("growing", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
     assert (result.stdout, result.returncode) == reference("growing")
     launches = launches_of(tmp_path, "loop_p2")
-    dropped = [check(launch, tickets) for launch, tickets in zip(launches, (10, 100, 100, 300, 7, 300), strict=True)]
+    dropped = [check(launch, tickets) for launch, tickets in zip(launches, TICKETS, strict=True)]
     units = [int(launch.record["log_units"]) for launch in launches]
     # The first one has all the memory that there is; later ones twice what was needed before, or a little.
     assert units[0] > 10 * max(units[1:])
@@ -163,3 +167,29 @@ def test_frames_without_logs_say_none(bench: Bench, tmp_path: Path) -> None:
     data = np.fromfile(next((path / "result").iterdir()), np.uint8)
     at = bytes(data).index(b"NTFRAME\0")
     assert np.frombuffer(data, FRAME.dtype, 1, at)["log_units"] == 0
+
+
+def test_what_was_wanted_is_kept_for_the_next_process(any_bench: Bench, tmp_path: Path) -> None:
+    def run() -> list[TraceLaunch]:
+        shutil.rmtree(tmp_path / "trace", ignore_errors=True)
+        any_bench.run("growing", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
+        return launches_of(tmp_path, "loop_p2")
+
+    units = [int(launch.record["log_units"]) for launch in run()]
+    (kept,) = (tmp_path / "cache").rglob("*.needs")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert not [*(tmp_path / "cache").rglob("*~")]
+    # Its first launch gets what the last one of the process before got, and no record is dropped.
+    launches = run()
+    assert {int(launch.record["log_units"]) for launch in launches} == {max(units[1:])}
+    assert [check(launch, tickets) for launch, tickets in zip(launches, TICKETS, strict=True)] == [0] * 6
+    content = kept.read_bytes()
+    # What is not whole, or says that there are more rows, counts as nothing, and is written again.
+    for damaged in (b"", content[:-1], content[:12], b"X" + content[1:], content[:8] + b"\xff" * 8 + content[16:]):
+        kept.write_bytes(damaged)
+        assert int(run()[0].record["log_units"]) == units[0]
+        assert kept.read_bytes() == content
+    # Nor is a file of another kind waited for.
+    kept.unlink()
+    os.mkfifo(kept)
+    assert int(run()[0].record["log_units"]) == units[0]

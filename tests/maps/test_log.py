@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,8 +12,10 @@ from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Layout
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, Log, most_rows
 from neutrino.probing.writing import write
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 from neutrino.verification import read_probes
-from tests.maps.aggregates import probes_of, random_values, read_by, run
+from tests.maps.aggregates import kernel_text, probes_of, random_values, read_by, run
 
 ROW = {"size": 8}
 
@@ -113,3 +118,17 @@ def test_the_rest_is_counted() -> None:
     assert [view.dropped for view in kept] == sorted((view.dropped for view in kept), reverse=True)
     assert kept[0].dropped == 700
     assert kept[-1].dropped == 0
+
+
+def test_the_example_of_the_page_records(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/probes.md").read_text()
+    found = re.search(r"### Logs\n```toml\n(.*?)```", page, re.DOTALL)
+    assert found
+    example = found[1] + (
+        '[probe.loads]\nposition = "ld.global"\nlevel = "thread"\n'
+        'before = ".reg .u32 %site; mov.u32 %site, SITE; SAVE [ Loads ] { ADDR, %site };"\n'
+    )
+    probes = read_probes("page.toml", f'platform = "cuda"\n{example}')
+    assert probes.maps[0].kind == Log()
+    twins = probe_module(parse(kernel_text("u32", "sm_90")), probes)
+    assert not twins.skipped

@@ -248,6 +248,24 @@ bool nt_files_write(const char *name, const void *data, size_t size)
 	return written;
 }
 
+bool nt_files_write_cached(const char *path, const void *data, size_t size)
+{
+	char temporary[PATH_MAX];
+
+	if (is_filtered() || snprintf(temporary, sizeof(temporary), "%s.%d~", path, getpid()) >= (int)sizeof(temporary))
+		return false;
+	int fd = nt_above_stdio(
+		nt_raw_openat(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+	if (fd < 0)
+		return false;
+	bool written = nt_write_all(fd, data, size);
+	written &= nt_raw_close(fd) == 0;
+	written = written && rename(temporary, path) == 0;
+	if (!written)
+		unlink(temporary);
+	return written;
+}
+
 bool nt_files_copy(const char *name, const char *path)
 {
 	enum { LARGEST_COPY = 1 << 20 }; /* bytes; the files that are copied are far smaller */

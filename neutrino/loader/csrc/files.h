@@ -31,6 +31,8 @@ int nt_files_open(const char *name, int flags);
 
 /* Write a file atomically, create a folder, remove a file. False if that fails. */
 bool nt_files_write(const char *name, const void *data, size_t size);
+/* Write a file of the cache atomically, for the user alone. path: absolute. False if that fails. */
+bool nt_files_write_cached(const char *path, const void *data, size_t size);
 /* Copy a small file into the directory. True also if there is none at path. */
 bool nt_files_copy(const char *name, const char *path);
 bool nt_files_mkdir(const char *name);

@@ -74,7 +74,8 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 			return 0;
 		wanted = control.wanted > wanted ? control.wanted : wanted;
 	}
-	/* 0 stands for not known yet. */
+	/* No launch can have more. 0 stands for not known yet. */
+	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
 	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
 	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
 	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);

@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "driver.h"
 #include "entry_fetch.h"
+#include "needs.h"
 #include "regions.h"
 #include "section.h"
 #include "sha256.h"
@@ -417,6 +418,8 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		kernel->has_dynamic_cap = nt_has_dynamic_cap(kernel->maps, kernel->map_count);
 		for (uint32_t i = 0; i < kernel->map_count; i++)
 			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
+		if (kernel->log_count)
+			kernel->log_wanted = kernel->log_kept = nt_need_of(image->key, name);
 		kernel->parameters = (const void *)(image->entry.data + kernel->twin->parameters_offset);
 		kernel->parameter_count = kernel->twin->parameters;
 		kernel->block_offset = kernel->twin->block_offset;
@@ -441,6 +444,41 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		write_kernel_files(image, kernel);
 	log_kernel(image, kernel, detail);
 	return kernel;
+}
+
+/* Needs of the kernels of an image that are more than what the cache has, most at once; returns how many. ret may be NULL. */
+static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint32_t most)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; image->kernels.buckets && i < 1u << image->kernels.bits; i++)
+		for (struct nt_hashed *record = image->kernels.buckets[i]; record; record = record->next) {
+			const struct nt_kernel *kernel = (const struct nt_kernel *)record;
+			uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+			if (wanted <= kernel->log_kept || count == most)
+				continue;
+			if (ret)
+				ret[count] = (struct nt_need){nt_hash_text(kernel->name), wanted};
+			count++;
+		}
+	return count;
+}
+
+void nt_images_keep_needs(void)
+{
+	pthread_mutex_lock(&mutex);
+	for (uint32_t i = 0; images.buckets && i < 1u << images.bits; i++)
+		for (struct nt_hashed *record = images.buckets[i]; record; record = record->next) {
+			const struct nt_image *image = (const struct nt_image *)record;
+			uint32_t most = needs_of(image, NULL, UINT32_MAX);
+			struct nt_need *needs = most ? malloc(most * sizeof(*needs)) : NULL;
+			if (!needs)
+				continue;
+			/* The drain thread may have learnt more since. */
+			nt_needs_keep(image->key, needs, needs_of(image, needs, most));
+			free(needs);
+		}
+	pthread_mutex_unlock(&mutex);
 }
 
 uint32_t nt_image_kernels(void)

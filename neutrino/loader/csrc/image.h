@@ -43,6 +43,9 @@ void nt_images_use_sections(void);
  */
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller);
 
+/* Keep in the cache what memory the logs of all images' kernels wanted, where it is more than is kept there. */
+void nt_images_keep_needs(void);
+
 /* Get an image's entry, once. Takes long if twins have to be made; other threads wait for the first. */
 void nt_image_resolve(struct nt_image *image);
 

@@ -28,6 +28,7 @@ struct nt_kernel {
 	uint32_t wanted;      /* most records that a slot of a map with a dynamic cap had to save; 0: not known yet */
 	uint32_t log_count;   /* maps that are logs */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
+	uint64_t log_kept;    /* of log_wanted, what the cache has */
 	bool result_started;  /* the drain thread's own */
 	bool size_noted;      /* it was noted that a launch needs more than a pool can hold */
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */

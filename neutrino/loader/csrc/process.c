@@ -97,6 +97,7 @@ static void at_exit(void)
 	nt_launch_end();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
 	nt_graphs_count();
+	nt_images_keep_needs();
 	if (is_ahead)
 		nt_section_unused(note_unused);
 	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */

@@ -25,7 +25,7 @@
 #define RETRY_NS UINT64_C(1000000000)
 #define IDLE_SECONDS 1			  /* after which counters are looked at again */
 
-enum job_kind { JOB_LINE, JOB_FILE, JOB_FOLDER, JOB_COPY, JOB_PIECE };
+enum job_kind { JOB_LINE, JOB_FILE, JOB_FOLDER, JOB_COPY, JOB_CACHED, JOB_PIECE };
 
 struct job {
 	struct job *next;
@@ -162,6 +162,10 @@ static void run(struct job *job)
 		break;
 	case JOB_COPY:
 		written = nt_files_copy(job->name, job->data);
+		break;
+	case JOB_CACHED:
+		/* The trace is complete without it. */
+		nt_files_write_cached(job->name, job->data, job->size);
 		break;
 	case JOB_PIECE:
 		nt_results_write(job->data);
@@ -407,6 +411,16 @@ bool nt_writer_file(const char *name, const void *data, size_t size)
 		return false;
 	memcpy(copy, data, size);
 	return enqueue_new(JOB_FILE, NT_WRITER_EVENTS, name, copy, size);
+}
+
+void nt_writer_cached(const char *path, const void *data, size_t size)
+{
+	void *copy = malloc(size + 1);
+
+	if (!copy)
+		return;
+	memcpy(copy, data, size);
+	enqueue_new(JOB_CACHED, NT_WRITER_EVENTS, path, copy, size);
 }
 
 bool nt_writer_mkdir(const char *name)

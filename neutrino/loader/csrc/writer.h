@@ -27,6 +27,9 @@ void nt_writer_line(enum nt_writer_lines file, char *text, size_t size);
 bool nt_writer_file(const char *name, const void *data, size_t size);
 bool nt_writer_mkdir(const char *name);
 
+/* Write a file of the cache atomically. path: absolute. data: copied. Nothing happens if that fails. */
+void nt_writer_cached(const char *path, const void *data, size_t size);
+
 /* Copy a file into the trace, if it can be read. */
 void nt_writer_copy(const char *name, const char *path);
 
