@@ -279,7 +279,8 @@ def parse(path, launch=None):
     [block][warp][k][lane], at block level [block][k]; those of a slot are in the order in which they were saved. A sum
     map gives one record, a histogram rows with low, high (both in the bucket) and count, an average count, sum and
     mean, a map with keys rows with key, count, what it keeps of values, and missed; a log rows with block, warp, lane
-    (as far as its level has them), order, and its fields. A column whose name a field has, too, is in brackets: [lane].
+    (as far as its level has them), order, and its fields. A column whose name a field has, too, is in brackets:
+    [lane]. A log has no cap (None).
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     # The file's header and frames, and the kernel's manifest.
@@ -362,6 +363,7 @@ class _FrameData:
                     dropped, dropped_sum = self._combined(lost, records, entry)
                 records = self._combined(read, records, entry)
         elif layout == "chunks":
+            cap = None
             region = self._take((LOG_CONTROL + self.log_units * LOG_UNIT,), np.dtype(np.uint8))
             dropped = int(region[8:16].view("<u8")[0])
             rows = self._combined(read, region, {**entry, "size": dtype.itemsize})

@@ -1,8 +1,8 @@
 """The store of cache entries by key, in a folder that only the user can write to.
 
 An entry is ``twins/<first two hex digits>/<64 hex digits>.twins`` under the root. The hook reads these files itself, so
-a file must never be incomplete: it is written under a temporary name, synchronized and renamed. Beside an entry the hook
-keeps how much memory the logs of its kernels wanted, in ``<64 hex digits>.needs`` (``needs.h``).
+a file must never be incomplete: it is written under a temporary name, synchronized and renamed. Beside an entry, in
+``<64 hex digits>.needs``, the hook keeps how much memory the logs of its kernels wanted (``needs.h``).
 """
 
 from __future__ import annotations

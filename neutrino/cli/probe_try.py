@@ -476,12 +476,14 @@ def _argument_document(argument: Buffer | Number) -> dict[str, Any]:
 
 
 def _map_document(view: MapView) -> dict[str, Any]:
-    """Return a map's object in the JSON document, with all records as columns."""
+    """Return a map's object in the JSON document, with all records as columns; the cap of a log is null."""
+    from neutrino.maps.declaration import Layout
+
     return {
         "name": view.map.name,
         "kind": view.map.kind.name,
         "level": view.map.level.value,
-        "cap": view.cap,
+        "cap": None if view.map.kind.layout is Layout.CHUNKS else view.cap,
         "dropped": view.dropped,
         "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},
     }

@@ -618,15 +618,17 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
-    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a
-    map with keys."""
+    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, the
+    caps of a log are null.
+    """
     least_cap, greatest_cap, _ = entry.caps
+    has_cap = entry.kind.layout is not Layout.CHUNKS
     return {
         "name": entry.name,
         "kind": entry.kind.name,
         "level": entry.level.value,
-        "cap": "dynamic" if entry.is_dynamic else entry.cap,
-        "caps": [least_cap, greatest_cap],
+        "cap": ("dynamic" if entry.is_dynamic else entry.cap) if has_cap else None,
+        "caps": [least_cap, greatest_cap] if has_cap else None,
         "wanted": entry.wanted,
         "records": entry.records,
         "dropped": entry.dropped,

@@ -132,3 +132,15 @@ def test_the_example_of_the_page_records(tmp_path: Path) -> None:
     assert probes.maps[0].kind == Log()
     twins = probe_module(parse(kernel_text("u32", "sm_90")), probes)
     assert not twins.skipped
+
+
+@pytest.mark.parametrize("level", ["thread", "warp", "block"])
+def test_threads_that_save_nothing_take_no_memory(level: str) -> None:
+    """One warp, of which each thread reads 21 values: chunks of 1, 2, 4, 8 and 16 rows."""
+    values = np.arange(21 * 32, dtype=np.uint32)
+    probes = probes_of('type = "log"', "u32", level)
+    view = run(probes, values, "u32", "sm_90", blocks=1, threads=32)
+    columns = 32 if level == "thread" else 1
+    units = sum(-(-(LOG_HEADER + columns * rows * 4) // LOG_UNIT) for rows in (1, 2, 4, 8, 16))
+    assert view.records[:8].view("<u8")[0] == units
+    assert len(view.valid()) == 21 * columns

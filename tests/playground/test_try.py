@@ -191,7 +191,9 @@ def test_logs_come_through_the_hook(run: Run, tmp_path: Path) -> None:
     (tmp_path / "log.toml").write_text(log)
     (tmp_path / "reverse.ptx").write_text(REVERSE)
     arguments = ("./log.toml", "reverse.ptx", "--grid", "2", "--arg", "x=f32:128=2.5")
-    (columns,) = [entry["columns"] for entry in tried(run, *arguments)["maps"]]
+    (entry,) = tried(run, *arguments)["maps"]
+    assert entry["cap"] is None
+    columns = entry["columns"]
     assert list(columns) == ["block", "warp", "[lane]", "order", "address", "value", "lane"]
     first = columns["address"][0]
     assert columns["address"] == [first + 4 * index for index in range(128)]
@@ -200,6 +202,7 @@ def test_logs_come_through_the_hook(run: Run, tmp_path: Path) -> None:
     shown = run("probe", "try", *arguments, "--tracedir", "kept")
     assert "Loads: 128 records" in shown.stdout
     assert "Loads: 128 records, by thread" in run("report", "kept").stdout
+    assert '"cap": null' in run("report", "kept", "--json").stdout
 
 
 def test_generated_indices_stay_inside(run: Run, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.statements import Save
-from neutrino.ptx.instrument.log_code import LogCode
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
-from neutrino.ptx.instrument.records import Code, Records, as_bits, converted
+from neutrino.ptx.instrument.records import Code, LogCode, Records, as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 
