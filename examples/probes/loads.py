@@ -6,7 +6,7 @@ from neutrino import Map, probe
 @Map(level="thread", type="array", size=16, cap=4)
 class Loads:
     address: nl.u64
-    value: nl.u32
+    value: nl.f32
     clock: nl.u32
 
 

@@ -122,6 +122,9 @@ class SnippetReader:
                 # The fields for these operands: each typed save fills the next ones of the record.
                 fields = record_map.fields[len(record_operands) : len(record_operands) + len(part.operands)]
                 moves, words = self._operands(side.path, part.operands, fields, reserved)
+                if part.type.startswith("b"):
+                    # SAVE.b32 takes the bits of a value, whatever its type.
+                    words = [f"{word}.bits" if _VALUE.fullmatch(word) else word for word in words]
                 # Until the save of the whole record, instructions may change these registers.
                 span = self._document.span(self._document.within(side.path, part.start))
                 used_later = {word for word in words if last_uses.get(word, -1) > index}
@@ -271,6 +274,9 @@ def _last_uses(side: Side) -> dict[str, int]:
         for word in REGISTER_WORD.findall(part.text)
     }
 
+
+_VALUE = re.compile(r"(?:OUT|IN[1-9])(?:\.(?:[xyzw]|\d{1,3}))?", re.ASCII)
+"""The helpers whose types depend on the instruction."""
 
 _MOV_TYPES = {
     **dict.fromkeys(("b16", "u16", "s16", "f16"), "b16"),

@@ -26,7 +26,7 @@ type = "array"
 level = "thread"
 size = 16
 cap = 4
-data = { address = "u64", value = "u32", clock = "u32" }
+data = { address = "u64", value = "f32", clock = "u32" }
 
 [probe.loads]
 position = "ld.global.f32"
@@ -54,7 +54,7 @@ def test_a_sound_file_is_told_in_words_and_json(probe: Probe, tmp_path: Path) ->
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines() == [
         "loads.toml: valid: 1 probe, 1 map",
-        "  map Loads: up to 4 records of 16 bytes per thread: address u64, value u32, clock u32",
+        "  map Loads: up to 4 records of 16 bytes per thread: address u64, value f32, clock u32",
         "  probe loads: after ld.global.f32, level thread, 1 instruction",
     ]
     assert probe("check", "-q", "loads.toml").out == ""

@@ -190,9 +190,9 @@ def _values(inputs: int, *, result: bool) -> Callable[[Simulation, Lanes], None]
 
 
 def _values_text(number: int, position: str, inputs: int, *, both: bool) -> str:
-    read = ", ".join([f"IN{index + 1}" for index in range(min(inputs, 2))] + ["0"] * (2 - min(inputs, 2)))
+    read = ", ".join([f"IN{index + 1}.bits" for index in range(min(inputs, 2))] + ["0"] * (2 - min(inputs, 2)))
     before = {"before": f"SAVE [ Values ] {{ 77, {read} }};"} if both else {}
-    return _at(f"v{number}", position, **before, after=f"SAVE [ Values ] {{ OUT, {read} }};")
+    return _at(f"v{number}", position, **before, after=f"SAVE [ Values ] {{ OUT.bits, {read} }};")
 
 
 VALUES = Probe(
@@ -210,7 +210,8 @@ VALUES = Probe(
         _values_text(number, position, inputs, both=both) for number, (position, inputs, both) in enumerate(_COMPUTING)
     )
     + "".join(
-        _at(f"r{number}", position, after="SAVE [ Values ] { OUT, 0, 0 };") for number, position in enumerate(_RESULTS)
+        _at(f"r{number}", position, after="SAVE [ Values ] { OUT.bits, 0, 0 };")
+        for number, position in enumerate(_RESULTS)
     ),
     registers=True,
 )
@@ -230,7 +231,7 @@ _LETTERS = ("", ".y", ".z", ".w")
 
 
 def _vector_text(name: str, position: str, elements: int, operand: str, side: str) -> str:
-    words = [operand + _LETTERS[at] for at in range(elements)] + ["0"] * (4 - elements)
+    words = [f"{operand}{_LETTERS[at]}.bits" for at in range(elements)] + ["0"] * (4 - elements)
     return _at(name, position, **{side: f"SAVE [ Vector ] {{ ADDR, {', '.join(words)} }};"})
 
 
@@ -568,7 +569,7 @@ MIXED = Probe(
     + _at("load", "ld.global", "warp", before=".reg .u64 %loads;\nadd.u64 %loads, %loads, 1;")
     + _at("store", "st.global", before="SAVE [ Mixed ] { %loads };")
     + _at("other", "ld.global", before=".reg .pred %never;\n.reg .u64 %idle;\n@%never add.u64 %idle, %idle, 1;")
-    + _at("product", "mul.f32", after="SAVE [ Product ] { OUT };"),
+    + _at("product", "mul.f32", after="SAVE [ Product ] { OUT.bits };"),
     registers=True,
 )
 

@@ -102,7 +102,9 @@ def _snippet(target: _Map, words: tuple[str, ...], every: int | None) -> tuple[s
     every: a power of two; saves only where the count is no multiple of it. None: saves always.
     """
     counter = f"%n_{target.level}"
-    shown = ", ".join(counter if word == "counter" else word for word in words)
+    # The bits of operands of any type.
+    written = {"counter": counter, "IN1": "IN1.bits", "IN2": "IN2.bits", "OUT": "OUT.bits"}
+    shown = ", ".join(written.get(word, word) for word in words)
     text = f"add.u64 {counter}, {counter}, 1;\n"
     prefix = ""
     if every is not None:

@@ -138,7 +138,9 @@ def _saved(draw: st.DrawFn, field: str, place: _Place) -> str:
         choices.append(str(draw(st.integers(-(1 << bits - 1), (1 << bits) - 1))))
         known = ["PRED", *(["LANES", "SITE", "LINE"] if bits >= 32 else [])]
         known += ["ADDR", "BYTES", "OPS"] if bits == 64 else []
-        choices += [name for name in (*known, *(_OPERANDS if bits >= 32 else ())) if name in place.helpers]
+        choices += [name for name in known if name in place.helpers]
+        # Of which types they are, only the kernel knows.
+        choices += [f"{name}.bits" for name in _OPERANDS if bits >= 32 and name in place.helpers]
     return draw(st.sampled_from(choices))
 
 

@@ -229,10 +229,10 @@ data = { value = "u32" }
 position = "mul.f32"
 level = "thread"
 after = '''
-SAVE [ Products ] { OUT };
+SAVE [ Products ] { OUT.bits };
 SAVE [ Extremes ] { OUT };
-SAVE [ Mean ] { OUT };
-SAVE [ Last ] { OUT };
+SAVE [ Mean ] { OUT.bits };
+SAVE [ Last ] { OUT.bits };
 '''
 """
 

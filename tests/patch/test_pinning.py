@@ -51,11 +51,11 @@ data = { count = "u64" }
 [probe.products]
 position = "mul|div"
 level = "thread"
-after = "SAVE [ Records ] { OUT };"
+after = "SAVE [ Records ] { OUT.bits };"
 [probe.sums]
 position = "add.f32|sub.f32"
 level = "thread"
-before = "SAVE [ Records ] { IN1 };"
+before = "SAVE [ Records ] { IN1.bits };"
 [probe.all]
 position = "*"
 level = "thread"

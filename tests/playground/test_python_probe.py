@@ -21,7 +21,7 @@ def test_check(run: Run, tmp_path: Path) -> None:
     result = run("probe", "check", PYTHON)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    words = r"\bmap Loads: up to 4 records of 16 bytes per thread: address u64, value u32, clock u32$"
+    words = r"\bmap Loads: up to 4 records of 16 bytes per thread: address u64, value f32, clock u32$"
     assert re.search(words, lines[1])
     # An address loaded and compared, the if, the clock read and converted.
     assert lines[2].strip() == "probe loads: after ld.global.f32, level thread, 5 statements"

@@ -82,6 +82,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "no probe": ("¦import neutrino.language as nl\n", "python-statement", "no probe in the file"),
     "an empty probe": (HEAD + '\n@probe(pos="ld", level="thread")\n¦def p(): pass\n', "python-statement", "nothing"),
     "arguments": (HEAD + '\n@probe(pos="ld", level="thread")\n¦def p(x): pass\n', "python-statement", "no arguments"),
+    "a float as an integer": (at_load("¦x: nl.u32 = nl.out()", position="ld.global.f32"), "helper-type",
+                              "OUT of ld.global.f32 is f32, and goes into no register of u32"),
     "a list": (at_load("x: nl.u32 = ¦[1]"), "python-expression", "'[1]' in a probe"),
     "a text": (at_load("x: nl.u32 = ¦'a'"), "python-expression", "in a probe"),
     "a power": (at_load("x: nl.u32 = ¦2 ** 3"), "python-expression", "'2 ** 3' in a probe"),

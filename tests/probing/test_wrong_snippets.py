@@ -382,6 +382,26 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "out of the second side": (
         both_sides("mov.u64 %b, ¦OUT;", "mov.u64 %b, OUT;"), "out-in-before", "OUT in 'before'", "",
     ),
+    # The third input of a store or load would be its cache policy.
+    "a third input of a store": (at_load("mov.b32 %n, ¦IN3;", position="st.global"), "operand-absent", "st has no IN3",
+                                 "it has 2 inputs; with .L2::cache_hint the last one is its cache policy"),
+    "a third input of an atomic": (at_load("mov.b32 %n, ¦IN3;", position="atom.global.add"), "operand-absent",
+                                   "atom has no IN3", "it has 2 inputs"),
+    "a second input of a load": (at_load("mov.b32 %n, ¦IN2;", position="ld.global.nc"), "operand-absent",
+                                 "ld.global.nc has no IN2", "it has 1 input; with .L2::cache_hint"),
+    # Floats and integers: by the type in the tracepoint
+    "a float in an integer field": (saves("1", position="ld").replace("{ 1 }", "{ %f, ¦OUT, 1, %d }")
+                                    .replace('"ld"', '"ld.global.f32"'),
+                                    "save-type", "OUT of ld.global.f32 is f32, but field 'w' is u32",
+                                    "make the field f32, or save OUT.bits"),
+    "a half in an integer field": (saves("%f, 1, ¦OUT, %d", position="mul.f16"), "save-type",
+                                   "OUT of mul.f16 is f16, but field 'h' is u16", "make the field f32"),
+    "an input that is a double": (saves("%f, ¦IN2, 1, %d", position="st.f64"), "save-type",
+                                  "IN2 of st.f64 is f64, but field 'w' is u32", "make the field f64"),
+    "an integer in a float field": (saves("¦OUT, 1, 2, %d", position="atom.add.u32"), "save-type",
+                                    "OUT of atom.add.u32 is u32, but field 'f' is f32", "make the field u32"),
+    "the second of two patterns": (saves("%f, ¦OUT, 1, %d", position="ld.b32 | add.f32"), "save-type",
+                                   "OUT of add.f32 is f32, but field 'w' is u32", "make the field f32"),
 }  # fmt: skip
 
 
@@ -391,7 +411,20 @@ def test_a_fault_is_named_at_its_place(tmp_path: Path, name: str) -> None:
     assert named_fault(tmp_path / "probe.toml", marked, message, hint).code == code
 
 
+WAITS = "setp.ne.b32 %p, OUT, 0;\n@%p mov.u64 %b, %clock64;\n@!%p mov.u64 %b, %clock64;\nsub.u64 %a, %b, %a;"
+
 DOUBTFUL = {
+    "a clock on both sides of a load": (both_sides("mov.u64 %a, %clock64;", "mov.u64 %b, ¦%clock64;"),
+                                        "%clock64 after a load does not wait", "under a predicate made from OUT"),
+    "a difference to an earlier time": (at_load("mov.u32 %n, ¦%clock;\nsub.u32 %n, %n, 1;", position="load !param"),
+                                        "%clock after a load does not wait", "setp.ne.b32 %p, OUT, 0"),
+    "a value of OUT in the difference alone": (
+        at_load("mov.u64 %b, ¦%globaltimer;\nmov.b64 %a, OUT;\nand.b64 %a, %a, 0;\nadd.u64 %b, %b, %a;"
+                "\nsub.u64 %a, %b, 1;"),
+        "%globaltimer after a load does not wait", ""),
+    "one of two clocks waits": (
+        at_load("setp.ne.b32 %p, OUT, 0;\n@%p mov.u64 %b, %clock64;\nmov.u64 %a, ¦%clock;\nsub.u64 %a, %a, %b;"
+                .replace("%clock;", "%clock64;"), position="atom"), "after a load does not wait", ""),
     "misspelt modifier": (at_load("", position="ld.¦globl.u32"), "has the modifier 'globl'", "did you mean 'global'?"),
     "excluded": (at_load("", position="store !¦sharde"), "has the modifier 'sharde'", "did you mean 'shared'?"),
     "second pattern": (at_load("", position="ld.global | st.¦zzzzzzz"), "has the modifier 'zzzzzzz'", "finds nothing"),
@@ -408,7 +441,8 @@ def test_modifiers_that_ptx_does_not_have_are_warned_about(tmp_path: Path, name:
     path.write_text(before + after)
     (warning,) = check_probes([str(path)]).diagnostics
     assert (warning.severity, warning.code) == (
-        "warning", "modifier-order" if "after its type" in message else "unknown-modifier",
+        "warning",
+        "modifier-order" if "after its type" in message else "early-clock" if "wait" in message else "unknown-modifier",
     )  # fmt: skip
     assert (warning.line, warning.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
     assert message in warning.message
@@ -427,11 +461,17 @@ def test_every_modifier_of_the_tests_kernels_is_known() -> None:
 
 
 def test_every_code_is_provoked() -> None:
-    assert {code for _, code, _, _ in WRONG.values()} | {"unknown-modifier", "modifier-order"} == set(FAULTS)
+    warnings = {"unknown-modifier", "modifier-order", "early-clock"}
+    assert {code for _, code, _, _ in WRONG.values()} | warnings == set(FAULTS)
 
 
 RIGHT = {
     "the frame": at_load(""),
+    "the policy of a store": at_load("mov.b64 %a, IN3;", position="st.global.L2::cache_hint"),
+    "a third input of an atomic": at_load("mov.b32 %n, IN3;", position="atom.cas | atom.global.cas.b32"),
+    "an asynchronous store's barrier": at_load("mov.b32 %n, IN3;", position="st.async", side="before"),
+    "bits of a float": saves("OUT, OUT.bits, IN1.bits, %d", position="ld.global.f32").replace('h = "u16"', 'h = "u64"'),
+    "an integer as an integer": saves("%f, OUT, 1, %d", position="ld.global.u8 | popc"),
     "the frame of fields": saves("%f, %w, %h, %d"),
     "lanes in fields": saves("%f, LANES, SITE, %d").replace('h = "u16"', 'h = "s64"'),
     "a sentinel of all ones": saves("%f, -1, -1, %d").replace("{ %a }", "{ -1 }"),
@@ -458,6 +498,18 @@ RIGHT = {
     "a narrower pattern has it": at_load("mov.u64 %a, BYTES;", position="cp.async.bulk !tensor"),
     "a site's number at a line": at_load("mov.u32 %n, SITE;", position="k.cu:1"),
 }
+
+
+@pytest.mark.parametrize("text", [
+    # It waits, or what is measured is no load; or the time is a point in time.
+    both_sides("mov.u64 %a, %clock64;", WAITS),
+    both_sides("mov.u64 %a, %clock64;", "mov.u64 %b, %clock64;", "st.global"),
+    both_sides("mov.u64 %a, %clock64;", "mov.u64 %b, %clock64;", "bar"), at_load("mov.u64 %a, %clock64;"),
+    at_load(WAITS, position="load"),
+])  # fmt: skip
+def test_clocks_that_are_not_warned_about(tmp_path: Path, text: str) -> None:
+    (tmp_path / "probe.toml").write_text(text)
+    assert check_probes([str(tmp_path / "probe.toml")]).diagnostics == ()
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from machine import assemble, machine_code
-from ptx_text import array, kernel, lines, only, probe
+from ptx_text import array, kernel, lines, only, probe, skipped
 
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
@@ -76,7 +76,7 @@ def test_classes_without_sites_cost_nothing(gmem_bytes, tools, tmp_path):
 @pytest.mark.parametrize("level", ["thread", "warp"])
 def test_sums(arch, version, warp_wide, level, probe_set, tools, tmp_path):
     declared = 'size = 24\ndata = { a = "u64", b = "s32", c = "u32", d = "s64" }\n'
-    snippet = ".reg .u32 %w; add.u32 %w, %w, 1; SAVE [ M ] { BYTES, %w, 3, OUT };"
+    snippet = ".reg .u32 %w; add.u32 %w, %w, 1; SAVE [ M ] { BYTES, %w, 3, OUT.bits };"
     probes = probe_set(
         f'[map.M]\ntype = "sum"\nlevel = "{level}"\n{declared}' + probe("ld.global", level=level, after=snippet)
     )
@@ -131,11 +131,11 @@ def test_records(level, cap, fields, size, stores, probe_set, tools, tmp_path):
 
 
 @pytest.mark.parametrize(("register", "kind"), [
-    ("b16", "u64"), ("u32", "s64"), ("s32", "s64"), ("f32", "f64"), ("f64", "f32"), ("f32", "u32"), ("f32", "s64"),
-    ("u64", "u8"), ("u64", "s16"), ("pred", "u32"), ("pred", "u64"), ("f64", "u64"), ("b16", "u8"),
+    ("b16", "u64"), ("u32", "s64"), ("s32", "s64"), ("f32", "f64"), ("f64", "f32"), ("b32", "f32"), ("b64", "f64"),
+    ("u64", "u8"), ("u64", "s16"), ("pred", "u32"), ("pred", "u64"), ("b16", "u8"), ("f32", "f32"),
 ])  # fmt: skip
 def test_values_are_converted_to_their_fields(register, kind, probe_set, tools, tmp_path):
-    """ptxas takes every pair of a site's register and a field's type."""
+    """ptxas takes every pair of a site's register and a field's type that records take."""
     move = "setp.eq" if register == "pred" else "mov"
     instruction = "setp.eq.u32 %own, %r1, 3;" if register == "pred" else f"mov.{register} %own, %own;"
     text = kernel(f".reg .{register} %own;\n{instruction}\nret;")
@@ -144,6 +144,58 @@ def test_values_are_converted_to_their_fields(register, kind, probe_set, tools, 
     probes = probe_set(array([kind], size) + probe(f"{position} func:k", after="SAVE [ M ] { OUT };"))
     twins = probe_module(parse(text), probes)
     only(twins)
+    assemble(twins.render(), "sm_90", tmp_path)
+
+
+@pytest.mark.parametrize(("instruction", "helper", "field", "fault"), [
+    # Compilers leave out registers' types: only the instruction says what a value is.
+    ("add.rn.f32 %r1, %r2, %r3;", "OUT", "u32", "OUT of add.rn.f32 is .f32, but field 'f0' is u32: make the field f32"),
+    ("ld.global.f32 %r1, [%rd1];", "OUT", "u64", "OUT of ld.global.f32 is .f32, but field 'f0' is u64: make the field"),
+    ("st.global.f64 [%rd1], %d1;", "IN2", "s64", "IN2 of st.global.f64 is .f64, but field 'f0' is s64: make the field"),
+    ("cvt.rn.f16.f32 %h1, %f1;", "OUT", "u16",
+     "OUT of cvt.rn.f16.f32 is .f16, but field 'f0' is u16: make the field f32"),
+    ("cvt.rn.f32.s32 %f1, %r1;", "IN1", "f32",
+     "IN1 of cvt.rn.f32.s32 is .s32, but field 'f0' is f32: make the field s32"),
+    ("add.s32 %r1, %r2, 5;", "IN2", "f32", "IN2 of add.s32 is .s32, but field 'f0' is f32: make the field s32"),
+    ("setp.lt.u32 %p1, %r1, %r2;", "OUT", "f64",
+     "OUT of setp.lt.u32 is .pred, but field 'f0' is f64: make the field u32"),
+    ("mov.b32 %r1, %r2;", "OUT", "f64", "OUT of mov.b32 has 32 bits without a type, but field 'f0' is f64: make the"),
+    ("mov.b64 %rd1, %rd2;", "OUT.bits", "f32",
+     "OUT of mov.b64 has 64 bits without a type, but field 'f0' is f32: make"),
+    ("mov.b32 %f1, %f2;", "OUT", "u32",
+     "OUT of mov.b32 is .f32, but field 'f0' is u32: make the field f32, or save the"),
+])  # fmt: skip
+def test_values_that_a_field_cannot_hold_are_refused(instruction, helper, field, fault, probe_set):
+    # Classes and short patterns do not say which type the value has: it is known in the kernel only.
+    opcode = instruction.split()[0]
+    position = {"ld": "load", "st": "store", "mo": opcode}.get(opcode[:2], opcode.partition(".")[0])
+    side = "after" if helper.startswith("OUT") else "before"
+    probes = probe_set(array([field], int(field[1:]) // 8) + probe(position, **{side: f"SAVE [ M ] {{ {helper} }};"}))
+    _, detail = skipped(probe_module(parse(kernel(f"{instruction} ret;")), probes))
+    assert fault in detail
+
+
+@pytest.mark.parametrize(("instruction", "helper", "field", "code"), [
+    ("add.rn.f32 %r1, %r2, %r3;", "OUT", "f32", []),
+    ("add.rn.f32 %r1, %r2, %r3;", "OUT", "f64", ["cvt.f64.f32 %Ntd, %r1;"]),
+    ("add.rn.f32 %r1, %r2, %r3;", "OUT.bits", "u32", []),
+    ("add.rn.f64 %d1, %d2, %d3;", "OUT", "f32", ["cvt.rn.f32.f64 %Ntw, %d1;"]),
+    ("cvt.rn.f16.f32 %h1, %f1;", "OUT", "f32", ["cvt.f32.f16 %Ntw, %h1;"]),
+    ("cvt.rn.f16.f32 %h1, %f1;", "OUT", "f64", ["cvt.f32.f16 %Ntw, %h1;", "cvt.f64.f32 %Ntd, %Ntw;"]),
+    ("cvt.rn.bf16.f32 %h1, %f1;", "OUT", "f32", ["mov.b16 %Nth, 0;", "mov.b32 %Ntw, {%Nth, %h1};"]),
+    ("cvt.rn.f16.f32 %h1, %f1;", "OUT.bits", "u16", []),
+    ("mov.b32 %r1, %r2;", "OUT", "f32", []),
+    ("add.s32 %r1, %r2, %r3;", "OUT", "u64", ["cvt.u64.u32 %Ntd, %r1;"]),
+    ("add.u32 %r1, %r2, %r3;", "OUT", "s64", ["cvt.s64.s32 %Ntd, %r1;"]),
+])  # fmt: skip
+def test_floats_convert_to_floats_and_bits_stay(instruction, helper, field, code, probe_set, tools, tmp_path):
+    position = ".".join(instruction.split()[0].split(".")[:2])
+    text = kernel(f"{instruction}\nret;")
+    probes = probe_set(array([field], int(field[1:]) // 8) + probe(position, after=f"SAVE [ M ] {{ {helper} }};"))
+    twins = probe_module(parse(text), probes)
+    found = [re.sub(r"(%Nt[hwd])\d+", r"\1", line) for line in lines(only(twins))]
+    inserted = found[found.index(instruction) + 1 :]
+    assert [line for line in inserted if line.startswith("cvt.f") or line in code or "cvt.rn.f" in line] == code
     assemble(twins.render(), "sm_90", tmp_path)
 
 

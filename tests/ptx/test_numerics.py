@@ -76,7 +76,7 @@ data = {{ v = "{field}" }}
 [probe.p]
 position = "mul.{kind}"
 level = "thread"
-after = "SAVE [ M ] {{ OUT }};"
+after = "SAVE [ M ] {{ OUT.bits }};"
 """,
     # Reads the product where it is used.
     "in_of_sum": """
@@ -89,7 +89,7 @@ data = {{ a = "{field}", b = "{field}" }}
 [probe.p]
 position = "{sum}.{kind}"
 level = "thread"
-before = "SAVE [ M ] {{ IN1, IN2 }};"
+before = "SAVE [ M ] {{ IN1.bits, IN2.bits }};"
 """,
     # Stores a record for every load, also for the one between product and sum.
     "store_between": """

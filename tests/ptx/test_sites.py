@@ -172,7 +172,8 @@ def test_operands_after(instruction, helper, before, after, probe_set, tools, tm
 def test_fractions_among_the_operands(instruction, move, field, probe_set, tools, tmp_path):
     """The bits that the instruction takes, whatever the field; the assembler takes them as floats only."""
     size = int(field[1:]) // 8
-    probes = probe_set(array([field], size) + probe(instruction.split()[0], before="SAVE [ M ] { IN2 };"))
+    saved = "IN2" if field[0] == "f" else "IN2.bits"
+    probes = probe_set(array([field], size) + probe(instruction.split()[0], before=f"SAVE [ M ] {{ {saved} }};"))
     twins = probe_module(parse(kernel(f"{instruction}; ret;")), probes)
     assert move in [re.sub(r"%Nt[wd]\d+", "%NtW", line) for line in lines(only(twins))]
     assemble(twins.render(), "sm_90", tmp_path)
@@ -210,7 +211,7 @@ TENSOR = (
 
 
 @pytest.mark.parametrize(("position", "instruction", "side", "helper", "detail"), [
-    ("ld.global", "ld.global.u32 %r3, [%rd1];", "after", "IN2", "ld.global.u32 has no IN2"),
+    ("load !param", "ld.global.u32 %r3, [%rd1];", "after", "IN2", "ld.global.u32 has no IN2"),
     ("ld.global", "ld.global.u32 %r3, [%rd1];", "after", "OUT.y", "ld.global.u32 has no OUT.y"),
     ("bar", "bar.sync 0;", "after", "OUT", "bar.sync has no OUT"),
     ("cp.async.bulk.tensor", TENSOR, "before", "ADDR", "an object and coordinates name the memory"),

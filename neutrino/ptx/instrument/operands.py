@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
@@ -20,6 +21,7 @@ from neutrino.ptx.isa.instruction import (
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import integer
+from neutrino.ptx.isa.value_types import FLOATS, is_untyped, value_type
 from neutrino.ptx.text.body import Body
 
 
@@ -132,7 +134,8 @@ class SiteOperands:
     def __call__(self, helper: str, element: str | None) -> Value:
         """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks.
 
-        element: of a vector operand, ``x`` to ``w`` or a number; None for the first or only one.
+        element: of a vector operand, ``x`` to ``w`` or a number; None for the first or only one. With ``bits`` at its
+        end (``bits``, ``y.bits``) the value has no type.
         """
         if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE", "LINE"}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
@@ -148,10 +151,15 @@ class SiteOperands:
         if constant is not None:
             return Value(str(constant), None)
         self.reads_operands = True
+        is_bits = element is not None and element.endswith("bits")
+        if element is not None and is_bits:
+            element = element.removesuffix("bits").rstrip(".") or None
         key = (helper, element)
         if key not in self._known:
             self._known[key] = self._resolve(helper, element)
-        return self._known[key]
+        value = self._known[key]
+        # The register stays: its bits are stored whatever its type.
+        return replace(value, used_as="bits") if is_bits else value
 
     def _resolve(self, helper: str, element: str | None) -> Value:
         """The value of a helper that depends on more than the opcode. Raises as ``__call__``."""
@@ -167,11 +175,19 @@ class SiteOperands:
         if helper in without_element:
             return without_element[helper]()
         if helper == "OUT":
-            return self._out(element)
-        number = int(helper[2:])  # IN1 is the first source
-        if number > len(self._instruction.sources):
-            raise self._lacks(helper)
-        return self._source(self._instruction.sources[number - 1], helper, element)
+            value, number = self._out(element), 0
+        else:
+            number = int(helper[2:])  # IN1 is the first source
+            if number > len(self._instruction.sources):
+                raise self._lacks(helper)
+            value = self._source(self._instruction.sources[number - 1], helper, element)
+        used_as = value_type(self._instruction.opcode, number)
+        # Untyped bits say less than the register. Of another width is what has parts, or is extended.
+        if used_as is not None and (
+            is_untyped(used_as) or (used_as in FLOATS and bits(used_as) != bits(value.type or used_as))
+        ):
+            used_as = None
+        return replace(value, used_as=used_as, name=f"{helper} of {self._instruction.opcode}")
 
     def _lacks(self, what: str, why: str = "") -> UnsupportedError:
         return UnsupportedError(f"{self._instruction.opcode} has no {what}" + (f": {why}" if why else ""))

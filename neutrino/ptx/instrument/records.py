@@ -17,6 +17,7 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
 from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.isa.value_types import FLOATS, field_for
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
@@ -26,15 +27,18 @@ _LOST = 8
 """Offset of the count of lost records in the region."""
 _LEFT = 16
 """Offset in a chunk of the bytes that say how many rows of its column each lane has left."""
+_HALVES = frozenset({"f16", "bf16"})
+_FLOAT_FIELDS = frozenset({ScalarType.F32, ScalarType.F64})
 
 
 def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value:
     """Bring a value into a register from which it can be stored in a field: of the field's width, or a wider one for
     fields of 8 and 16 bits. Returns the register. Appends code to lines.
 
-    Integers are extended or cut, floats converted; a predicate becomes 0 or 1. Raises UnsupportedError for a value that
-    no field can hold.
+    Integers are extended or cut, floats converted, and bits without a type are kept; a predicate becomes 0 or 1 (the
+    table is in docs/probes.md). Raises UnsupportedError for a value that the field cannot hold.
     """
+    _check_field(value, field)
     # There are no registers of 8 bits.
     width = max(field.type.size * 8, 16)
     # Immediates and special registers are moved into a register first: "cvt" takes neither.
@@ -48,13 +52,16 @@ def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value
         lines.append(f"selp.u32 {name}, 1, 0, {value.text};")
         value = Value(name, "u32")
     own_width = bits(value.type or "")
+    half = value.used_as if value.used_as in _HALVES else value.type
+    if half in _HALVES and field.type in _FLOAT_FIELDS and own_width == 16:
+        return _widened(value, half, field, take, lines)
     # A store of 8 or 16 bits takes a register of 32.
     if own_width == width or (own_width == 32 and width == 16):
         return value
     name = take(f"b{width}")
-    if field.type is ScalarType.F32 and value.type == "f64":
+    if field.type is ScalarType.F32 and own_width == 64:
         lines.append(f"cvt.rn.f32.f64 {name}, {value.text};")
-    elif field.type is ScalarType.F64 and value.type == "f32":
+    elif field.type is ScalarType.F64 and own_width == 32:
         lines.append(f"cvt.f64.f32 {name}, {value.text};")
     elif 0 < own_width <= 64:
         # By the field's sign, whatever the value's type.
@@ -63,6 +70,43 @@ def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value
     else:
         raise UnsupportedError(f"a value of type .{value.type} cannot be saved as {field.type.value}")
     return Value(name, f"b{width}")
+
+
+def _check_field(value: Value, field: Field) -> None:
+    """Raise UnsupportedError for a float in an integer field, an integer in a float field, and bits of another width.
+
+    value: which type it has says the instruction that it is from, else its register.
+    """
+    kind = value.used_as or value.type
+    if kind is None:
+        return
+    is_field_float = field.type in _FLOAT_FIELDS
+    name, field_type = value.name or "a value", f"field '{field.name}' is {field.type.value}"
+    is_integer = kind[0] in "us" or kind == "pred"
+    if (kind in FLOATS and not is_field_float) or (is_integer and is_field_float):
+        bits_hint = "" if kind == "pred" else ", or save the bits, as OUT.bits"
+        raise UnsupportedError(f"{name} is .{kind}, but {field_type}: make the field {field_for(kind)}{bits_hint}")
+    # What is left in a float field are bits without a type.
+    if is_field_float and kind not in FLOATS and value.type is not None and bits(value.type) != field.type.size * 8:
+        width = bits(value.type)
+        right = f"f{width}" if width >= 32 else f"u{width}"
+        raise UnsupportedError(f"{name} has {width} bits without a type, but {field_type}: make the field {right}")
+
+
+def _widened(value: Value, half: str | None, field: Field, take: Take, lines: list[str]) -> Value:
+    """Convert a half to the type of a field, f32 or f64; each is exact there. half: its type, f16 or bf16."""
+    single = take("b32")
+    if half == "bf16":
+        # The upper half of a float. "cvt" has bf16 from sm_90 on only.
+        zero = take("b16")
+        lines += [f"mov.b16 {zero}, 0;", f"mov.b32 {single}, {{{zero}, {value.text}}};"]
+    else:
+        lines.append(f"cvt.f32.f16 {single}, {value.text};")
+    if field.type is ScalarType.F32:
+        return Value(single, "b32")
+    double = take("b64")
+    lines.append(f"cvt.f64.f32 {double}, {single};")
+    return Value(double, "b64")
 
 
 def copied(value: Value, take: Take, lines: list[str]) -> Value:

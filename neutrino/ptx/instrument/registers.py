@@ -24,10 +24,16 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """An operand as PTX text. type: its register type, None for an immediate."""
+    """An operand as PTX text. type: its register type, None for an immediate.
+
+    used_as: the type by which an instruction of the program uses it, None where that says nothing. name: what it is
+    called in messages, "" for values of the probe's own.
+    """
 
     text: str
     type: str | None
+    used_as: str | None = None
+    name: str = ""
 
 
 Resolver = Callable[[str, str | None], Value]

@@ -334,7 +334,8 @@ FAULTS: dict[str, str] = {
     "collective-guard": "an instruction between lanes under a predicate",
     "scratch-unset": "a register with `$` in its name that is read before the snippet sets it",
     "predicated-save": "a `SAVE` under a predicate that is not a register, or in the older form",
-    "save-type": "a register, helper or number of another type than the field",
+    "save-type": "a register, helper or number of another type than the field: an integer for a float, or the reverse",
     "save-range": "a number that does not fit in its field",
+    "early-clock": "a warning: a time is taken after a load that may still be under way",
 }
 """Code of a fault → its meaning, as docs/probes.md lists it."""

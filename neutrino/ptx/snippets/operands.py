@@ -26,16 +26,18 @@ from neutrino.probing.model import Pattern, Subject
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
+from neutrino.ptx.isa.value_types import type_by_pattern
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
 _WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE")
-_ELEMENT = r"(?:\.(?P<element>[xyzw]|\d{1,3}))?"
+_ELEMENT = r"(?:\.(?P<element>bits|(?:[xyzw]|\d{1,3})(?:\.bits)?))?"
 
 HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS)
 """The names of all helpers."""
 
 HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}", re.ASCII)
-"""A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements."""
+"""A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements. The element may
+end in ``bits`` (``OUT.bits``, ``OUT.y.bits``): then the value is taken as bits without a type."""
 
 HELPER_TYPES = {
     "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32", "LINE": "u32",
@@ -59,6 +61,13 @@ _NO_OPERANDS = {
 }
 
 
+_POLICY = "L2::cache_hint"
+_WITH_POLICY = frozenset({"ld", "st", "red", "atom"})
+_ATOMIC_OPERATIONS = frozenset(["add", "and", "or", "xor", "inc", "dec", "min", "max", "exch"])
+_SHARED_ONLY = (("st", "async"), ("st", "bulk"), ("red", "async"))
+"""Names of rows whose instructions take no third operand unless they access shared memory."""
+
+
 @dataclass(frozen=True)
 class SnippetSide:
     """The snippet of a probe that runs before the matched instruction, or the one that runs after it."""
@@ -78,7 +87,7 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     match = HELPER.fullmatch(word)
     if match is None:
         return "not-an-operand", f"'{word}' is no operand", "the helpers are " + ", ".join(HELPERS)
-    element = match["element"]
+    element = (match["element"] or "").removesuffix("bits").rstrip(".")
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
@@ -97,6 +106,17 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     return None
 
 
+def value_type(pattern: Pattern, word: str) -> str | None:
+    """Return the PTX type of ``OUT`` or an input of every instruction that a pattern matches.
+
+    None if it may have several, or is bits without a type. word: the helper with its element, as written.
+    """
+    name = word.partition(".")[0]
+    if pattern.subject is not Subject.OPCODE or word.endswith(".bits") or name not in _WITH_ELEMENTS:
+        return None
+    return type_by_pattern(pattern.opcode, 0 if name == "OUT" else int(name.removeprefix("IN")))
+
+
 def possible(pattern: Pattern) -> Sequence[Opcode]:
     """Return the rows of the table of opcodes that an instruction matched by a pattern may have, the closest first.
 
@@ -111,6 +131,8 @@ def possible(pattern: Pattern) -> Sequence[Opcode]:
     if closest is not None:
         # An instruction with further modifiers may be in a row with a longer name.
         rows = [closest, *(row for row in rows if len(row.name) > len(closest.name))]
+    if {"global", "local", "const", "param"}.intersection(pattern.opcode):
+        rows = [row for row in rows if tuple(part[0] for part in row.name) not in _SHARED_ONLY]
     excluded = set(pattern.without)
     # Without the rows whose name needs an excluded modifier.
     return [row for row in rows if not any(excluded.issuperset(alternatives) for alternatives in row.name)]
@@ -124,17 +146,17 @@ def _absent_from_all(pattern: Pattern, name: str, word: str) -> Fault | None:
     """
     faults = []
     for row in possible(pattern):
-        fault = _absent_from(row, name, word)
+        fault = _absent_from(row, name, word, pattern)
         if fault is None:
             return None
         faults.append(fault)
     return faults[0] if faults else None
 
 
-def _absent_from(row: Opcode, name: str, word: str) -> Fault | None:
+def _absent_from(row: Opcode, name: str, word: str, pattern: Pattern) -> Fault | None:
     """Return why instructions of a row of the table have no value for a helper; None if they have one.
 
-    name: the helper without its element. word: with it, as written.
+    name: the helper without its element. word: with it, as written. pattern: that matches them.
     """
     absent = "operand-absent"  # the code of most faults
     if name == "OUT" and row.asynchronous:
@@ -146,10 +168,17 @@ def _absent_from(row: Opcode, name: str, word: str) -> Fault | None:
     if name.startswith("IN") and not row.variadic:
         number = int(name.removeprefix("IN"))
         inputs = row.operands[row.destinations :]
+        policy = ""
+        if _may_have_policy(row) and _POLICY not in pattern.opcode:
+            count = len(inputs)
+            # The last one is the policy. Of atomics, only a comparison has two inputs beside its address.
+            is_cas = row.name[0] != ("atom",) or "cas" in pattern.opcode or not _ATOMIC_OPERATIONS & set(pattern.opcode)
+            inputs = inputs[:-1] if is_cas else inputs[:-2]
+            policy = f"; with .{_POLICY} the last one is its cache policy" if number <= count else ""
         if number > len(inputs):
-            hint = f"it has {len(inputs) or 'no'} input{'s' if len(inputs) != 1 else ''}"
+            hint = f"it has {len(inputs) or 'no'} input{'s' if len(inputs) != 1 else ''}{policy}"
             return absent, f"{row.text} has no {name}", hint
-        has_element = word != name
+        has_element = word.removesuffix(".bits") != name
         if has_element and inputs[number - 1] is Role.ADDRESS:
             return absent, f"{row.text} has no {word}", f"{name} is its address, which has no elements"
     if name == "ADDR" and not {Role.ADDRESS, Role.OBJECT}.intersection(row.operands):
@@ -159,6 +188,16 @@ def _absent_from(row: Opcode, name: str, word: str) -> Fault | None:
     if name == "OPS" and row.measure not in _MEASURES_WITH_OPS:
         return absent, f"{row.text} has no {name}", "instructions of the class tensor have it"
     return None
+
+
+def _may_have_policy(row: Opcode) -> bool:
+    """Return whether the last operand of a row's instructions is a cache policy, which few of them have."""
+    return (
+        row.name[0][0] in _WITH_POLICY
+        and not row.asynchronous
+        and row.operands[-1] is Role.SOURCE
+        and (row.syntax.endswith("?"))
+    )
 
 
 def parse_saved_operand(word: str, registers: Mapping[str, Register]) -> SavedOperand:

@@ -7,7 +7,7 @@ A snippet that passes assembles in the kernel, except for types of the program's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
@@ -15,11 +15,11 @@ from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import SCRATCH, Pair, Register, SiteOperand
+from neutrino.probing.ir.operands import SCRATCH, Pair, Register, SiteOperand, SpecialRegister
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Load, Save, registers_of, walk
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import CLASSES, Pattern
+from neutrino.probing.model import CLASSES, Pattern, Subject
 from neutrino.probing.nearest import nearest
 from neutrino.probing.source_text import SourceText
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -45,6 +45,7 @@ from neutrino.ptx.isa.forms import (
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
 from neutrino.ptx.isa.scalars import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, integer, range_hint
+from neutrino.ptx.isa.value_types import FLOATS, field_for
 from neutrino.ptx.snippets.lowering import TARGET
 from neutrino.ptx.snippets.operands import (
     HELPER,
@@ -55,6 +56,8 @@ from neutrino.ptx.snippets.operands import (
     misplaced,
     parse_operand,
     parse_saved_operand,
+    possible,
+    value_type,
 )
 
 _INSTRUCTION = re.compile(
@@ -154,13 +157,33 @@ class _Checker:
         word, register_type = load.operand.text, load.destination.type
         helper_type = HELPER_TYPES.get(word)
         has_value = self._check_helper_place(word, load.span, side)
-        if not has_value or helper_type is None:
+        if not has_value:
+            return
+        if helper_type is None:
+            self._check_loaded_value(load, side)
             return
         same_class = (helper_type == "pred") == (register_type is Type.PRED)
         # Values below 16 bits live in 16-bit registers: PTX has no smaller ones.
         if not same_class or max(register_type.bits, 16) != max(bits_of(helper_type), 16):
             message = f"{word} is {helper_type}, and goes into no register of type {register_type}"
             self._report(load.span, "helper-type", message)
+
+    def _check_loaded_value(self, load: Load, side: SnippetSide) -> None:
+        """Report ``OUT`` or an input that is a float in a typed register of integers, or the reverse.
+
+        Only where the tracepoint says which it is.
+        """
+        register_type, word = load.destination.type, load.operand.text
+        if register_type.is_untyped or not (register_type.is_integer or register_type.is_float):
+            return
+        for pattern in side.probe.tracepoint.patterns:
+            kind = value_type(pattern, word)
+            if kind is not None and (kind in FLOATS) != register_type.is_float:
+                message = (
+                    f"{word} of {'.'.join(pattern.opcode)} is {kind}, and goes into no register of {register_type}"
+                )
+                self._report(load.span, "helper-type", message, f"take it as nl.{kind}")
+                return
 
     def _check_saved_site_operands(self, save: Save, side: SnippetSide) -> None:
         """Check the operands of a typed save that are values of the instruction (``OUT``, ``ADDR`` …)."""
@@ -170,6 +193,8 @@ class _Checker:
                 helper_type = HELPER_TYPES.get(operand.text)
                 if helper_type is not None:
                     self._check_saved_helper(operand.text, helper_type, field, save.span)
+                else:
+                    self._check_saved_value(operand.text, field, save.span, side)
 
     def verified(self, written: Sequence[WrittenProbe]) -> Verified:
         """Check the probes of a file with hand-written snippets and return them with all diagnostics."""
@@ -179,9 +204,29 @@ class _Checker:
             before = self._snippet(probe.before, SnippetSide(probe, after=False))
             after = self._snippet(probe.after, SnippetSide(probe, after=True))
             probes.append(Probe(probe.name, probe.tracepoint, probe.level, before, after, probe.span, probe.lanes))
+        self._warn_of_early_clocks(probes)
         diagnostics = tuple(sorted(self.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column)))
         is_wrong = any(diagnostic.severity == "error" for diagnostic in diagnostics)
         return Verified(None if is_wrong else tuple(probes), diagnostics)
+
+    def _warn_of_early_clocks(self, probes: Sequence[Probe]) -> None:
+        """Warn of a time that ends when a load was issued, not when its result is there.
+
+        That is a clock in ``after`` of a load that does not wait for ``OUT``, in a file that reads a clock before such
+        an instruction, too, or subtracts from this one. A time without another one is a point in time.
+        """
+        starts = any(_clock_reads(probe.before) for probe in probes if probe.tracepoint.has_operands)
+        for probe in probes:
+            if probe.after is None or not _loads(probe):
+                continue
+            reads = _clock_reads(probe.after)
+            waits_for = _made_from_result(probe.after)
+            first = next((read for read in reads if read.guard not in waits_for), None)
+            if first is None or not (starts or _subtracts(probe.after, reads)):
+                continue
+            hint = "read it under a predicate made from OUT: setp.ne.b32 %p, OUT, 0; @%p mov …; @!%p mov …;"
+            message = f"{_clock_of(first)} after a load does not wait for the load's result"
+            self._report(self.source.locate(_clock_of(first), first.span), "early-clock", message, hint, "warning")
 
     def _snippet(self, written: WrittenSnippet | None, side: SnippetSide) -> Snippet | None:
         """Check a snippet and return it with parsed operands; instructions that cannot be parsed are left out."""
@@ -671,10 +716,13 @@ class _Checker:
         """Check that an operand of ``SAVE`` can be stored in a field."""
         is_integer = not field.type.value.startswith("f")
         if HELPER.fullmatch(word):
-            # None of OUT and inputs, whose types are only known in each kernel.
             helper_type = HELPER_TYPES.get(word)
-            if self._check_helper_place(word, span, side) and helper_type is not None:
+            if not self._check_helper_place(word, span, side):
+                return
+            if helper_type is not None:
                 self._check_saved_helper(word, helper_type, field, span)
+            else:
+                self._check_saved_value(word, field, span, side)
         elif INTEGER.fullmatch(word):
             if not is_integer:
                 message = f"'{word}' is an integer"
@@ -705,6 +753,67 @@ class _Checker:
             width = "is a predicate" if helper_type == "pred" else f"has {bits} bits"
             message = f"{word} {width}, but field '{field.name}' is {field.type.value}"
             self._report(span, "save-type", message, f"make the field {'u32' if bits < 64 else 'u64'}")
+
+    def _check_saved_value(self, word: str, field: Field, span: Span, side: SnippetSide) -> None:
+        """Report ``OUT`` or an input that is a float in an integer field, or an integer in a float field.
+
+        Only where the tracepoint says which it is; else each kernel is checked.
+        """
+        is_field_float = field.type.value.startswith("f")
+        for pattern in side.probe.tracepoint.patterns:
+            kind = value_type(pattern, word)
+            if kind is not None and (kind in FLOATS) != is_field_float:
+                opcode = ".".join(pattern.opcode)
+                message = f"{word} of {opcode} is {kind}, but field '{field.name}' is {field.type.value}"
+                self._report(span, "save-type", message, f"make the field {field_for(kind)}, or save {word}.bits")
+                return
+
+
+_CLOCKS = frozenset({"%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"})
+
+
+def _loads(probe: Probe) -> bool:
+    """Return whether an instruction that a probe matches may read memory into a register, not asynchronously."""
+    rows = (row for pattern in probe.tracepoint.patterns if pattern.has_operands for row in possible(pattern))
+    if any(pattern.subject is Subject.ANY for pattern in probe.tracepoint.patterns):
+        return False
+    return any(row.destinations and not row.asynchronous and row.classes & {"load", "atomic"} for row in rows)
+
+
+def _clock_of(read: Assembly) -> str:
+    """Return the clock that an instruction reads, "" if none."""
+    clocks = (operand.name for operand in read.operands if isinstance(operand, SpecialRegister))
+    return next((name for name in clocks if name in _CLOCKS), "")
+
+
+def _clock_reads(snippet: Snippet | None) -> list[Assembly]:
+    """Return the instructions of a snippet that read a clock."""
+    statements = snippet.statements if snippet else ()
+    return [statement for statement in statements if isinstance(statement, Assembly) and _clock_of(statement)]
+
+
+def _subtracts(snippet: Snippet, reads: Sequence[Assembly]) -> bool:
+    """Return whether a snippet computes a difference of what these instructions read."""
+    times = {register for read in reads for register in read.writes}
+    return any(
+        isinstance(statement, Assembly)
+        and statement.opcode.partition(".")[0] == "sub"
+        and not times.isdisjoint(operand for operand in statement.operands[1:] if isinstance(operand, Register))
+        for statement in snippet.statements
+    )
+
+
+def _made_from_result(snippet: Snippet) -> Set[Register | SiteOperand]:
+    """Return the registers of a snippet that are computed from ``OUT``."""
+    made: set[Register | SiteOperand] = set()
+    for statement in snippet.statements:
+        if isinstance(statement, Assembly) and any(
+            (isinstance(operand, SiteOperand) and operand.name == "OUT") or operand in made
+            for operand in statement.operands
+            if operand not in statement.writes
+        ):
+            made.update(statement.writes)
+    return made
 
 
 def _is_special(name: str) -> bool:
