@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
-from neutrino.errors import NeutrinoError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,18 +69,29 @@ def configure(commands: Commands) -> None:
     """Add the command ``neutrino-probe try`` and its options. commands: the subparsers of ``neutrino-probe``."""
     attempt = commands.add_parser(
         "try",
-        help="run a probe on one kernel, with generated inputs",
-        description="Run the kernel in KERNEL.ptx on the embedded device, with and without the probe, and print what "
-        "the probe recorded. Inputs are generated: pointers get buffers, integers the number of threads, floating-"
+        help="run probes on one kernel, with generated inputs",
+        description="Run a kernel of FILE on the embedded device, with and without the probes, and print what they "
+        "recorded. Inputs are generated: pointers get buffers, integers the number of threads, floating-"
         "point values 1.5. Times are steps of the interpreter, not durations.",
         epilog="--arg takes a number; for a pointer TYPE:COUNT (random data), TYPE:COUNT=NUMBER or @FILE (raw bytes or "
         ".npy). Exit status: 0 done, 1 the outputs differ with the probe, 2 bad input or a fault of the kernel, "
         "3 the kernel could not be probed.",
     )
-    attempt.add_argument("probe", metavar="PROBE", help="a shipped probe's name, or the path of a .toml or .py file")
-    attempt.add_argument("file", type=Path, metavar="KERNEL.ptx", help="PTX from clang or Triton, or written by hand")
+    attempt.add_argument(
+        "probe", nargs="+", metavar="PROBE", help="a shipped probe's name, or the path of a .toml or .py file"
+    )
+    attempt.add_argument(
+        "file", type=Path, metavar="FILE",
+        help="PTX from clang or Triton, or written by hand; or a library, program, object or fatbin with such PTX",
+    )  # fmt: skip
     add_define(attempt)
-    attempt.add_argument("-k", "--kernel", metavar="NAME", help="which kernel, if the file has several")
+    names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    attempt.add_argument(
+        "-k", "--kernel", **names,
+        help="the kernel whose mangled or demangled name is NAME or contains it; with *?[ a glob over the whole name, "
+        "/re/ a regular expression, a:b a list; repeatable",
+    )  # fmt: skip
+    attempt.add_argument("--filter", **names, help="not these kernels, even if -k selects them; repeatable")
     attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks of the grid (default: 4)")
     attempt.add_argument(
         "--block", type=_extents, metavar="X[,Y,Z]", help="threads per block (default: the kernel's own, else 128)"
@@ -117,22 +127,20 @@ def run(options: argparse.Namespace) -> int:
     """
     from neutrino.abi.reasons import REASON_TEXT, Reason
     from neutrino.cli.loading import load
-    from neutrino.fatbin.inputs import Input
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.playground.attempt import AttemptRequest, attempt
+    from neutrino.playground.choice import find_kernel
     from neutrino.playground.inputs import Choices
+    from neutrino.probing.selection import Selection
 
-    probes = load([options.probe], defines=options.define)
-    if options.file.is_dir():
-        raise NeutrinoError(f"{options.file}: a folder, expected a PTX file")
-    # Latin-1 decodes any bytes, and encodes them back unchanged: PTX may have other characters in comments and strings.
-    text = bytes(Input(options.file, is_named=True).data()).decode("latin-1")
+    probes = load(options.probe, defines=options.define)
+    text, kernel_name = find_kernel(options.file, Selection(tuple(options.kernel), tuple(options.filter)))
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     keep_trace = options.tracedir is not None
     folder = nullcontext(str(options.tracedir)) if keep_trace else tempfile.TemporaryDirectory(prefix="neutrino-try-")
     with folder as tracedir:
         request = AttemptRequest(
-            text, options.kernel, probes, (options.probe,), choices, Path(tracedir).absolute(),
+            text, kernel_name, probes, tuple(options.probe), choices, Path(tracedir).absolute(),
             EmbeddedDevice(seed=options.schedule), options.timeout,
         )  # fmt: skip
         with _notice_if_slow(options.timeout):

@@ -232,6 +232,38 @@ def test_kernels_of_all_sorts(run: Run, file: str, kernel: str, written: set[str
     assert sum(columns["store"] + columns["atomic"]) > 0
 
 
+def test_several_probes_run_together(run: Run) -> None:
+    result = run("probe", "try", "gmem_bytes", "block_sched", "inst_count", EXAMPLE, "-k", "axp", "--json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["kernel"] == "saxpy"
+    maps = {entry["name"]: entry["columns"] for entry in document["maps"]}
+    # One thread reads two floats and writes one.
+    (loaded,), (stored,) = maps["GmemBytes"]["load"], maps["GmemBytes"]["store"]
+    assert loaded == 2 * stored > 0
+    assert {"BlockSched", "GmemBytes"} < set(maps)
+    alone = json.loads(run("probe", "try", "gmem_bytes", EXAMPLE, "-k", "saxpy", "--json").stdout)
+    assert alone["maps"] == [entry for entry in document["maps"] if entry["name"] == "GmemBytes"]
+
+
+def test_the_exact_name_is_preferred(run: Run, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    (tmp_path / "k.ptx").write_text(text.replace("saxpy", "sums"))
+    assert "sum\n" in run("probe", "try", "gmem_bytes", "k.ptx", "-k", "sum").stdout
+    assert "sums\n" in run("probe", "try", "gmem_bytes", "k.ptx", "-k", "ums").stdout
+
+
+def test_a_kernel_of_a_library(run: Run, demo: Path) -> None:
+    """The PTX in a library is what a program with it would run."""
+    of_library = run("probe", "try", "gmem_bytes", demo / "libvector.so", "-k", "saxpy", "--json")
+    assert of_library.returncode == 0, of_library.stderr
+    of_file = run("probe", "try", "gmem_bytes", EXAMPLE, "-k", "saxpy", "--json")
+    assert json.loads(of_library.stdout)["maps"] == json.loads(of_file.stdout)["maps"]
+    assert "no kernel matches; the file has saxpy, sum" in failed(
+        run("probe", "try", "gmem_bytes", demo / "libvector.so", "-k", "absent")
+    )
+
+
 def test_a_random_schedule_is_alike_for_each_number(run: Run) -> None:
     first, same, fixed = (
         tried(run, "block_sched", EXAMPLE, "-k", "sum", *schedule)
@@ -272,8 +304,11 @@ def failed(result: subprocess.CompletedProcess[str]) -> str:
     ("arguments", "said"),
     [
         (("block_sched", "none.ptx"), "none.ptx: No such file"),
-        (("block_sched", str(EXAMPLE)), "2 kernels in it; choose one with --kernel: saxpy, sum"),
-        (("block_sched", str(EXAMPLE), "-k", "axpy"), "no kernel axpy in it"),
+        (("block_sched", str(EXAMPLE)), "2 kernels match; choose one with --kernel: saxpy, sum"),
+        (("block_sched", str(EXAMPLE), "-k", "daxpy"), "no kernel matches; the file has saxpy, sum"),
+        (("block_sched", str(EXAMPLE), "-k", "s*", "-k", "/axpy$/"), "2 kernels match; choose one"),
+        (("block_sched", str(EXAMPLE), "-k", "sum", "--filter", "s"), "no kernel matches"),
+        (("block_sched", str(EXAMPLE), "-k", "/(/"), "not a regular expression"),
         (("blok_sched", str(EXAMPLE)), "did you mean block_sched?"),
         (("block_sched", str(EXAMPLE), "-k", "sum", "--arg", "m=3"), "arguments are x (0), total (1), n (2)"),
         (("block_sched", str(EXAMPLE), "-k", "sum", "--arg", "n=lots"), "it takes an integer"),
@@ -515,7 +550,7 @@ def test_a_file_without_a_kernel_to_choose_is_said_to_be_what_it_is(
 def test_a_folder_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
     (tmp_path / "k.ptx").mkdir()
     said = failed(run("probe", "try", "block_sched", "k.ptx"))
-    assert said == "neutrino-probe: k.ptx: a folder, expected a PTX file\n"
+    assert said == "neutrino-probe: k.ptx: a folder, expected a file\n"
 
 
 def test_a_long_statement_is_not_shown_whole(run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Finds the kernel that ``neutrino-probe try`` runs: in a PTX file, or in the PTX of a library or another file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from neutrino.demangle import demangle
+from neutrino.device.kind import DeviceKind
+from neutrino.device.source import picked_image
+from neutrino.errors import FormatError, NeutrinoError
+from neutrino.fatbin import ImageKind
+from neutrino.fatbin.inputs import Input
+from neutrino.playground.parameters import check_text, choose_kernel
+from neutrino.probing.selection import Selection
+from neutrino.ptx.text.module import parse
+
+_DEVICE = "sm_90"
+"""The architecture of the embedded device."""
+_MAX_NAMED = 20
+"""Kernels that an error lists."""
+
+
+def find_kernel(path: Path, selection: Selection) -> tuple[str, str]:
+    """Return the PTX module with the one selected kernel of a file, and the kernel's name.
+
+    The module is text of latin-1 characters, which stand for any bytes. path: a PTX file, or one that contains PTX, of
+    which the embedded device takes that of the highest architecture in each container. Raises NeutrinoError if there is
+    no such kernel, or if there are several of which none has exactly the name that was asked for; OSError.
+    """
+    if path.is_dir():
+        raise NeutrinoError(f"{path}: a folder, expected a file")
+    found: dict[tuple[str, str], None] = {}  # as a set that keeps its order
+    others: dict[str, None] = {}
+    for text in _modules(path):
+        module = parse(text)
+        if not module.entries:
+            # Raises with the reason why there is none.
+            choose_kernel(module, None)
+        for entry in module.entries:
+            if selection.selects(entry.name, demangle(entry.name)):
+                # Raises if the module has two of that name.
+                found[text, choose_kernel(module, entry.name).name] = None
+            else:
+                others[entry.name] = None
+    if not found:
+        raise NeutrinoError(f"no kernel matches; the file has {_listed(list(others))}")
+    exact = [key for key in found if key[1] in selection.keep]
+    if len(exact) == 1:
+        return exact[0]
+    if len(found) > 1:
+        names = list(dict.fromkeys(name for _, name in found))
+        raise NeutrinoError(f"{len(found)} kernels match; choose one with --kernel: {_listed(names)}")
+    return next(iter(found))
+
+
+def _modules(path: Path) -> Iterator[str]:
+    """Yield the PTX modules of a file, each once. Raises NeutrinoError for a file without PTX, and FormatError."""
+    source = Input(path, is_named=True)
+    data = source.data()
+    texts: dict[bytes, None] = {}
+    try:
+        containers = source.read(data)
+    except FormatError:
+        # Of text that only begins like something else, the words are those for text.
+        check_text(bytes(data).decode("latin-1"))
+        raise
+    for container in containers:
+        image = picked_image(container, _DEVICE, DeviceKind.EMBEDDED)
+        if image is not None and image.kind is ImageKind.PTX:
+            texts[bytes(image.data)] = None
+    if not texts:
+        text = bytes(data).decode("latin-1")
+        check_text(text)
+        texts[bytes(data)] = None
+    for content in texts:
+        # A text in a library ends in zero bytes.
+        yield content.decode("latin-1").rstrip("\0")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
