@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from neutrino.cli import probe_check, probe_compile, probe_list, probe_show, probe_sites, probe_try
+from neutrino.cli import probe_check, probe_compile, probe_list, probe_new, probe_show, probe_sites, probe_try
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands, say
 from neutrino.cli.streams import print_anything
@@ -82,7 +82,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Commands]:
     )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (probe_check, probe_compile, probe_list, probe_sites, probe_show, probe_try):
+    for command in (probe_new, probe_check, probe_compile, probe_list, probe_sites, probe_show, probe_try):
         command.configure(commands)
     return parser, commands
 
