@@ -38,7 +38,7 @@ cvt.u32.u64 %bytes, BYTES;      // BYTES and ADDR: what the instruction accesses
 SAVE [ Loads ] {{ ADDR, %bytes, %count }};
 """
 '''
-_PYTHON = '''\
+_PYTHON = """\
 # {name}: what threads load from global memory. Try it without a GPU, on any kernel in PTX:
 #     neutrino-probe check {path}
 #     neutrino-probe try {path} KERNEL.ptx
@@ -69,7 +69,7 @@ count: nl.u32 = 0
 def loads():
     count += 1
     Loads.save(nl.addr(), nl.u32(nl.bytes()), count)
-'''
+"""
 _TEMPLATES = {".toml": _TOML, ".py": _PYTHON}
 
 

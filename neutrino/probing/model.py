@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
 """State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
@@ -57,6 +58,11 @@ class Pattern:
     ``cp.async.bulk.shared.global`` would also match its tensor form. function, lines: the subject itself
     (``FUNCTION``, ``LINE``), else the function and the source lines that instructions must belong to. A function's
     name may be mangled, demangled or a glob. predicated: only instructions with a predicate, written ``@``.
+
+    requires, excludes: further dotted opcodes that an instruction must match or must not match, as in
+    ``load & ld.global``; one of a single part also names a class or a modifier (``load & volatile``). not_functions,
+    not_lines: functions and source lines that it must not belong to. unpredicated: only instructions without a
+    predicate, written ``!@``.
     """
 
     subject: Subject
@@ -66,20 +72,26 @@ class Pattern:
     function: str = ""
     lines: SourceLines | None = None
     predicated: bool = False
+    requires: tuple[tuple[str, ...], ...] = ()
+    excludes: tuple[tuple[str, ...], ...] = ()
+    not_functions: tuple[str, ...] = ()
+    not_lines: tuple[SourceLines, ...] = ()
+    unpredicated: bool = False
 
     @property
     def has_operands(self) -> bool:
         """Whether the pattern matches instructions, which have operands for a snippet to read."""
         return self.subject in {Subject.OPCODE, Subject.CLASS, Subject.ANY}
 
-    def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
+    def matches(self, instruction: Sequence[str], groups: Set[str] = frozenset()) -> bool:
         """Return whether the pattern matches an opcode.
 
         instruction: the dotted parts of the opcode. groups: the classes that it belongs to.
 
         For an opcode pattern, the first parts must be equal, and its other parts must occur in the same order among
         the modifiers. ``shared`` also matches ``shared::cta`` and ``shared::cluster``; ``generic`` matches if there is
-        no state space. The caller checks ``function``, ``lines`` and ``predicated``.
+        no state space, and a ``*`` stands for any modifiers or letters. The caller checks what does not follow from the
+        opcode: ``function``, ``lines``, ``predicated`` and their opposites.
         """
         # Kernels, functions and lines are found in another way.
         if not instruction or not self.has_operands:
@@ -87,22 +99,19 @@ class Pattern:
         modifiers = instruction[1:]
         if any(_is_modifier(modifier, part) for part in self.without for modifier in modifiers):
             return False
+        # Of an opcode the first part is known, of a class it is not: "memory !ld".
+        known: Set[str] = frozenset() if self.subject is Subject.OPCODE else {instruction[0], *groups}
+        if not known.isdisjoint(self.without):
+            return False
+        if any(_has(instruction, groups, parts) for parts in self.excludes):
+            return False
+        if not all(_has(instruction, groups, parts) for parts in self.requires):
+            return False
         if self.subject is Subject.ANY:
             return True
         if self.subject is Subject.CLASS:
             return self.group in groups
-        if self.opcode[0] != instruction[0]:
-            return False
-        # Each search continues after the modifier that the part before it matched.
-        remaining = iter(modifiers)
-        for part in self.opcode[1:]:
-            # No modifier is called so: an access is generic if it has no state space.
-            if part == "generic":
-                if any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers):
-                    return False
-            elif not any(_is_modifier(modifier, part) for modifier in remaining):
-                return False
-        return True
+        return _fits(instruction, self.opcode)
 
 
 @dataclass(frozen=True)
@@ -122,11 +131,39 @@ class Tracepoint:
         """Whether every alternative matches instructions, so that a snippet may use helpers such as ``OUT``."""
         return all(pattern.has_operands for pattern in self.patterns)
 
-    def matches(self, instruction: Sequence[str], groups: Collection[str] = ()) -> bool:
+    def matches(self, instruction: Sequence[str], groups: Set[str] = frozenset()) -> bool:
         """Return whether an alternative matches an opcode; see ``Pattern.matches``."""
         return any(pattern.matches(instruction, groups) for pattern in self.patterns)
 
 
+def _has(instruction: Sequence[str], groups: Set[str], parts: tuple[str, ...]) -> bool:
+    """Return whether an instruction matches a dotted opcode, or has the class or modifier that a single part names."""
+    if len(parts) > 1:
+        return _fits(instruction, parts)
+    (word,) = parts
+    if word == "generic":
+        return "memory" in groups and _fits(instruction, (instruction[0], word))
+    return word in groups or any(_is_modifier(part, word) for part in instruction)
+
+
+def _fits(instruction: Sequence[str], opcode: tuple[str, ...]) -> bool:
+    """Return whether the first parts are equal, and the others occur in the same order among the modifiers."""
+    first, modifiers = instruction[0], instruction[1:]
+    if opcode[0] != first and not ("*" in opcode[0] and fnmatchcase(first, opcode[0])):
+        return False
+    # Each search continues after the modifier that the part before it matched.
+    remaining = iter(modifiers)
+    for part in opcode[1:]:
+        # No modifier is called so: an access is generic if it has no state space.
+        if part == "generic":
+            if any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers):
+                return False
+        # "*" stands for any number of modifiers, which there may be everywhere.
+        elif part != "*" and not any(_is_modifier(modifier, part) for modifier in remaining):
+            return False
+    return True
+
+
 def _is_modifier(modifier: str, part: str) -> bool:
     """Return whether a modifier is the one that a pattern names: ``shared`` names those with a sub-qualifier too."""
-    return modifier == part or modifier.partition("::")[0] == part
+    return modifier == part or modifier.partition("::")[0] == part or ("*" in part and fnmatchcase(modifier, part))

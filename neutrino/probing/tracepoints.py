@@ -4,7 +4,10 @@
     alternative = "kernel" | "func:" NAME | lines | instructions { word }
     instructions = opcode | class | "*"
     word        = "!" modifier | "@" | "func:" NAME | lines
-    lines       = FILE ":" number [ "-" number ]
+    lines       = [ "file:" ] FILE ":" number [ "-" number ]
+
+In an opcode ``*`` stands for any modifiers (``atom.*.add``) or letters (``ld*``). Words may also be joined by ``&`` and
+``!`` with parentheses, as in ``load & k.py:5-8 & !(volatile | func:f)``: see ``conditions.py``.
 
 The name of a function may contain spaces: it ends before the next word that cannot be part of a name.
 """
@@ -12,27 +15,27 @@ The name of a function may contain spaces: it ends before the next word that can
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from neutrino.probing.conditions import MAX_ALTERNATIVES, ConditionError, Literal, alternatives, is_condition
 from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
 from neutrino.probing.syntax import Fault
 
-MAX_ALTERNATIVES = 256
-"""Patterns in one position."""
 MAX_WORDS = 64
 """Words in one pattern."""
 MAX_LINE = (1 << 31) - 1
 """Greatest line number of a source file: line information has 32 bits."""
 
-_OPCODE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_:]+)*", re.ASCII)
+_OPCODE = re.compile(r"(?:[a-z*][a-z0-9_*]*(?:\.[A-Za-z0-9_:*]+)+|[a-z][a-z0-9_*]*|\*[a-z0-9_*]+)", re.ASCII)
 _EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
 _FUNCTION = "func:"
 _PREDICATED = "@"
-_LINES = re.compile(r"(?P<file>[^\s:|!]+):(?P<first>\d+)(?:-(?P<last>\d+))?", re.ASCII)
+_LINES = re.compile(r"(?:file:)?(?P<file>[^\s:|!]+):(?P<first>\d+)(?:-(?P<last>\d+))?", re.ASCII)
 _WORD = re.compile(r"\S+")
+_MODIFIER = re.compile(r"[A-Za-z0-9_:]+", re.ASCII)
 _EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
 OTHER_NAMES = {
     "__syncthreads": "bar.sync | barrier.sync", "__syncwarp": "bar.warp.sync", "__threadfence": "membar | fence",
@@ -67,6 +70,8 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
     """Parse a ``position``: return the tracepoint, or None and all faults, at offsets of the text."""
     faults: list[Fault] = []
     patterns: dict[Pattern, None] = {}  # as a set that keeps its order
+    if is_condition(text):
+        return _condition(text)
     pieces = text.split("|")
     if len(pieces) > MAX_ALTERNATIVES:
         message = f"position has {len(pieces)} alternatives, more than {MAX_ALTERNATIVES}"
@@ -83,6 +88,96 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
             faults.append(error.fault)
         start += len(piece) + 1  # and the "|"
     return (None, faults) if faults else (Tracepoint(text, tuple(patterns)), [])
+
+
+def _condition(text: str) -> tuple[Tracepoint | None, list[Fault]]:
+    """Parse a position with ``&``, ``!`` and parentheses, as ``parse_tracepoint``."""
+    faults: dict[int, Fault] = {}  # by offset: a word may be in several alternatives
+    patterns: dict[Pattern, None] = {}
+    try:
+        for literals in alternatives(text):
+            try:
+                patterns[_conjunction(literals)] = None
+            except _SyntaxError as error:
+                faults.setdefault(error.fault.start, error.fault)
+    except ConditionError as error:
+        return None, [Fault(error.start, "position", error.message, error.hint)]
+    ordered = [faults[start] for start in sorted(faults)]
+    return (None, ordered) if ordered else (Tracepoint(text, tuple(patterns)), [])
+
+
+def _conjunction(literals: Sequence[Literal]) -> Pattern:
+    """Return the pattern of one alternative of a condition. Raises _SyntaxError."""
+    if len(literals) > MAX_WORDS:
+        message = f"more than {MAX_WORDS} words in one pattern"
+        raise _SyntaxError(literals[MAX_WORDS].start, message, 'join patterns by "|"')
+    # What it matches, by its first word that names instructions: an opcode, a class or "*".
+    subject = next((literal for literal in literals if not literal.is_negated and not _is_place(literal.text)), None)
+    if subject is None:
+        if len(literals) == 1 and not literals[0].is_negated and literals[0].text != _PREDICATED:
+            return _subject(_Word(literals[0].start, literals[0].text))
+        hint = 'name instructions, too, as in "* & !func:f"'
+        raise _SyntaxError(literals[0].start, f"'{literals[0].text}' does not say which instructions", hint)
+    pattern = _subject(_Word(subject.start, subject.text))
+    if not pattern.has_operands and len(literals) > 1:
+        other = next(literal for literal in literals if literal is not subject)
+        what, hint = _NOT_NARROWABLE[pattern.subject]
+        raise _SyntaxError(other.start, f"'{other.text}' with {what}, which cannot be narrowed", hint)
+    for literal in literals:
+        if literal is not subject:
+            pattern = _restricted(pattern, literal)
+    return pattern
+
+
+def _is_place(word: str) -> bool:
+    """Return whether a word restricts where instructions are, or their predicate, and names no instructions."""
+    return word == _PREDICATED or word.startswith(_FUNCTION) or bool(_LINES.fullmatch(word))
+
+
+def _without_place(pattern: Pattern, word: _Word) -> Pattern:
+    """Return a pattern without its restriction of the kind that a word has: to a predicate, a function or lines."""
+    if word.text == _PREDICATED:
+        return replace(pattern, predicated=False)
+    return replace(pattern, function="") if word.text.startswith(_FUNCTION) else replace(pattern, lines=None)
+
+
+def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
+    """Return a pattern with the condition that a word of the same alternative adds. Raises _SyntaxError."""
+    word = _Word(literal.start, literal.text)
+    if _is_place(word.text):
+        if not literal.is_negated:
+            narrowed = _narrowed(_without_place(pattern, word), word)
+            # Written twice it means the same, as in "(load & @) & @".
+            if pattern in {narrowed, _without_place(pattern, word)}:
+                return narrowed
+            return _narrowed(pattern, word)
+        if word.text == _PREDICATED:
+            return replace(pattern, unpredicated=True)
+        if word.text.startswith(_FUNCTION):
+            return replace(pattern, not_functions=(*pattern.not_functions, _function(word)))
+        lines = _lines(word)
+        return replace(pattern, not_lines=(*pattern.not_lines, lines)) if lines else pattern
+    # Raises for a word that is no opcode and no class. Modifiers are written like opcodes of one part; some with ::
+    # or capitals.
+    if not _MODIFIER.fullmatch(word.text):
+        other = _subject(word)
+        if not other.has_operands:
+            what, hint = _NOT_NARROWABLE[other.subject]
+            raise _SyntaxError(word.start, f"'{word.text}' is {what}, and matches no instructions", hint)
+        if other.subject is Subject.ANY:
+            if literal.is_negated:
+                raise _SyntaxError(word.start, "'!*' excludes every instruction", "leave it out")
+            return pattern
+    elif word.text == "kernel":
+        what, hint = _NOT_NARROWABLE[Subject.KERNEL]
+        raise _SyntaxError(word.start, f"'kernel' is {what}, and matches no instructions", hint)
+    parts = tuple(word.text.split("."))
+    if not literal.is_negated:
+        return replace(pattern, requires=(*pattern.requires, parts))
+    # No modifier is called "generic".
+    if len(parts) == 1 and word.text != "generic":
+        return replace(pattern, without=(*pattern.without, word.text))
+    return replace(pattern, excludes=(*pattern.excludes, parts))
 
 
 def _alternative(text: str, start: int, end: int) -> Pattern:

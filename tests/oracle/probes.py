@@ -573,11 +573,48 @@ MIXED = Probe(
     registers=True,
 )
 
-# Of all four, one file: each costs a twin of each kernel.
+# Conditions and wildcards, and the plain patterns that they come to
+
+_CONDITIONS = (
+    ("load & ld.global & !nc", ("ld.global !nc",)),
+    ("atom.*.add | (memory & red.*.add)", ("atom.add", "red.add")),
+    ("(ld.global | ld.shared | st.shared) & !(b32 | v4)",
+     ("ld.global !b32 !v4", "ld.shared !b32 !v4", "st.shared !b32 !v4")),
+    ("*.wide.u32 | mul.lo.* & !(s64 | u64)", ("mul.wide.u32", "mad.wide.u32", "mul.lo !s64 !u64")),
+    ("barrier & !(bar.sync & !aligned) & bar*", ("barrier", "bar.red", "bar.arrive")),
+)  # fmt: skip
+
+
+def _condition(number: int) -> Callable[[Simulation, Lanes], None]:
+    def run(simulation: Simulation, lanes: Lanes) -> None:
+        simulation.save("Conditions", lanes, *(int(number == at) for at in range(len(_CONDITIONS))))
+
+    return run
+
+
+def _ones(number: int) -> str:
+    return ", ".join(str(int(number == at)) for at in range(len(_CONDITIONS)))
+
+
+CONDITIONS = Probe(
+    "conditions",
+    tuple(
+        Side(position, _condition(number))
+        for number, (_, positions) in enumerate(_CONDITIONS)
+        for position in positions
+    ),
+    text=_map("Conditions", "c0 u64, c1 u64, c2 u64, c3 u64, c4 u64", 40, kind="sum")
+    + "".join(
+        _at(f"c{number}", condition, before=f"SAVE [ Conditions ] {{ {_ones(number)} }};")
+        for number, (condition, _) in enumerate(_CONDITIONS)
+    ),
+)
+
+# Of all five, one file: each costs a twin of each kernel.
 VARIOUS = Probe(
     "various",
-    (*VECTORS.sides, *CLOCKS.sides, *MIXED.sides, *BLOCKS.sides),
-    text="".join(probe.text or "" for probe in (VECTORS, CLOCKS, MIXED, BLOCKS)),
+    (*VECTORS.sides, *CLOCKS.sides, *MIXED.sides, *BLOCKS.sides, *CONDITIONS.sides),
+    text="".join(probe.text or "" for probe in (VECTORS, CLOCKS, MIXED, BLOCKS, CONDITIONS)),
     registers=True,
     ignore=CLOCKS.ignore,
     check=CLOCKS.check,

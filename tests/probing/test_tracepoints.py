@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +40,33 @@ OPCODE, CLASS, FUNCTION, LINE = Subject.OPCODE, Subject.CLASS, Subject.FUNCTION,
         ),
         (" ld.global |st.global| kernel", [Pattern(OPCODE, ("ld", "global")), Pattern(OPCODE, ("st", "global")),
                                            Pattern(Subject.KERNEL)]),
+        # Wildcards
+        ("atom.*.add", [Pattern(OPCODE, ("atom", "*", "add"))]),
+        ("ld*.v?".replace("?", "*"), [Pattern(OPCODE, ("ld*", "v*"))]),
+        ("*.global", [Pattern(OPCODE, ("*", "global"))]),
+        # Conditions
+        (
+            "load & file:attn.py:50-80 & !volatile",
+            [Pattern(CLASS, group="load", lines=SourceLines("attn.py", 50, 80), without=("volatile",))],
+        ),
+        (
+            "(load | st.global) & !(func:void f<a & b>(int&, int) | ld.shared) & !@",
+            [
+                Pattern(CLASS, group="load", not_functions=("void f<a & b>(int&, int)",), excludes=(("ld", "shared"),),
+                        unpredicated=True),
+                Pattern(OPCODE, ("st", "global"), not_functions=("void f<a & b>(int&, int)",),
+                        excludes=(("ld", "shared"),), unpredicated=True),
+            ],
+        ),
+        ("!!load & ld.global", [Pattern(CLASS, group="load", requires=(("ld", "global"),))]),
+        ("func:f & @ & * & !a.cu:3", [Pattern(Subject.ANY, function="f", predicated=True,
+                                              not_lines=(SourceLines("a.cu", 3, 3),))]),
+        (
+            "kernel | load & volatile",
+            [Pattern(Subject.KERNEL), Pattern(CLASS, group="load", requires=(("volatile",),))],
+        ),
+        ("load & !(ld.global & nc)", [Pattern(CLASS, group="load", excludes=(("ld", "global"),)),
+                                      Pattern(CLASS, group="load", without=("nc",))]),
         ("ld func:f|* func:g", [Pattern(OPCODE, ("ld",), function="f"), Pattern(Subject.ANY, function="g")]),
     ],
 )  # fmt: skip
@@ -48,11 +78,20 @@ def test_patterns(text: str, patterns: list[Pattern]) -> None:
     assert list(tracepoint.patterns) == patterns
 
 
+def test_the_positions_of_the_page_are_patterns() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "probes.md").read_text()
+    written = re.findall(r'^position = "(.*)"$', page, re.MULTILINE)
+    assert "load & file:attn.py:50-80 & !volatile" in written
+    for text in written:
+        assert not parse_tracepoint(text)[1]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
             ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "@", "a.cu:", "42", "-", ":", "*", "é",
+             " & ", "(", ")", "load",
              "\t", "\0", "9" * 30]
         ),
         max_size=12,

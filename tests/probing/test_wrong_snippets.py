@@ -389,6 +389,11 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
                                    "atom has no IN3", "it has 2 inputs"),
     "a second input of a load": (at_load("mov.b32 %n, ¦IN2;", position="ld.global.nc"), "operand-absent",
                                  "ld.global.nc has no IN2", "it has 1 input; with .L2::cache_hint"),
+    "a condition's opcode": (at_load("", position="load & (¦ldd.global | ld.shared)"), "unknown-opcode",
+                             "PTX has no instruction 'ldd'", "did you mean 'ld'?"),
+    "a wildcard of no opcode": (at_load("", position="¦zz*.global"), "unknown-opcode", "no instruction 'zz*'", ""),
+    "an operand that a class's rest lacks": (at_load("mov.b32 %n, ¦OUT;", position="memory & !(load | atomic)"),
+                                             "operand-absent", "has no OUT", ""),
     # Floats and integers: by the type in the tracepoint
     "a float in an integer field": (saves("1", position="ld").replace("{ 1 }", "{ %f, ¦OUT, 1, %d }")
                                     .replace('"ld"', '"ld.global.f32"'),
@@ -428,6 +433,11 @@ DOUBTFUL = {
     "misspelt modifier": (at_load("", position="ld.¦globl.u32"), "has the modifier 'globl'", "did you mean 'global'?"),
     "excluded": (at_load("", position="store !¦sharde"), "has the modifier 'sharde'", "did you mean 'shared'?"),
     "second pattern": (at_load("", position="ld.global | st.¦zzzzzzz"), "has the modifier 'zzzzzzz'", "finds nothing"),
+    "misspelt in a condition": (at_load("", position="load & (global | ¦volatil)"), "has the modifier 'volatil'",
+                                "did you mean 'volatile'?"),
+    "misspelt in an opcode of a condition": (at_load("", position="load & !ld.¦volatil"), "has the modifier 'volatil'",
+                                             "did you mean 'volatile'?"),
+    "a wildcard of no modifier": (at_load("", position="ld.¦zz*"), "has the modifier 'zz*'", "finds nothing"),
     "excluded by no word": (at_load("", position="* !¦zzzzzzz"), "has the modifier 'zzzzzzz'", "excludes nothing"),
     "other order": (at_load("", position="ld.f32.¦global"), "'global' after its type", 'mean "ld.global.f32"?'),
 }

@@ -78,9 +78,122 @@ st.local.u32 [%r2], %r3; cp.async.ca.shared.global [%r2], [%rd1], 16; ret;"""
     ("store !shared | bar | ld.shared", ["bar.sync", "st.local.u32"]),
     ("* !global !param !sync", ["st.shared.u32", "bra", "cvt.u64.u32", "ex2.approx.f32", "st.local.u32", "ret"]),
     ("red | red.global | atomic !u64", ["atom.global.add.u32", "red.global.add.u32"]),
+    ("atom.*.add | *.approx", ["atom.global.add.u32", "ex2.approx.f32"]),
+    ("st.*.u32", ["st.shared.u32", "st.local.u32"]),
+    ("*.f16", ["mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]),
+    ("re* | m*a", ["red.global.add.u32", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "ret"]),
+    ("*.m16*.f16", ["mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"]),
+    ("memory & !(load | store)", ["atom.global.add.u32", "red.global.add.u32"]),
+    ("memory & global & !atom", ["ld.global.u32", "red.global.add.u32", "cp.async.ca.shared.global"]),
+    ("(load & store) | (branch & !ret)", ["bra", "cp.async.ca.shared.global"]),
+    ("memory !load !local", ["st.shared.u32", "atom.global.add.u32", "red.global.add.u32"]),
+    ("store & !st.shared", ["st.local.u32", "cp.async.ca.shared.global"]),
+    ("* & @ & !load", ["bra"]),
 ])  # fmt: skip
 def test_what_a_position_finds(position, opcodes):
     assert instructions(BODY, position) == opcodes
+
+
+_WORDS = [
+    "load", "store", "memory", "branch", "convert", "ld", "ld.global", "st.*.b32", "add", "*.f32", "global", "nc", "v4",
+    "func:k*", "@", "generic",
+]  # fmt: skip
+
+
+_DOTTED = {
+    "ld.global": r"ld\.(.*\.)?global(::|\.|$)",
+    "st.*.b32": r"st\.(.*\.)?b32(\.|$)",
+    "*.f32": r"[^.]+\.(.*\.)?f32(\.|$)",
+}
+
+
+def _conditions() -> st.SearchStrategy[str]:
+    word = st.sampled_from(_WORDS)
+    return st.recursive(
+        word,
+        lambda inner: st.one_of(
+            st.builds("({} & {})".format, inner, inner),
+            st.builds("({} | {})".format, inner, inner),
+            st.builds("!{}".format, inner),
+        ),
+        max_leaves=6,
+    )
+
+
+def _holds(word: str, opcode: str, guard: object, function: str) -> bool:
+    """Whether an instruction is what a word of the conditions says, by rules of its own."""
+    parts = opcode.split(".")
+    row = find(tuple(parts))
+    classes = row.classes if row else frozenset()
+    if word == "@":
+        return guard is not None
+    if word.startswith("func:"):
+        return function.startswith("k")
+    if word == "generic":
+        return "memory" in classes and not re.search(r"\.(const|global|local|param|shared)\b", opcode)
+    if word in {"load", "store", "memory", "branch", "convert"}:
+        return word in classes
+    if "." not in word:
+        return any(part == word or part.startswith(f"{word}::") for part in parts)
+    return re.match(_DOTTED[word], opcode) is not None
+
+
+@settings(max_examples=300, deadline=None)
+@given(condition=_conditions(), path=st.sampled_from([path for path in FIXTURES if path.stat().st_size < 20_000]))
+def test_conditions_mean_what_they_say(condition, path):
+    """Compared with Python's own and, or and not over each instruction."""
+    module = parse(path.read_text("latin-1"))
+    entry = module.entries[0]
+    body = Body(module.code, *entry.body)
+    python = re.sub(r"[^\s()&|!]+", lambda word: f"holds({word.group()!r})", condition)
+    python = python.replace("&", " and ").replace("|", " or ").replace("!", " not ")
+    expected = []
+    for statement in body:
+        if statement.mnemonic is None:
+            continue
+        holds = {word: _holds(word, statement.opcode, statement.guard, entry.name) for word in _WORDS}
+        if eval(python, {"holds": holds.__getitem__}):
+            expected.append(statement.position)
+    hits = Matcher(positions(f"* & {condition}"), demangle).find(module, entry, body).hits
+    assert [hit.statement.position for hit in hits] == expected
+
+
+LINED = """.file 1 "/src/k.cu"
+.loc 1 1 0
+ld.global.u32 %r3, [%rd1];
+.loc 1 2 0
+ld.global.u32 %r3, [%rd1+4];
+@%p1 ld.volatile.global.u32 %r4, [%rd1+8];
+.loc 1 3 0
+ld.global.u32 %r3, [%rd1+12];
+st.global.u32 [%rd1], %r3;
+ret;"""
+
+
+@pytest.mark.parametrize(("position", "offsets"), [
+    ("load & !param & k.cu:1-2", ["", "+4", "+8"]),
+    ("ld.global & !k.cu:2", ["", "+12"]),
+    ("ld.global & !(k.cu:1 | file:/src/k.cu:3)", ["+4", "+8"]),
+    ("ld.global & k.cu:2-3 & !@", ["+4", "+12"]),
+    ("ld.global & (@ | k.cu:3)", ["+8", "+12"]),
+    ("ld.global & !(k.cu:2 & !volatile)", ["", "+8", "+12"]),
+    ("ld.global & !(func:k | k.cu:1)", []),
+    ("ld.global & !func:other & !k.cu:1-3", []),
+    ("ld.global & !other.cu:1-3", ["", "+4", "+8", "+12"]),
+])  # fmt: skip
+def test_lines_functions_and_predicates_in_conditions(position, offsets):
+    module = parse(kernel(LINED.partition("\n")[2], before=LINED.partition("\n")[0]))
+    entry = module.entries[0]
+    body = Body(module.code, *entry.body)
+    hits = Matcher(positions(position), demangle).find(module, entry, body).hits
+    found = [re.search(r"\[%rd1(\+\d+)?\]", module.code[hit.statement.start : hit.statement.end]) for hit in hits]
+    assert [match[1] or "" for match in found] == offsets
+
+
+def test_instructions_without_a_known_line_are_on_none():
+    module = parse(kernel("ld.global.u32 %r3, [%rd1]; ret;"))
+    matched = found(module, module.entries[0], "ld.global & !k.cu:3", "ld.global & k.cu:3")
+    assert matched == [("ld.global.u32", 0, ["0"])]
 
 
 def test_predicated_instructions_alone():

@@ -285,13 +285,27 @@ class Found:
         return tuple(matched.values())
 
 
+class _LineCondition(NamedTuple):
+    """Source lines that an instruction must be on, None for any, and those that it must not be on."""
+
+    lines: SourceLines | None
+    excluded: tuple[SourceLines, ...]
+
+    def holds(self, place: SourcePlace | None) -> bool:
+        """Whether an instruction with this place meets it. One without a known line is on none."""
+        if place is None:
+            return self.lines is None
+        is_on = self.lines is None or place.is_in(self.lines)
+        return is_on and not any(place.is_in(lines) for lines in self.excluded)
+
+
 @dataclass(frozen=True)
 class _Choice:
     """The probes that match an opcode. probes: those that match it on every source line. on_lines: those that match it
-    on certain lines only, as (the probe's index in file order, the lines)."""
+    on certain lines only, as (the probe's index in file order, conditions of which one must hold)."""
 
     probes: tuple[Probe, ...]
-    on_lines: tuple[tuple[int, tuple[SourceLines, ...]], ...]
+    on_lines: tuple[tuple[int, tuple[_LineCondition, ...]], ...]
 
 
 class _Choices(dict[Mnemonic, "_Choice | None"]):
@@ -358,14 +372,18 @@ class _Plan:
                     patterns.append(pattern)
                     # The group of a pattern for every instruction is "".
                     key = pattern.opcode[0] if pattern.subject is Subject.OPCODE else pattern.group
+                    # Nor is that of one whose first part is a wildcard.
+                    key = "" if "*" in key else key
                     self._patterns.setdefault(key, []).append((entry.index, pattern))
-        if any(pattern.predicated for pattern in patterns):
+        if any(pattern.predicated or pattern.unpredicated for pattern in patterns):
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
 
     @cached_property
     def asks_for_lines(self) -> bool:
         """Whether some pattern names a source line."""
-        return bool(self.line_probes) or any(pattern.lines for entry in self._active for pattern in entry.patterns)
+        return bool(self.line_probes) or any(
+            pattern.lines or pattern.not_lines for entry in self._active for pattern in entry.patterns
+        )
 
     def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
         """Those of these opcodes that probes match, at instructions with a guard or without.
@@ -384,10 +402,8 @@ class _Plan:
         choice: of its opcode. place: its source line, None where that is not known. Equal results are the same tuple,
         so that callers can cache by its id.
         """
-        if place is None:
-            return choice.probes
         on_this_line = frozenset(
-            index for index, ranges in choice.on_lines if any(place.is_in(lines) for lines in ranges)
+            index for index, conditions in choice.on_lines if any(condition.holds(place) for condition in conditions)
         )
         key = (id(choice), on_this_line)
         if key not in self._narrowed:
@@ -408,18 +424,23 @@ class _Plan:
         matching: dict[int, list[Pattern]] = {}
         for key in {parts[0], *classes, ""}:
             for index, pattern in self._patterns.get(key, ()):
-                if (guarded or not pattern.predicated) and pattern.matches(parts, classes):
+                is_excluded = pattern.unpredicated if guarded else pattern.predicated
+                if not is_excluded and pattern.matches(parts, classes):
                     matching.setdefault(index, []).append(pattern)
         always = []
         on_lines = []
         for entry in self._active if matching else ():
             patterns = matching.get(entry.index, ())
-            lines = tuple(pattern.lines for pattern in patterns if pattern.lines is not None)
+            conditions = tuple(
+                _LineCondition(pattern.lines, pattern.not_lines)
+                for pattern in patterns
+                if pattern.lines is not None or pattern.not_lines
+            )
             # With one pattern that names no lines, the probe matches on every line.
-            if len(lines) < len(patterns):
+            if len(conditions) < len(patterns):
                 always.append(entry.probe)
-            elif lines:
-                on_lines.append((entry.index, lines))
+            elif conditions:
+                on_lines.append((entry.index, conditions))
         return _Choice(tuple(always), tuple(on_lines)) if always or on_lines else None
 
 
@@ -445,9 +466,10 @@ class Matcher:
         self._plans: dict[tuple[str, ...], _Plan] = {}
         # The NAMEs of "func:NAME" after opcodes, as written: such a pattern matches only in functions of that name.
         self._restrictions = tuple(sorted({
-            pattern.function
+            name
             for probe in probes for pattern in probe.tracepoint.patterns
-            if pattern.function and pattern.subject is not Subject.FUNCTION
+            for name in (pattern.function, *pattern.not_functions)
+            if name and pattern.subject is not Subject.FUNCTION
         }))  # fmt: skip
 
     def function_probes(self, name: str) -> tuple[Probe, ...]:
@@ -527,6 +549,7 @@ class Matcher:
                     pattern for pattern in probe.tracepoint.patterns
                     if pattern.subject not in {Subject.KERNEL, Subject.FUNCTION}
                     and (not pattern.function or pattern.function in met)
+                    and not set(met).intersection(pattern.not_functions)
                 )  # fmt: skip
                 if patterns:
                     active.append(_ActiveProbe(index, probe, patterns))

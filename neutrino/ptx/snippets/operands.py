@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
@@ -22,7 +23,7 @@ from neutrino.probing.ir.operands import (
 )
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import Pattern, Subject
+from neutrino.probing.model import CLASSES, Pattern, Subject
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
@@ -122,10 +123,28 @@ def possible(pattern: Pattern) -> Sequence[Opcode]:
 
     Rows that no such instruction has may be included: it is not checked whether modifiers exclude each other.
     """
+    rows: Sequence[Opcode] = OPCODES
     if pattern.subject is Subject.CLASS:
-        return tuple(in_class(pattern.group))
-    if pattern.subject is not Subject.OPCODE:
-        return OPCODES
+        rows = tuple(in_class(pattern.group))
+    elif pattern.subject is Subject.OPCODE:
+        rows = _rows_of(pattern)
+    excluded_classes = set(pattern.without) if pattern.subject is not Subject.OPCODE else set()
+    # Which classes are required or excluded is known of a row, and of its first part.
+    required = [parts[0] for parts in pattern.requires if len(parts) == 1 and parts[0] in CLASSES]
+    first_parts = [parts[0] for parts in pattern.requires if len(parts) > 1]
+    return [
+        row
+        for row in rows
+        if not excluded_classes.intersection((row.name[0][0], *row.classes))
+        and row.classes.issuperset(required)
+        and all(fnmatchcase(row.name[0][0], part) for part in first_parts)
+    ]
+
+
+def _rows_of(pattern: Pattern) -> Sequence[Opcode]:
+    """Return the rows that an instruction matched by an opcode pattern may have, the closest first."""
+    if "*" in pattern.opcode[0]:
+        return [row for row in OPCODES if fnmatchcase(row.name[0][0], pattern.opcode[0])]
     closest = find(pattern.opcode)
     rows = [row for row in OPCODES if pattern.opcode[0] in row.name[0]]
     if closest is not None:

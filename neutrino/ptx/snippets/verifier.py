@@ -6,6 +6,7 @@ A snippet that passes assembles in the kernel, except for types of the program's
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
@@ -292,13 +293,37 @@ class _Checker:
                 exclamation_mark = self.source.locate(f"!{modifier}", self._locate_pattern(pattern, probe))
                 # The modifier follows its exclamation mark.
                 place = Span(exclamation_mark.line, exclamation_mark.column + 1)
-                self._check_modifier(modifier, place, "it excludes nothing")
+                # Of a class or "*", opcodes and classes may be excluded, too.
+                if pattern.subject is Subject.OPCODE or modifier not in {*FIRST_PARTS, *CLASSES}:
+                    self._check_modifier(modifier, place, "it excludes nothing")
+            for parts, effect in (
+                *((parts, "the pattern finds nothing") for parts in pattern.requires),
+                *((parts, "it excludes nothing") for parts in pattern.excludes),
+            ):
+                self._check_further(parts, effect, self._locate_pattern(pattern, probe))
+
+    def _check_further(self, parts: tuple[str, ...], effect: str, start: Span) -> None:
+        """Check an opcode, a class or a modifier that narrows a pattern. effect: of an unknown one, for the hint."""
+        place = self.source.locate(".".join(parts), start)
+        if len(parts) == 1:
+            if not _known_first_part(parts[0]) and parts[0] not in CLASSES:
+                self._check_modifier(parts[0], place, effect)
+            return
+        if not _known_first_part(parts[0]):
+            guess = self._guess(parts[0], FIRST_PARTS)
+            hint = f"did you mean '{guess}'?" if guess else effect
+            self._report(place, "unknown-opcode", f"PTX has no instruction '{parts[0]}'", hint)
+            return
+        column = place.column + len(parts[0])
+        for modifier in parts[1:]:
+            self._check_modifier(modifier, Span(place.line, column + 1), effect)
+            column += 1 + len(modifier)
 
     def _check_pattern(self, pattern: Pattern, probe: WrittenProbe | Probe) -> None:
         """Check a pattern that names an opcode, such as ``ld.global``."""
         opcode = pattern.opcode[0]
         place = self._locate_pattern(pattern, probe)
-        if opcode not in FIRST_PARTS:
+        if not _known_first_part(opcode):
             self._report(place, "unknown-opcode", f"PTX has no instruction '{opcode}'", self._opcode_hint(pattern))
         elif opcode in NO_AFTER and probe.after:
             hint = 'use before, or position = "kernel"'
@@ -340,7 +365,8 @@ class _Checker:
 
     def _check_modifier(self, modifier: str, span: Span, default_hint: str) -> None:
         """Warn of a modifier that no instruction of PTX has. default_hint: used if no known one is similar."""
-        if not is_modifier(modifier):
+        is_known = is_modifier(modifier) or ("*" in modifier and bool(fnmatch.filter(MODIFIERS, modifier)))
+        if not is_known and modifier != "*":
             guess = self._guess(modifier, MODIFIERS)
             hint = f"did you mean '{guess}'?" if guess else default_hint
             message = f"no instruction of PTX has the modifier '{modifier}'"
@@ -767,6 +793,11 @@ class _Checker:
                 message = f"{word} of {opcode} is {kind}, but field '{field.name}' is {field.type.value}"
                 self._report(span, "save-type", message, f"make the field {field_for(kind)}, or save {word}.bits")
                 return
+
+
+def _known_first_part(word: str) -> bool:
+    """Return whether the opcode of some instruction begins with a word, which may have wildcards (``ld*``)."""
+    return word in FIRST_PARTS or ("*" in word and bool(fnmatch.filter(FIRST_PARTS, word)))
 
 
 _CLOCKS = frozenset({"%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo"})
