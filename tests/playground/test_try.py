@@ -246,6 +246,39 @@ def test_several_probes_run_together(run: Run) -> None:
     assert alone["maps"] == [entry for entry in document["maps"] if entry["name"] == "GmemBytes"]
 
 
+WAITS = """
+[map.Waits]
+type = "array"
+level = "thread"
+cap = 2
+data = { arrived = "u64", left = "u64" }
+[map.Sides]
+type = "sum"
+level = "thread"
+data = { before = "u64", after = "u64" }
+[probe.wait]
+position = "barrier & !(mbarrier | fence)"
+level = "thread"
+before = ".reg .u64 %arrived; mov.u64 %arrived, %clock64; SAVE [ Sides ] { 1, 0 };"
+after = ".reg .u64 %left; mov.u64 %left, %clock64; SAVE [ Waits ] { %arrived, %left }; SAVE [ Sides ] { 0, 1 };"
+"""
+
+
+def test_both_sides_of_a_barrier(run: Run, tmp_path: Path) -> None:
+    """Each thread arrives once and leaves once, and none of a block leaves before all have arrived."""
+    (tmp_path / "waits.toml").write_text(WAITS)
+    (tmp_path / "k.ptx").write_text(REVERSE)
+    result = run("probe", "try", "./waits.toml", "k.ptx", "--grid", "3", "--shared", "256", "--json")
+    assert result.returncode == 0, result.stderr
+    maps = {entry["name"]: entry["columns"] for entry in json.loads(result.stdout)["maps"]}
+    assert maps["Sides"] == {"before": [3 * 64], "after": [3 * 64]}
+    waits = maps["Waits"]
+    for block in range(3):
+        own = [at for at, number in enumerate(waits["block"]) if number == block]
+        assert len(own) == 64
+        assert max(waits["arrived"][at] for at in own) <= min(waits["left"][at] for at in own)
+
+
 def test_the_exact_name_is_preferred(run: Run, tmp_path: Path) -> None:
     text = EXAMPLE.read_text()
     (tmp_path / "k.ptx").write_text(text.replace("saxpy", "sums"))
