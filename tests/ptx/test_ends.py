@@ -163,7 +163,7 @@ def test_values_are_converted_to_their_fields(register, kind, probe_set, tools, 
     ("mov.b64 %rd1, %rd2;", "OUT.bits", "f32",
      "OUT of mov.b64 has 64 bits without a type, but field 'f0' is f32: make"),
     ("mov.b32 %f1, %f2;", "OUT", "u32",
-     "OUT of mov.b32 is .f32, but field 'f0' is u32: make the field f32, or save the"),
+     "OUT of mov.b32 is .f32, but field 'f0' is u32: make the field f32, or save OUT.bits"),
 ])  # fmt: skip
 def test_values_that_a_field_cannot_hold_are_refused(instruction, helper, field, fault, probe_set):
     # Classes and short patterns do not say which type the value has: it is known in the kernel only.

@@ -85,6 +85,8 @@ def _probe(path: Path, instruction: str, helpers: tuple[str, ...]) -> None:
     saves = {"before": "", "after": ""}
     for helper in (*helpers, *_ALWAYS):
         name = helper.partition(":")[0]
+        # Of any type, in fields of integers.
+        name += ".bits" if name.startswith(("OUT", "IN")) else ""
         saves["after"] += f"SAVE [ M ] {{ {name} }};\n"
         if not name.startswith("OUT"):
             saves["before"] += f"SAVE [ M ] {{ {name} }};\n"

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
 from neutrino.ptx.isa.instruction import (
     REGISTER,
     Address,
@@ -21,7 +22,6 @@ from neutrino.ptx.isa.instruction import (
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import integer
-from neutrino.ptx.isa.value_types import FLOATS, is_untyped, value_type
 from neutrino.ptx.text.body import Body
 
 
@@ -187,7 +187,8 @@ class SiteOperands:
             is_untyped(used_as) or (used_as in FLOATS and bits(used_as) != bits(value.type or used_as))
         ):
             used_as = None
-        return replace(value, used_as=used_as, name=f"{helper} of {self._instruction.opcode}")
+        word = helper if element is None else f"{helper}.{element}"
+        return replace(value, used_as=used_as, name=f"{word} of {self._instruction.opcode}")
 
     def _lacks(self, what: str, why: str = "") -> UnsupportedError:
         return UnsupportedError(f"{self._instruction.opcode} has no {what}" + (f": {why}" if why else ""))

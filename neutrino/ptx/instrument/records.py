@@ -16,8 +16,8 @@ from neutrino.maps.regions import has_counts
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
+from neutrino.ptx.isa.forms import FLOATS, field_for
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.isa.value_types import FLOATS, field_for
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
@@ -84,7 +84,8 @@ def _check_field(value: Value, field: Field) -> None:
     name, field_type = value.name or "a value", f"field '{field.name}' is {field.type.value}"
     is_integer = kind[0] in "us" or kind == "pred"
     if (kind in FLOATS and not is_field_float) or (is_integer and is_field_float):
-        bits_hint = "" if kind == "pred" else ", or save the bits, as OUT.bits"
+        helper = value.name.partition(" ")[0]
+        bits_hint = f", or save {helper}.bits" if helper and kind != "pred" else ""
         raise UnsupportedError(f"{name} is .{kind}, but {field_type}: make the field {field_for(kind)}{bits_hint}")
     # What is left in a float field are bits without a type.
     if is_field_float and kind not in FLOATS and value.type is not None and bits(value.type) != field.type.size * 8:

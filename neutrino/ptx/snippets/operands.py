@@ -26,8 +26,8 @@ from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, Pattern, Subject
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
+from neutrino.ptx.isa.forms import type_by_pattern
 from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
-from neutrino.ptx.isa.value_types import type_by_pattern
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
 _WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE")
