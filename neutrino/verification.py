@@ -17,8 +17,8 @@ from neutrino.probing.nearest import nearest
 from neutrino.probing.platforms import mixed_platforms, require_platform
 from neutrino.probing.toml import read_probe_file, read_probe_text
 from neutrino.probing.written import WrittenProbes
-from neutrino.ptx.snippets.lowering import TARGET
 from neutrino.ptx.snippets.verifier import verify, verify_draft
+from neutrino.ptx.snippets.writer import TARGET
 from neutrino.resources import shipped_probes
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})

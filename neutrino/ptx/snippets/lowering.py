@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeGuard, get_args
+from typing import Any, TypeGuard, get_args
 
 from neutrino.errors import Span
 from neutrino.probing.ir.operands import (
@@ -44,31 +44,17 @@ from neutrino.probing.ir.statements import (
     Save,
     Select,
     Statement,
-    Straight,
     While,
     registers_of,
     walk,
 )
 from neutrino.probing.ir.types import Type
 from neutrino.ptx.snippets.folding import folded
-
-TARGET = "ptx"
-"""The target of ``Assembly`` statements in PTX."""
-
-_SPECIAL: Mapping[Special, str] = {
-    **{special: f"%{special.value}" for special in Special},
-    Special.CLOCK: "%clock64", Special.TIME: "%globaltimer", Special.CUID: "%smid", Special.LANE: "%laneid",
-}  # fmt: skip
-"""All but ``WARP``, which is computed: ``%warpid`` may change while a kernel runs."""
+from neutrino.ptx.snippets.writer import REGISTER_TYPES, SPECIAL, TARGET, Guard, Writer, move, register_bits
 
 _LANES = SiteOperand("LANES")
 """The mask of all instructions between lanes: those that run the snippet at the site together."""
 _LANES_PER_WARP = 32
-
-_REGISTER_TYPES: Mapping[Type, Type] = {
-    Type.U8: Type.U16, Type.S8: Type.S16, Type.B8: Type.B16, Type.BF16: Type.B16,
-}  # fmt: skip
-"""Type of a value → type of the register that holds it, where they differ: PTX has no 8-bit and no bf16 registers."""
 
 _SIGN_BIT_OF_S8 = 0x80
 _UPPER_BYTE_OF_16_BITS = 0xFF00
@@ -100,7 +86,7 @@ def lower(probes: ProbeSet) -> ProbeSet:
     """
     is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
     # Typed snippets that only save are straight too, but their registers may have types that PTX has not.
-    has_ptx_registers = all(register.type not in _REGISTER_TYPES for register in probes.registers)
+    has_ptx_registers = all(register.type not in REGISTER_TYPES for register in probes.registers)
     if is_straight and has_ptx_registers and probes.target == TARGET:
         return probes
     # Temporary registers of all snippets are added to these; ``declared`` keeps the names from before.
@@ -136,37 +122,21 @@ def _with_ptx_type(register: Register) -> Register:
     8-bit integers become 16-bit ones. Their initial value is extended as ``_Lowering._wrap`` extends results: with
     zeros (u8, b8: it stays as it is), or with the sign (s8).
     """
-    register_type = _REGISTER_TYPES.get(register.type, register.type)
+    register_type = REGISTER_TYPES.get(register.type, register.type)
     initial = register.initial
     if register.type is Type.S8 and initial & _SIGN_BIT_OF_S8:
         initial |= _UPPER_BYTE_OF_16_BITS
     return Register(register.name, register_type, initial, register.span, register.is_local)
 
 
-class _Guard(NamedTuple):
-    """The predicate under which statements take effect. is_inverted: where it is false."""
-
-    register: Register
-    is_inverted: bool = False
-
-    @property
-    def operand(self) -> Register | Inverted:
-        """The guard as an operand of instructions on predicates."""
-        return Inverted(self.register) if self.is_inverted else self.register
-
-
-class _Lowering:
+class _Lowering(Writer):
     """Lowers one snippet: typed statements become instructions, in order.
 
-    registers: those of the probe set by name, with types of PTX; temporary ones are added. declared: the names of the
-    probes' own registers, which a temporary register must not have.
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
-        self._registers = registers
-        self._declared = declared
-        self._code: list[Straight] = []
-        self._temporaries = 0
+        """registers, declared: as of ``Writer``."""
+        super().__init__(registers, declared)
         # How often the snippet names each of its local registers.
         self._mentions: Counter[str] = Counter()
 
@@ -176,7 +146,7 @@ class _Lowering:
         self._block(snippet.statements, None)
         return Snippet(tuple(self._code) if _is_straight(snippet) else folded(self._code))
 
-    def _block(self, statements: Sequence[Statement], guard: _Guard | None) -> None:
+    def _block(self, statements: Sequence[Statement], guard: Guard | None) -> None:
         """Lower statements. guard: the predicate under which they take effect; None if they always do."""
         # Local registers that nothing else names may be assigned in all threads: only these statements read them.
         mentioned = _mentioned(statements) if guard is not None else Counter()
@@ -203,7 +173,7 @@ class _Lowering:
 
     # Control
 
-    def _if(self, statement: If, guard: _Guard | None) -> None:
+    def _if(self, statement: If, guard: Guard | None) -> None:
         """Lower both sides of an ``If``, each under its own predicate: the condition or its inverse, and ``guard``."""
         span = statement.span
         condition = self._declared_register(statement.condition)
@@ -211,22 +181,22 @@ class _Lowering:
         inside = (*statement.then, *statement.otherwise)
         assigned = {inner.destination.name for inner in walk(inside) if isinstance(inner, Computation)}
         is_kept = condition.name not in assigned
-        guards: list[_Guard] = []
+        guards: list[Guard] = []
         # Compute both predicates first: either side may assign the condition.
         for statements, is_inverted in ((statement.then, False), (statement.otherwise, True)):
-            side = _Guard(condition, is_inverted)
+            side = Guard(condition, is_inverted)
             if statements and (guard is not None or not is_kept):
                 joined = self._temporary(Type.PRED, span)
                 if guard is not None:
                     self._emit("and.pred", joined, (guard.operand, side.operand), span)
                 else:
                     self._emit("not.pred" if is_inverted else "mov.pred", joined, (condition,), span)
-                side = _Guard(joined)
+                side = Guard(joined)
             guards.append(side)
         self._block(statement.then, guards[0])
         self._block(statement.otherwise, guards[1])
 
-    def _while(self, statement: While, guard: _Guard | None) -> None:
+    def _while(self, statement: While, guard: Guard | None) -> None:
         """Lower a loop to its greatest number of turns. A predicate says in which threads it still runs."""
         span = statement.span
         condition = self._declared_register(statement.condition)
@@ -237,10 +207,10 @@ class _Lowering:
                 self._emit("mov.pred", runs, (condition,), span)
             else:
                 self._emit("and.pred", runs, (guard.operand, condition), span)
-            guard = _Guard(runs)
+            guard = Guard(runs)
             self._block(statement.body, guard)
 
-    def _save(self, statement: Save, guard: _Guard | None) -> None:
+    def _save(self, statement: Save, guard: Guard | None) -> None:
         """Lower a save; its registers and constants become PTX operands.
 
         guard: the predicate under which the enclosing ``If`` takes effect; None outside of any.
@@ -258,7 +228,7 @@ class _Lowering:
 
     # Values
 
-    def _assign(self, statement: Computation, guard: _Guard | None, *, is_own: bool) -> None:
+    def _assign(self, statement: Computation, guard: Guard | None, *, is_own: bool) -> None:
         """Lower a statement that computes a value. is_own: it may be assigned in all threads, whatever the guard.
 
         Without a guard the value is computed in the destination. With one, an operation on integers that is one
@@ -294,13 +264,13 @@ class _Lowering:
             self._clock_after(statement, target)
         else:
             # Untyped bits: the instruction's operand may be an integer or a float.
-            untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
+            untyped = "pred" if result_type is Type.PRED else f"b{register_bits(result_type)}"
             self._emit(f"mov.{untyped}", target, (statement.operand,), span)
             self._wrap(target, result_type, span)
         if assigning is not None:
-            self._emit(_move(result_type), destination, (target,), span, assigning)
+            self._emit(move(result_type), destination, (target,), span, assigning)
 
-    def _operation(self, statement: Operation, target: Register, guard: _Guard | None = None) -> None:
+    def _operation(self, statement: Operation, target: Register, guard: Guard | None = None) -> None:
         """Lower an arithmetic or bitwise operation, or a move. target: the register for the result. guard: of an
         operation that takes one (``_takes_guard``).
 
@@ -310,12 +280,12 @@ class _Lowering:
         first = statement.sources[0]
         if operator is Operator.MOVE and isinstance(first, Special) and first is not Special.WARP:
             # Moved directly: _operand would move it to a temporary register first.
-            special = SpecialRegister(_SPECIAL[first], result_type)
-            self._emit(_move(result_type, special=True), target, (special,), span, guard)
+            special = SpecialRegister(SPECIAL[first], result_type)
+            self._emit(move(result_type, special=True), target, (special,), span, guard)
             return
         sources = [self._operand(source, span) for source in statement.sources]
         if operator is Operator.MOVE:
-            self._emit(_move(result_type), target, sources, span, guard)
+            self._emit(move(result_type), target, sources, span, guard)
         elif operator in {Operator.POPC, Operator.CLZ}:
             # The result is a u32, whatever the width of the source.
             bits = self._type_of(first).bits
@@ -331,16 +301,16 @@ class _Lowering:
         elif result_type.is_float:
             self._emit(_float_opcode(operator, result_type), target, sources, span)
         elif operator in _BIT_OPERATIONS:
-            untyped = "pred" if result_type is Type.PRED else f"b{_register_bits(result_type)}"
+            untyped = "pred" if result_type is Type.PRED else f"b{register_bits(result_type)}"
             self._emit(f"{_BIT_OPERATIONS[operator]}.{untyped}", target, sources, span, guard)
             self._wrap(target, result_type, span)
         elif operator in {Operator.NEG, Operator.ABS}:
             # PTX negates signed types only; of an unsigned number the bits are the same.
-            self._emit(f"{operator.value}.s{_register_bits(result_type)}", target, sources, span, guard)
+            self._emit(f"{operator.value}.s{register_bits(result_type)}", target, sources, span, guard)
             self._wrap(target, result_type, span)
         else:
             letter = "s" if result_type.is_signed else "u"
-            opcode = f"{_INTEGER_OPERATIONS[operator]}.{letter}{_register_bits(result_type)}"
+            opcode = f"{_INTEGER_OPERATIONS[operator]}.{letter}{register_bits(result_type)}"
             self._emit(opcode, target, sources, span, guard)
             self._wrap(target, result_type, span)
 
@@ -368,7 +338,7 @@ class _Lowering:
             return
         # The letter of an integer type is b, s or u, as in PTX; 8-bit values are compared in their 16-bit registers.
         letter = operand_type.value[0]
-        self._emit(f"setp.{relation.value}.{letter}{_register_bits(operand_type)}", target, (left, right), span)
+        self._emit(f"setp.{relation.value}.{letter}{register_bits(operand_type)}", target, (left, right), span)
 
     def _select(self, statement: Select, target: Register) -> None:
         """Lower ``condition ? then : otherwise``. Predicates, which ``selp`` does not take, are combined bitwise."""
@@ -378,7 +348,7 @@ class _Lowering:
         if result_type is not Type.PRED:
             # selp has no f16; like integers, halves are selected as untyped bits.
             is_float = result_type in {Type.F32, Type.F64}
-            selected = result_type.value if is_float else f"b{_register_bits(result_type)}"
+            selected = result_type.value if is_float else f"b{register_bits(result_type)}"
             self._emit(f"selp.{selected}", target, (then, otherwise, condition), span)
             return
         first, second = self._temporary(Type.PRED, span), self._temporary(Type.PRED, span)
@@ -401,7 +371,7 @@ class _Lowering:
                 self._emit("selp.u32", integer, (Immediate("1"), Immediate("0"), source), span)
                 self._convert(target, to_type, Type.U32, integer, span)
             else:
-                self._emit(f"selp.b{_register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
+                self._emit(f"selp.b{register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
         elif to_type is Type.BF16 and from_type is not Type.BF16:
             # cvt makes bf16 from f32 only, so other types become f32 first.
             wide = source
@@ -416,7 +386,7 @@ class _Lowering:
             # extended with zeros and s8 with the sign.
             to_type.is_integer and from_type.is_integer and to_type.bits == from_type.bits > 8
         ):
-            self._emit(_move(to_type), target, (source,), span)
+            self._emit(move(to_type), target, (source,), span)
         else:
             opcode = f"cvt{_cvt_rounding(to_type, from_type)}.{_cvt_type(to_type)}.{_cvt_type(from_type)}"
             self._emit(opcode, target, (source,), span)
@@ -424,7 +394,7 @@ class _Lowering:
                 # PTX ISA, cvt: elsewhere a NaN becomes 0, with these types an integer with only the highest bit set.
                 is_number = self._temporary(Type.PRED, span)
                 self._emit(f"setp.num.{from_type}", is_number, (source, source), span)
-                width = _register_bits(to_type)
+                width = register_bits(to_type)
                 self._emit(f"selp.b{width}", target, (target, Immediate("0"), is_number), span)
 
     def _convert_to_predicate(self, target: Register, from_type: Type, source: AssemblyOperand, span: Span) -> None:
@@ -439,13 +409,13 @@ class _Lowering:
         # "neu" is true for a NaN too, "ne" would be false.
         comparison = "neu" if from_type.is_float else "ne"
         # Whether an integer is zero does not depend on its sign.
-        compared = from_type.value if from_type.is_float else f"u{_register_bits(from_type)}"
+        compared = from_type.value if from_type.is_float else f"u{register_bits(from_type)}"
         self._emit(f"setp.{comparison}.{compared}", target, (source, Immediate(zero)), span)
 
     def _reinterpret(self, target: Register, to_type: Type, source: Value, span: Span) -> None:
         """Move the bits of a value to a register of another type."""
         operand = Immediate(str(source.bits)) if isinstance(source, Constant) else self._operand(source, span)
-        self._emit(f"mov.b{_register_bits(to_type)}", target, (operand,), span)
+        self._emit(f"mov.b{register_bits(to_type)}", target, (operand,), span)
         # In their 16-bit registers, u8 is extended with zeros and s8 with the sign.
         self._wrap(target, to_type, span)
 
@@ -464,7 +434,7 @@ class _Lowering:
         self._emit("setp.ne.u32", is_there, (mask, Immediate("0")), span)
         # If the clock's register had no value otherwise, the predicate could be left out.
         self._emit("mov.b64", target, (Immediate("0"),), span)
-        self._emit("mov.u64", target, (SpecialRegister("%clock64", Type.U64),), span, _Guard(is_there))
+        self._emit("mov.u64", target, (SpecialRegister("%clock64", Type.U64),), span, Guard(is_there))
 
     def _word(self, value: Value, span: Span) -> AssemblyOperand:
         """Return a value's bits as a u32: its lower ones if it has more, zeros above them if it has fewer."""
@@ -475,12 +445,12 @@ class _Lowering:
             # Conversions take integers of the width.
             bits = Type(f"u{value_type.bits}")
             source = self._computed(f"mov.b{value_type.bits}", bits, (source,), span)
-        width = _register_bits(value_type)
+        width = register_bits(value_type)
         return source if width == 32 else self._computed(f"cvt.u32.u{width}", Type.U32, (source,), span)
 
     # Values between lanes
 
-    def _collective(self, statement: Collective, target: Register, guard: _Guard | None) -> None:
+    def _collective(self, statement: Collective, target: Register, guard: Guard | None) -> None:
         """Lower a reduction over the lanes of a warp. target: the register for the result.
 
         All lanes that run the snippet execute its instructions, as their mask says; those for which the guard does not
@@ -512,7 +482,7 @@ class _Lowering:
             self._convert(target, value_type, wide_type, total, span)
 
     def _reduce_32(
-        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: _Guard | None,
+        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: Guard | None,
         span: Span,
     ) -> None:  # fmt: skip
         """Lower a sum, minimum or maximum of 32-bit integers."""
@@ -522,7 +492,7 @@ class _Lowering:
         self._emit(f"redux.sync.{name}.{letter}32", target, (fed, _LANES), span)
 
     def _reduce_64(
-        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: _Guard | None,
+        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: Guard | None,
         span: Span,
     ) -> None:  # fmt: skip
         """Lower a sum, minimum or maximum of 64-bit integers; ``redux`` has 32 bits."""
@@ -549,11 +519,11 @@ class _Lowering:
         best, best_lower = self._temporary(Type.U32, span), self._temporary(Type.U32, span)
         self._reduce_32(reduction, best, is_signed, upper, None, span)
         has_best = self._computed("setp.eq.u32", Type.PRED, (upper, best), span)
-        self._reduce_32(reduction, best_lower, False, lower, _Guard(has_best), span)
+        self._reduce_32(reduction, best_lower, False, lower, Guard(has_best), span)
         self._join(target, best, best_lower, span)
 
     def _extreme_float(
-        self, reduction: Reduction, target: Register, value_type: Type, source: AssemblyOperand, guard: _Guard | None,
+        self, reduction: Reduction, target: Register, value_type: Type, source: AssemblyOperand, guard: Guard | None,
         span: Span,
     ) -> None:  # fmt: skip
         """Lower the minimum or maximum of floats, by unsigned integers in the same order.
@@ -574,7 +544,7 @@ class _Lowering:
         flipped = self._computed(f"shr.s{width}", unsigned, (bits, Immediate(str(width - 1))), span)
         self._emit(f"or.b{width}", flipped, (flipped, sign), span)
         self._emit(f"xor.b{width}", bits, (bits, flipped), span)
-        key = self._fed(bits, _neutral(reduction, False, width), width, _Guard(is_number), span)
+        key = self._fed(bits, _neutral(reduction, False, width), width, Guard(is_number), span)
         best = self._temporary(unsigned, span)
         reduce = self._reduce_64 if width == 64 else self._reduce_32
         reduce(reduction, best, False, key, guard, span)
@@ -584,7 +554,7 @@ class _Lowering:
         self._emit(f"xor.b{width}", best, (best, flipped), span)
         self._emit(f"mov.b{width}", target, (best,), span)
 
-    def _first(self, statement: Collective, target: Register, guard: _Guard | None) -> None:
+    def _first(self, statement: Collective, target: Register, guard: Guard | None) -> None:
         """Lower the value of the lowest lane for which the guard holds."""
         span, value_type = statement.span, self._type_of(statement.source)
         if guard is None:
@@ -600,7 +570,7 @@ class _Lowering:
             found = self._computed("shfl.sync.idx.b32", Type.U32, (word, *own), span)
             if value_type is Type.PRED:
                 self._emit("setp.ne.u32", target, (found, Immediate("0")), span)
-            elif _register_bits(value_type) == 32:
+            elif register_bits(value_type) == 32:
                 self._emit("mov.b32", target, (found,), span)
             else:
                 half = self._computed("cvt.u16.u32", Type.U16, (found,), span)
@@ -613,7 +583,7 @@ class _Lowering:
         self._join(target, upper, lower, span)
 
     def _fed(
-        self, source: AssemblyOperand, neutral: int, bits: int, guard: _Guard | None, span: Span
+        self, source: AssemblyOperand, neutral: int, bits: int, guard: Guard | None, span: Span
     ) -> AssemblyOperand:
         """Return a value where the guard holds, else a neutral one."""
         if guard is None:
@@ -622,99 +592,6 @@ class _Lowering:
         choices = (source, Immediate(str(neutral)))
         first, second = reversed(choices) if guard.is_inverted else choices
         return self._computed(f"selp.b{bits}", Type(f"u{bits}"), (first, second, guard.register), span)
-
-    def _halves(self, value: AssemblyOperand, span: Span) -> tuple[Register, Register]:
-        """Return the upper and the lower 32 bits of a u64."""
-        shifted = self._computed("shr.u64", Type.U64, (value, Immediate("32")), span)
-        upper = self._computed("cvt.u32.u64", Type.U32, (shifted,), span)
-        return upper, self._computed("cvt.u32.u64", Type.U32, (value,), span)
-
-    def _join(self, target: Register, upper: Register, lower: Register, span: Span) -> None:
-        """Put two words together; ``target`` may hold 64 bits of any type."""
-        high = self._computed("cvt.u64.u32", Type.U64, (upper,), span)
-        low = self._computed("cvt.u64.u32", Type.U64, (lower,), span)
-        self._emit("shl.b64", high, (high, Immediate("32")), span)
-        self._emit("or.b64", low, (low, high), span)
-        self._emit("mov.b64", target, (low,), span)
-
-    # Operands
-
-    def _widened(self, source: AssemblyOperand, span: Span, source_type: Type = Type.BF16) -> Register:
-        """Convert a value of type ``source_type``, bf16 or f16, to f32 and return its register."""
-        wide = self._temporary(Type.F32, span)
-        self._emit(f"cvt.f32.{source_type}", wide, (source,), span)
-        return wide
-
-    def _type_of(self, value: Value) -> Type:
-        if isinstance(value, SiteOperand):
-            raise TypeError("a site's value is loaded first, which the verifier sees to")
-        return value.type
-
-    def _operand(self, value: Value, span: Span) -> Register | SiteOperand | Immediate:
-        """Return a value as an operand that instructions take.
-
-        Special registers, predicates and floats are first moved to a temporary register, as many instructions take no
-        such operands: only integer constants become immediates.
-        """
-        if isinstance(value, Register):
-            return self._declared_register(value)
-        if isinstance(value, SiteOperand):
-            return value
-        if value is Special.WARP:
-            return self._warp(span)
-        if isinstance(value, Special):
-            register = self._temporary(value.type, span)
-            self._emit(_move(value.type, special=True), register, (SpecialRegister(_SPECIAL[value], value.type),), span)
-            return register
-        if value.type is Type.PRED or value.type.is_float:
-            register = self._temporary(value.type, span)
-            self._emit(_move(value.type), register, (Immediate(value.text),), span)
-            return register
-        return Immediate(_integer_literal(value))
-
-    def _warp(self, span: Span) -> Register:
-        """Return the warp's number in its block: the linear thread id by the number of lanes."""
-        place = self._operand(Special.TID_Z, span)
-        for size, axis in ((Special.NTID_Y, Special.TID_Y), (Special.NTID_X, Special.TID_X)):
-            place = self._computed(
-                "mad.lo.u32", Type.U32, (place, self._operand(size, span), self._operand(axis, span)), span
-            )
-        return self._computed("shr.u32", Type.U32, (place, Immediate("5")), span)
-
-    def _declared_register(self, register: Register) -> Register:
-        """Return a register of the probe set as PTX declares it, maybe with another type (``_REGISTER_TYPES``)."""
-        return self._registers[register.name]
-
-    def _temporary(self, value_type: Type, span: Span) -> Register:
-        """Return a local register for a value of a type; no other value of this snippet is put into it.
-
-        The temporary registers of each snippet are numbered from 1, so that snippets share them: a value lives within
-        its snippet only.
-        """
-        register_type = _REGISTER_TYPES.get(value_type, value_type)
-        name = ""
-        while not name or name in self._declared:
-            self._temporaries += 1
-            name = f"%${register_type}_{self._temporaries}"
-        # Another snippet of the set may have added it.
-        return self._registers.setdefault(name, Register(name, register_type, 0, span, is_local=True))
-
-    def _computed(self, opcode: str, result_type: Type, sources: Sequence[AssemblyOperand], span: Span) -> Register:
-        """Append an instruction that writes a new temporary register, and return that."""
-        result = self._temporary(result_type, span)
-        self._emit(opcode, result, sources, span)
-        return result
-
-    def _emit(
-        self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
-        guard: _Guard | None = None,
-    ) -> None:  # fmt: skip
-        """Append an instruction that writes ``destination``. guard: the predicate under which it executes, if any."""
-        register, is_inverted = guard or (None, False)
-        self._code.append(
-            Assembly(TARGET, opcode, (destination, *sources), span, register, is_inverted, (destination,))
-        )
-
 
 def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
     """Return whether a statement is one instruction on integers, which takes a guard itself."""
@@ -754,28 +631,6 @@ def _neutral(reduction: Reduction, is_signed: bool, bits: int) -> int:
     if reduction is Reduction.MIN:
         return least ^ ((1 << bits) - 1)
     return least if reduction is Reduction.MAX else 0
-
-
-def _register_bits(value_type: Type) -> int:
-    """Return the width of the register for a value of a type: PTX has none below 16 bits."""
-    return max(value_type.bits, 16)
-
-
-def _move(value_type: Type, *, special: bool = False) -> str:
-    """Return the opcode of ``mov`` for a type. special: the source is a special register, an unsigned integer."""
-    if value_type in {Type.PRED, Type.F32, Type.F64}:
-        return f"mov.{value_type}"
-    # Halves are moved as untyped bits too, since mov has no f16.
-    letter = "u" if special else "b"
-    return f"mov.{letter}{_register_bits(value_type)}"
-
-
-def _integer_literal(constant: Constant) -> str:
-    """Return an integer constant as PTX writes it, negative if its type is signed and its highest bit is set."""
-    sign_bit = 1 << (constant.type.bits - 1)
-    if constant.type.is_signed and constant.bits & sign_bit:
-        return str(constant.bits - (1 << constant.type.bits))
-    return str(constant.bits)
 
 
 def _cvt_type(value_type: Type) -> str:

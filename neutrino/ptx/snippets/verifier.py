@@ -41,7 +41,6 @@ from neutrino.ptx.isa.forms import (
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.ptx.isa.scalars import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, integer, range_hint
-from neutrino.ptx.snippets.lowering import TARGET
 from neutrino.ptx.snippets.operands import (
     HELPER,
     HELPER_TYPES,
@@ -54,6 +53,7 @@ from neutrino.ptx.snippets.operands import (
     value_type,
 )
 from neutrino.ptx.snippets.sites import SiteChecker
+from neutrino.ptx.snippets.writer import TARGET
 
 _INSTRUCTION = re.compile(
     r"(?:@ ?(?P<negated>!)? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
