@@ -7,7 +7,7 @@
     program   = clause { clause }
     clause    = position [ "/" expression "/" ] "{" statement { ";" statement } "}"
     statement = map "=" function "(" arguments ")" | a statement of a probe in Python
-    map       = "@" [ NAME ]
+    map       = "@" [ NAME ] [ "[" key "]" ]
 
 Positions are those of probe files, expressions and statements those of probes in Python. A map is made by its use. The
 text is parsed, never run; all faults are reported at once, each at its line and column.
@@ -25,7 +25,15 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.statements import Names, SnippetReader
-from neutrino.language.vocabulary import HELPERS, SITE_OPERANDS, TYPES, type_of_result
+from neutrino.language.vocabulary import (
+    CHANGING,
+    FUNCTIONS,
+    HELPERS,
+    PLACES,
+    SITE_OPERANDS,
+    TYPES,
+    type_of_result,
+)
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes
@@ -46,7 +54,11 @@ UNNAMED = "unnamed"
 
 _ALIAS = "nl"
 _ELAPSED = "elapsed"
-_WORDS = frozenset({*HELPERS, *SITE_OPERANDS, _ELAPSED})
+_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, _ELAPSED})
+_NAMES = frozenset({*TYPES, *FUNCTIONS, "bits", "warp"})
+"""Written in small letters alone."""
+_KEYS, _MOST_KEYS = 256, 512
+"""Keys that a map has room for, at least and at most."""
 _EXAMPLE = "write POSITION { STATEMENT }, as in 'ld.global { @bytes = sum(BYTES) }'"
 _OPENING = re.compile(r"\s/(?!/)|\{")
 _CLOSING = re.compile(r"/\s*\{")
@@ -60,29 +72,46 @@ _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 class _Function:
     """A function that makes a map. arguments: in words. table: the keys of the map's table, from the arguments.
 
-    field: the name of its one field; its type is that of the value, ``type`` if that is fixed. counts: the first
-    argument is no value, but 1 is saved.
+    field: the name of its one field, "" without a value. constants: names of the arguments after the value. keep: what
+    a map with keys keeps of the values; None for a function that has none. is_integer: takes no fractions.
     """
 
     arguments: str
     table: Callable[[Mapping[str, int]], dict[str, Any]]
     field: str = "value"
     constants: tuple[str, ...] = ()
-    counts: bool = False
+    keep: tuple[str, ...] | None = None
     is_integer: bool = True
 
 
 _FUNCTIONS: Mapping[str, _Function] = {
-    "count": _Function("", lambda _: {"type": "sum"}, field="count", counts=True),
-    "sum": _Function("value", lambda _: {"type": "sum"}, field="sum"),
-    "min": _Function("value", lambda _: {"type": "min"}, field="min", is_integer=False),
-    "max": _Function("value", lambda _: {"type": "max"}, field="max", is_integer=False),
+    "count": _Function("", lambda _: {"type": "sum"}, field="", keep=()),
+    "sum": _Function("value", lambda _: {"type": "sum"}, field="sum", keep=("sum",)),
+    "min": _Function("value", lambda _: {"type": "min"}, field="min", keep=("min",), is_integer=False),
+    "max": _Function("value", lambda _: {"type": "max"}, field="max", keep=("max",), is_integer=False),
+    "avg": _Function("value", lambda _: {"type": "avg"}, keep=("sum",)),
     "hist": _Function("value", lambda _: {"type": "histogram", "scale": "log2"}),
     "lhist": _Function(
         "value, low, high, step", lambda given: {"type": "histogram", "scale": "linear", **given},
         constants=("low", "high", "step"),
     ),
+    # Kept as a hash, so that the results of launches and of kernels can be added up.
+    "topk": _Function("value, n", lambda given: {"type": "hash", "room": _room(given["n"])}, "key", ("n",)),
 }  # fmt: skip
+
+
+def _room(most: int) -> int:
+    """Return for how many keys there is room in a map of which so many are printed."""
+    return max(_KEYS, min(4 * most, _MOST_KEYS))
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a map is used. function: the name. most: how many keys are printed; 0 for all. is_address: shown in hex."""
+
+    function: str
+    most: int = 0
+    is_address: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,26 +149,33 @@ class _Words(ast.NodeTransformer):
         self.has_elapsed = False
         self.has_out = False
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what a name stands for; variables and functions stay."""
-        word = node.id.lower()
-        if node.id not in {word, word.upper()} or not isinstance(node.ctx, ast.Load):
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """Give words their meaning; the function that makes a map keeps its name."""
+        name, _ = _map_of(node)
+        if name is None or not isinstance(node.value, ast.Call):
+            self.generic_visit(node)
             return node
-        language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
-        if word in TYPES and node.id == word:
-            return ast.copy_location(ast.Attribute(language, word, ast.Load()), node)
-        if word not in _WORDS:
+        node.targets = [self.visit(target) for target in node.targets]
+        node.value.args = [self.visit(argument) for argument in node.value.args]
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return what a name stands for; variables and maps stay."""
+        word = node.id.lower()
+        is_word = word in _WORDS and node.id in {word, word.upper()}
+        if not isinstance(node.ctx, ast.Load) or not (is_word or node.id in _NAMES):
             return node
         self.has_out |= word == "out"
-        helper = ast.copy_location(ast.Attribute(language, "clock" if word == _ELAPSED else word, ast.Load()), node)
-        if word != _ELAPSED and word not in HELPERS:
-            return helper
-        call = ast.copy_location(ast.Call(helper, [], []), node)
+        self.has_elapsed |= word == _ELAPSED
+        language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
+        attribute = "clock" if word == _ELAPSED else word
+        value: ast.expr = ast.copy_location(ast.Attribute(language, attribute, ast.Load()), node)
+        if attribute in CHANGING:
+            value = ast.copy_location(ast.Call(value, [], []), node)
         if word != _ELAPSED:
-            return call
-        self.has_elapsed = True
+            return value
         start = ast.copy_location(ast.Name(self._start, ast.Load()), node)
-        return ast.copy_location(ast.BinOp(call, ast.Sub(), start), node)
+        return ast.copy_location(ast.BinOp(value, ast.Sub(), start), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """Leave ``nl.bytes`` as it is, and give the words in ``x.y`` their meaning otherwise."""
@@ -153,75 +189,88 @@ class _Words(ast.NodeTransformer):
 class _ClauseReader(SnippetReader):
     """Reads the statements of a clause: those of probes, and ``@name = function(value)``.
 
-    actions: map → the function that it was first used with, over all clauses; maps that it makes are added to the
-    mapping of maps.
+    tables: map → the table that it was made from, over all clauses; uses: how it is used. Maps that it makes are added
+    to the mapping of maps.
     """
 
     def __init__(
-        self, faults: Faults, registers: dict[str, Register], maps: dict[str, Map], actions: dict[str, str]
-    ) -> None:
+        self, faults: Faults, registers: dict[str, Register], maps: dict[str, Map], tables: dict[str, dict[str, Any]],
+        uses: dict[str, Use],
+    ) -> None:  # fmt: skip
         super().__init__(faults, Names(_ALIAS, registers, maps), set())
         self._made = maps
-        self._actions = actions
+        self._tables = tables
+        self._uses = uses
 
     def _statement(self, node: ast.stmt, code: list[Statement]) -> None:
         """Translate one statement. Raises LanguageError if it is not supported."""
-        name = _map_of(node)
+        name, key = _map_of(node)
         if name is None:
             super()._statement(node, code)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            self._action(name, node, node.value, code)
+            self._action(name, key, node, node.value, code)
         else:
-            hint = f"write @{'' if name == UNNAMED else name} = count(), or another of {', '.join(_FUNCTIONS)}"
+            hint = f"write {_shown(name)} = count(), or another of {', '.join(_FUNCTIONS)}"
             raise self._faults.refuse(node, "one-liner", "a map is made by a function", hint)
 
     def _own_save_of(self, node: ast.stmt) -> None:
         """Return None: a clause has no ``nl.save``, only maps that are made by their use."""
 
-    def _action(self, name: str, node: ast.Assign, call: ast.Call, code: list[Statement]) -> None:
-        """Translate ``@name = function(value)``: a save to the map, which is made at its first use."""
+    def _action(self, name: str, key: ast.expr | None, node: ast.stmt, call: ast.Call, code: list[Statement]) -> None:
+        """Translate ``@name[key] = function(value)``: a save to the map, which is made at its first use."""
         word = call.func.id if isinstance(call.func, ast.Name) else ""
         function = _FUNCTIONS.get(word)
         if function is None:
             guess = nearest(word, _FUNCTIONS) if word else None
             hint = f"did you mean {guess}?" if guess else f"there are {', '.join(_FUNCTIONS)}"
             raise self._faults.refuse(call, "one-liner", f"'{self._faults.quote(call.func)}' makes no map", hint)
-        wanted = len(function.constants) + (not function.counts)
-        if call.keywords or len(call.args) != wanted:
+        if call.keywords or len(call.args) != len(function.constants) + bool(function.field):
             message = f"{len(call.args) + len(call.keywords)} arguments of {word}"
             raise self._faults.refuse(call, "one-liner", message, f"write {word}({function.arguments})")
-        value: SavedOperand = Constant(Type.U64, 1)
+        if key is not None and function.keep is None:
+            others = ", ".join(other for other, each in _FUNCTIONS.items() if each.keep is not None)
+            raise self._faults.refuse(key, "one-liner", f"{word} has no key", f"with a key there are {others}")
         constants = dict(zip(function.constants, map(self._integer, call.args[1:]), strict=True))
-        field_type = Type.U64
-        if not function.counts:
-            result = self._expressions.evaluate(call.args[0], code, Type.U64)
-            field_type = self._field_type(function, type_of_result(result), call.args[0])
-            if isinstance(result, SiteOperand) and type_of_result(result) in {None, field_type}:
-                value = result
-            else:
-                value = self._expressions.convert(result, field_type, call.args[0], code)
-        table = function.table(constants) | {"level": "thread", "data": {function.field: field_type.value}}
-        code.append(Save(self._map(name, word, table, node), (value,), self._faults.span(node)))
+        table = function.table(constants)
+        values = [(function.field, call.args[0])] if function.field else []
+        if key is not None:
+            table = {"type": "hash", "room": _MOST_KEYS, "keep": list(function.keep or ())}
+            values = [("key", key), *((("value", call.args[0]),) if function.field else ())]
+        saved = [(field, *self._value(function, argument, code)) for field, argument in values]
+        # What only counts saves a 1.
+        saved = saved or [("count", Type.U64, Constant(Type.U64, 1))]
+        # What is printed in hex: keys, and the least and greatest value.
+        shown = key if key is not None else call.args[0] if word in {"min", "max", "topk"} else None
+        use = Use(word, constants.get("n", 0), shown is not None and _has_address(shown))
+        table |= {"level": "thread", "data": {field: kind.value for field, kind, _ in saved}}
+        operands = tuple(operand for *_, operand in saved)
+        code.append(Save(self._map(name, table, use, node), operands, self._faults.span(node)))
 
-    def _field_type(self, function: _Function, value: Type | None, node: ast.expr) -> Type:
-        """Return the type of the field that takes a value: 64 bits of its kind."""
-        if value is None or value is Type.PRED:
-            return Type.U64
-        if value.is_float:
+    def _value(self, function: _Function, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
+        """Evaluate a value or key that is saved: return the type of its field, 64 bits of its kind, and the operand."""
+        result = self._expressions.evaluate(node, code, Type.U64)
+        value = type_of_result(result)
+        kind = Type.U64
+        if value is not None and value.is_float:
             if function.is_integer:
                 hint = "write u64(…) or s64(…) to round it to an integer; min and max take fractions"
                 raise self._faults.refuse(node, "one-liner", f"'{self._faults.quote(node)}' is {value}", hint)
-            return value if value in {Type.F32, Type.F64} else Type.F32
-        return Type.S64 if value.is_signed else Type.U64
+            kind = Type.F64 if value is Type.F64 else Type.F32
+        elif value is not None and value is not Type.PRED and value.is_signed:
+            kind = Type.S64
+        if isinstance(result, SiteOperand) and value in {None, kind}:
+            return kind, result
+        return kind, self._expressions.convert(result, kind, node, code)
 
-    def _map(self, name: str, word: str, table: dict[str, Any], node: ast.stmt) -> Map:
+    def _map(self, name: str, table: dict[str, Any], use: Use, node: ast.stmt) -> Map:
         """Return the map of that name, which is made at its first use. Raises LanguageError if it has another use."""
-        what = f"{word} {table['data']} {table}"
-        shown = "@" if name == UNNAMED else f"@{name}"
-        first = self._actions.setdefault(name, what)
-        if first != what:
+        first = self._uses.setdefault(name, use)
+        if first.function != use.function or self._tables.setdefault(name, table) != table:
             hint = "use another name; one map takes values of one kind"
-            raise self._faults.refuse(node, "one-liner", f"{shown} is {first.split()[0]}() elsewhere", hint)
+            message = f"{_shown(name)} is {first.function}() of other values elsewhere"
+            if first.function != use.function:
+                message = f"{_shown(name)} is {first.function}() elsewhere"
+            raise self._faults.refuse(node, "one-liner", message, hint)
         if name not in self._made:
             document = Document(FILE, "")
             made = read_map(document, name, table)
@@ -229,23 +278,47 @@ class _ClauseReader(SnippetReader):
                 if fault.severity == "error":
                     self._faults.report(node, "one-liner", fault.message, fault.hint)
             if made is None:
-                del self._actions[name]
+                del self._uses[name], self._tables[name]
                 raise LanguageError(name)
             self._made[name] = made
         return self._made[name]
 
 
-def _map_of(node: ast.stmt) -> str | None:
-    """Return the name of the map that a statement is about; None if it is about none."""
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if isinstance(node, ast.Expr):
-        target = node.value
+def _shown(name: str) -> str:
+    """Return a map's name as it is written in a one-liner."""
+    return "@" if name == UNNAMED else f"@{name}"
+
+
+def _has_address(node: ast.expr) -> bool:
+    """Return whether a value is computed from an address."""
+    return any(isinstance(each, ast.Attribute) and each.attr == "addr" for each in ast.walk(node))
+
+
+def _map_of(node: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    """Return the name of the map that a statement is about, None if it is about none, and its key if it has one."""
+    target: ast.expr | None = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        (target,) = node.targets
+    key = None
+    if isinstance(target, ast.Subscript):
+        key = target.slice
+        target = target.value
     name = getattr(target, "map_name", None)
-    return name if isinstance(name, str) else None
+    return (name, key) if isinstance(name, str) else (None, None)
 
 
 def read_one_liner(text: str) -> DraftProbes:
     """Read the probes of one line, without verifying them. Raises ProbeError with all its faults."""
+    return _read(text)[0]
+
+
+def uses_of_maps(text: str) -> Mapping[str, Use]:
+    """Return how the maps of a one-liner are used, by name. Raises ProbeError as ``read_one_liner``."""
+    return _read(text)[1]
+
+
+def _read(text: str) -> tuple[DraftProbes, Mapping[str, Use]]:
+    """Read a text: its probes, and how its maps are used. Raises ProbeError with all faults."""
     if len(text) > MAX_SIZE:
         message = f"the text has {len(text)} characters, more than {MAX_SIZE}"
         raise ProbeError([Diagnostic(FILE, 1, 1, "", message, "longer probes go in a .py file", code="too-large")])
@@ -260,11 +333,11 @@ def read_one_liner(text: str) -> DraftProbes:
         draft = None
     if draft is None or faults.diagnostics:
         raise ProbeError(sorted(faults.diagnostics, key=lambda item: (item.line, item.column)))
-    return draft
+    return draft, reader.uses
 
 
 class _Reader:
-    """Reads the clauses of one text."""
+    """Reads the clauses of one text. uses: how its maps are used."""
 
     def __init__(self, faults: _OneLineFaults, text: str) -> None:
         self._faults = faults
@@ -273,7 +346,8 @@ class _Reader:
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
-        self._actions: dict[str, str] = {}
+        self._tables: dict[str, dict[str, Any]] = {}
+        self.uses: dict[str, Use] = {}
 
     def read(self) -> DraftProbes:
         """Return the probes. Faults are reported, and clauses that have them are left out."""
@@ -441,7 +515,7 @@ class _Reader:
             if tracepoint is not None and not is_kernel:
                 hint = "write kernel { … }; how long an instruction takes is another question: see the docs on latency"
                 raise self._refuse(clause.position[0], "elapsed is of kernels", hint)
-        reader = _ClauseReader(self._faults, self._registers, self._maps, self._actions)
+        reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses)
         body = list(statements)
         if condition is not None:
             body = [ast.copy_location(ast.If(condition, body, []), condition)]

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "one-liners.md"
 EXAMPLES = re.findall(r"```console\n\$ neutrino (.*)\n((?:.*\n)*?)```", PAGE.read_text())
+MANY_KEYS = "st.global { @a[ADDR] = sum(BYTES); @b[ADDR] = max(BYTES); @c[ADDR] = count(); @d[ADDR] = avg(BYTES) }"
 OUTPUT = "y[6] = 37, sum of y = 77806\n"
 
 
@@ -69,6 +70,26 @@ def test_beside_another_probe_with_its_own_maps(folder: Path, tmp_path: Path) ->
     assert result.stderr == "\n@:\n  saxpy  12,288\n\n"
 
 
+def test_launches_that_ran_without_probes_are_said(folder: Path, tmp_path: Path) -> None:
+    arguments = ["--device", "embedded", "-q", "--max-device-memory", "4M", "-e", MANY_KEYS, "./program"]
+    lines = run(folder, *arguments, home=tmp_path).stderr.splitlines()
+    assert re.fullmatch(r"These are of [0-2] of 3 launches: the others ran without probes; .* --why", lines[-2])
+
+
+def test_keys(folder: Path, tmp_path: Path) -> None:
+    text = "kernel { @[lane & 1] = count(); @mean[lane & 1] = avg(lane) } ld.global { @lanes = topk(lane, 2) }"
+    result = run(folder, "--device", "embedded", "-q", "-e", text, "./program", home=tmp_path)
+    lines = result.stderr.splitlines()
+    # Half of 3 x 4,096 and of 4,096 threads; of 32 lanes the even ones are 15 in the mean, the odd ones 16.
+    assert lines[1:10] == [
+        "@, saxpy:", "  0  6,144", "  1  6,144", "@, sum:", "  0  2,048", "  1  2,048", "@, all kernels:", "  0  8,192",
+        "  1  8,192",
+    ]  # fmt: skip
+    assert lines[lines.index("@mean, all kernels:") :][1:3] == ["  1  16", "  0  15"]
+    # Two loads in saxpy, one in sum, of 16,384 / 32 threads of each lane.
+    assert lines[lines.index("@lanes, all kernels:") :][1:4] == ["  0  896", "  1  896", "  and 30 keys more"]
+
+
 def test_nothing_saved(folder: Path, tmp_path: Path) -> None:
     arguments = ["--device", "embedded", "-q", "-e", "st.global /BYTES == 16/ { @wide = count() }", "./program"]
     assert run(folder, *arguments, home=tmp_path).stderr == "\n@wide: nothing was saved\n\n"
@@ -91,3 +112,9 @@ def test_results_survive_a_reader_that_is_slow(folder: Path, tmp_path: Path) -> 
     out, err = process.communicate(timeout=120)
     assert out == OUTPUT
     assert len(re.findall(r" #+$", err, re.MULTILINE)) == 3 * 1024
+
+
+def test_ranks_say_which_they_are(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    result = run(folder, "--device", "embedded", "-q", "-e", "st.global { @a = count() }", "./program", home=tmp_path)
+    assert result.stderr == "\n@a (rank 3):\n  saxpy  12,288\n\n"

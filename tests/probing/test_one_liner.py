@@ -40,6 +40,10 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "the second text": ("kernel { @ = count() }\nld.global { @b = ¦sum() }", "one-liner", "0 arguments of sum"),
     "after an umlaut": ("ld.global { ä = BYTES; @ = ¦foo(ä) }", "one-liner", "'foo' makes no map"),
     "a loop": ("ld.global { ¦while 1: @ = count() }", "python-statement", "a while of a probe has a bound"),
+    "a histogram with a key": ("ld.global { @a[¦lane] = hist(BYTES) }", "one-liner", "hist has no key"),
+    "two kinds of keys": ("ld.global { @a[lane] = count(); ¦@a = count() }", "one-liner", "of other values elsewhere"),
+    "a key that is a fraction": ("ld.global.f32 { x: f32 = OUT; @a[¦x] = count() }", "one-liner", "'x' is f32"),
+    "too many keys": ("ld.global { @ = topk(ADDR, ¦1 + BYTES) }", "python-expression", "whole numbers"),
     "a long name": (f"ld.global {{ ¦@{'a' * 80} = count() }}", "one-liner", "80 characters"),
 }
 
@@ -127,3 +131,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     # Any other error fails.
     with contextlib.suppress(ProbeError):
         assert read_one_liner(text).probes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ld.global { @[lane] = count() }",
+        "ld.global /tid.y == 0 and lane < 4/ { @a[ADDR >> 12] = sum(BYTES) }",
+        "kernel { @t[smid] = avg(elapsed) }",
+        "st.global { @hot = topk(ADDR >> 7, 20); @many = count() }",
+        "st.global { x = min(BYTES, 4); @a = max(max(x, 2)) }",
+        "st.global { @a = max(warp.sum(u32(BYTES))) }",
+        "ld.global { @a[s64(IN1)] = min(BYTES) }",
+    ],
+)
+def test_keys_and_words(text: str) -> None:
+    assert load_probes([], [text]).maps
