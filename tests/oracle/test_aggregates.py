@@ -278,7 +278,7 @@ data = {{ key = "u32", value = "u32" }}
 [probe.p]
 position = "mul.f32"
 level = "thread"
-after = "SAVE [ Keys ] {{ OUT, OUT }};"
+after = "SAVE [ Keys ] {{ OUT.bits, OUT.bits }};"
 """
     )
     assert show(["show", str(probe_file), str(kernel)]) == 0
