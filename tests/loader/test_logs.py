@@ -126,8 +126,8 @@ def test_replays_of_graphs(any_bench: Bench, tmp_path: Path, reference: Referenc
         assert check(launch, 1) == 0
 
 
-def test_replays_without_room(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
-    result = any_bench.run("graph-crowd", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
+def test_replays_without_room(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = bench.run("graph-crowd", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
     assert (result.stdout, result.returncode) == reference("graph-crowd")
     for launch in launches_of(tmp_path, "count_p2"):
         check(launch, 1)
@@ -169,10 +169,10 @@ def test_frames_without_logs_say_none(bench: Bench, tmp_path: Path) -> None:
     assert np.frombuffer(data, FRAME.dtype, 1, at)["log_units"] == 0
 
 
-def test_what_was_wanted_is_kept_for_the_next_process(any_bench: Bench, tmp_path: Path) -> None:
+def test_what_was_wanted_is_kept_for_the_next_process(bench: Bench, tmp_path: Path) -> None:
     def run() -> list[TraceLaunch]:
         shutil.rmtree(tmp_path / "trace", ignore_errors=True)
-        any_bench.run("growing", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
+        bench.run("growing", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
         return launches_of(tmp_path, "loop_p2")
 
     units = [int(launch.record["log_units"]) for launch in run()]

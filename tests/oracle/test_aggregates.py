@@ -185,8 +185,7 @@ def check(views: dict[str, MapView], name: str) -> int:
 @pytest.mark.parametrize(
     ("level", "position", "seed"),
     [
-        ("thread", "ld | st | setp | add | red | atom", None),
-        ("thread", "ld | st | setp | add | red | atom", 1),
+        ("thread", "ld | st | setp | red | atom", 1),
         ("warp", "setp | add", 2),
         ("block", "setp | add", 1),
     ],
@@ -258,7 +257,7 @@ def test_products_are_fused_as_before() -> None:
 @pytest.mark.usefixtures("ptxas")
 def test_they_assemble() -> None:
     for name in KERNELS:
-        twins = Bench(ALL[name], ()).twins(probe("thread", "ld | st | setp | add"))
+        twins = Bench(ALL[name], ()).twins(probe("thread", "ld | st"))
         cubin, said = assemble(twins.render(), quick=False)
         assert cubin, said
 
