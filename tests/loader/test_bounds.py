@@ -51,16 +51,16 @@ def test_an_idle_process_is_not_woken(bench: Bench, tmp_path: Path) -> None:
     assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 200}
 
 
-def test_memory_is_given_back_when_the_program_lacks_it(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
-    result = any_bench.run("out-of-memory", tmp_path, extra=POOL)
+def test_memory_is_given_back_when_the_program_lacks_it(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    result = bench.run("out-of-memory", tmp_path, extra=POOL)
     assert (result.stdout, result.returncode) == reference("out-of-memory")
-    plain = any_bench.run("out-of-memory", tmp_path / "plain", hook=False)
+    plain = bench.run("out-of-memory", tmp_path / "plain", hook=False)
     got, without = (int(re.findall(r"got (\d+) MiB", run.stderr)[0]) for run in (result, plain))
     # A segment is the stream's own, in a slab of 16 MiB; and the twins are on the device.
     assert without - 20 <= got <= without
     files = Files(tmp_path / "trace")
     assert len(files.written()) == files.counted("count_p2")["probed"]
-    files.check_tickets(any_bench.maps)
+    files.check_tickets(bench.maps)
 
 
 def test_a_pool_grows_while_the_program_does_not_lack_memory(bench: Bench, tmp_path: Path) -> None:
