@@ -26,10 +26,9 @@ from statistics import median, quantiles
 from typing import Any
 
 from bench.cases import SUBMIT_MODES
-from bench.probed import ROOT, environment, launches, probed, recorded, run, uncovered, with_probe
+from bench.probed import ROOT, environment, launches, made_with, probed, recorded, run, uncovered, with_probe
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
-from bench.tree import tree_hash
 
 Json = Any
 
@@ -176,19 +175,12 @@ def _submit(folder: Path) -> Json:
                     hook = [sys.executable, "-m", "neutrino.cli.run", "-q", "--tracedir", str(folder / f"s{number}")]
                     command = [*hook, *options, *command]
                 run(command, folder)
-                told = json.loads(report.read_text())
-                if told["checks"] != "ok":
-                    raise SystemExit(f"submit, {mode}: {told['checks']}")
-                samples[str(threads)][mode].append(median(told["extra"]["submit_us"]))
+                printed = json.loads(report.read_text())
+                if printed["checks"] != "ok":
+                    raise SystemExit(f"submit, {mode}: {printed['checks']}")
+                samples[str(threads)][mode].append(median(printed["extra"]["submit_us"]))
         shutil.rmtree(folder / f"s{number}", ignore_errors=True)
     return samples
-
-
-def _device() -> dict[str, str]:
-    said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                          capture_output=True, text=True, check=True).stdout  # fmt: skip
-    device, driver = (word.strip() for word in said.splitlines()[0].split(","))
-    return {"tree": tree_hash(ROOT), "device": device, "driver": driver}
 
 
 def record(out: Path, only: Sequence[str]) -> None:
@@ -197,7 +189,7 @@ def record(out: Path, only: Sequence[str]) -> None:
     results: dict[str, Json] = {"missing": {}, "trees": {}}
     if only and path.exists():
         results = json.loads(path.read_text())
-    results |= _device()
+    results |= made_with()
     cases: dict[str, Callable[[Path], Json]] = {
         "forms": _forms, "frameworks": _frameworks, "ranks": _ranks, "mps": _shared, "submit": _submit,
         **{name: lambda folder, name=name: _profiler(name, folder) for name in PROFILERS},  # type: ignore[misc]
@@ -224,7 +216,7 @@ def record(out: Path, only: Sequence[str]) -> None:
 
 def soak(out: Path, seconds: int) -> None:
     """A training step for a long time, and before it for a short time, plain and probed."""
-    results: dict[str, Json] = {**_device(), "seconds": seconds, "runs": {}}
+    results: dict[str, Json] = {**made_with(), "seconds": seconds, "runs": {}}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for kind, limit in (("plain", 30), ("short", 45), ("long", seconds)):

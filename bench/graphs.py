@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,10 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.probed import ROOT, launches, probed, run, uncovered
+from bench.probed import ROOT, launches, made_with, probed, run, uncovered
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
-from bench.tree import tree_hash
 
 Json = Any
 
@@ -40,10 +38,7 @@ MOST_UNCOVERED = 0.02
 
 def record(out: Path) -> None:
     """Build, run every case plain and probed, and write what they printed and recorded."""
-    results: dict[str, Json] = {"tree": tree_hash(ROOT), "cases": {}, "submit": {name: [] for name in SUBMITS}}
-    said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                          capture_output=True, text=True, check=True).stdout  # fmt: skip
-    results["device"], results["driver"] = (word.strip() for word in said.splitlines()[0].split(","))
+    results: dict[str, Json] = {**made_with(), "cases": {}, "submit": {name: [] for name in SUBMITS}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         program = folder / "replays"

@@ -99,7 +99,9 @@ class Bench:
         )
         rows = [[float(word) if "." in word else int(word) for word in line.split()]
                 for line in samples.read_text().splitlines()]  # fmt: skip
-        return {"output": done.stdout, "stderr": done.stderr, "exit": done.returncode, "samples": rows}
+        # Without the folder, which differs from run to run.
+        stderr = done.stderr.replace(f"{self._folder}/", "")
+        return {"output": done.stdout, "stderr": stderr, "exit": done.returncode, "samples": rows}
 
     def plain(self, name: str, size: Size) -> Json:
         """What a case has printed and sampled without the hook."""

@@ -190,7 +190,7 @@ class For:
 class While:
     """Run ``test``, and if ``condition`` is true then, ``body``; and again, at most ``bound`` times.
 
-    A thread in which the condition is still true after so many turns goes on behind the loop.
+    A thread in which the condition is still true after so many turns goes on after the loop.
     """
 
     test: tuple[Statement, ...]
