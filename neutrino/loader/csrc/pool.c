@@ -73,7 +73,7 @@ CUdevice nt_pool_device(const struct nt_pool *pool)
 
 /*
  * Bytes of device memory that a new pool may have: NEUTRINO_POOL, at most half of the device's memory; else by default a
- * 64th of it.
+ * 64th of it, or of a small device up to a 16th, so that a few large launches in a row find room.
  */
 static uint64_t pool_most(CUdevice device)
 {
@@ -85,7 +85,9 @@ static uint64_t pool_most(CUdevice device)
 	/* A setting that is no number, or too small, is ignored. */
 	if (setting >= POOL_LEAST)
 		return setting < total / 2 ? setting : total / 2;
-	uint64_t size = total / 64;
+	uint64_t size = total / 64, start = total / 16 < POOL_START ? total / 16 : POOL_START;
+	if (size < start)
+		size = start;
 	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
 }
 
