@@ -203,9 +203,16 @@ def test_twins_that_do_not_load_leave_the_originals(bench: Bench, tmp_path: Path
 
 @pytest.mark.parametrize("failing", ["hostalloc", "stream@1", "event@1", "event@40"])
 def test_without_what_a_pool_needs_the_originals_run(bench: Bench, tmp_path: Path, failing: str) -> None:
-    result = bench.run("plain", tmp_path, device={"fail": failing})
+    # The smallest pool that there may be: of a larger one, half is tried next.
+    result = bench.run("plain", tmp_path, device={"fail": failing}, extra={"NEUTRINO_POOL": str(4 << 20)})
     assert (result.stdout, result.returncode) == ("120\n", 0)
     assert Files(tmp_path / "trace").counted("count_p2") == {"context": 20}
+
+
+def test_half_a_pool_is_made_where_a_whole_one_cannot_be(bench: Bench, tmp_path: Path) -> None:
+    result = bench.run("plain", tmp_path, device={"fail": "event@40"}, extra={"NEUTRINO_POOL": str(8 << 20)})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
 
 
 def test_the_entrys_reason_is_reported(bench: Bench, tmp_path: Path) -> None:
