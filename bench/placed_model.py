@@ -80,7 +80,6 @@ CASES = (
     Case("recursion", "placed_recursion", (Launch("descend", 5, LARGE), Launch("descend", 6, LARGE))),
     Case("lines", "placed_lines", (Launch("inlined", 7, LARGE), Launch("inlined", 8, LARGE))),
     Case("records", "placed_records", (Launch("calls", 9, SMALL), Launch("calls", 10, SMALL))),
-    Case("growing", "placed_growing", 3 * (Launch("bursts", 11, SMALL),)),
     Case("guards", "placed_guards", (Launch("guarded", 14, FULL), Launch("guarded", 15, FULL))),
     Case("guards_reaching", "placed_guards_reaching", (Launch("guarded", 16, FULL), Launch("guarded", 17, FULL))),
     Case("lanes", "placed_lanes", (Launch("lanes", 18, FULL), Launch("lanes", 19, FULL))),

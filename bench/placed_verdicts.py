@@ -33,8 +33,6 @@ from bench.recorded import file_parser, judge_files
 from bench.verdicts import BrokenError, Verdict, need, say
 
 RESULTS = Path(__file__).parent / "results" / "placed_h200.json"
-DYNAMIC_CAP = 64
-"""Records a slot that a dynamic map begins with."""
 LINKED_THREADS, LINKED_ACTIVE = 100 * 256, 100 * 256 - 19
 """Threads of a launch of linked.cu, and those with an element."""
 _LONG = 0xFFFFFFFFFFFFFFFF
@@ -58,7 +56,6 @@ def judge(results: Json, begins: str = "") -> list[Verdict]:
                 ("each thread's, in functions", _thread_records), ("each warp's", _warp_records),
                 ("each block's", _block_records),
             ],
-            "placed_growing": [("a dynamic cap", _growing)],
             "placed_guards": [("lanes that run it", _guards)],
             "placed_guards_reaching": [("lanes that come to it", _guards_reaching)],
             "placed_lanes": [("every collective", judge_collectives)],
@@ -234,24 +231,6 @@ def _block_records(run: Json, case: Case) -> str:
         }
         saved += same_records(recorded, "Blocks", expected)
     return f"{saved} records of blocks' first threads"
-
-
-def _growing(run: Json, case: Case) -> str:
-    said = []
-    for number, recorded in enumerate(recorded_launches(run, case)):
-        row = recorded.maps["Bursts"]
-        expected = {
-            place: [(value, order) for order, (_, value, _) in enumerate(thread.loads)]
-            for place, thread in active(recorded.launch)
-        }
-        same_records(recorded, "Bursts", expected)
-        wanted = max(len(records) for records in expected.values())
-        need(number > 0 or row["cap"] == DYNAMIC_CAP < wanted, f"the first launch's cap is {row['cap']}")
-        if number == 2:
-            need(row["dropped"] == 0, f"the third launch dropped {row['dropped']}")
-            need(wanted <= row["cap"] < wanted + 8, f"the third launch's cap is {row['cap']}, wanted are {wanted}")
-        said.append(f"cap {row['cap']}: {row['dropped']} dropped")
-    return "; ".join(said)
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,12 @@ import hashlib
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.placed_model import CASES, CHILD, CONTEXTS, Launch, inputs
-
-PAUSE = 0.4
-"""Seconds between launches that are to find what the one before has left."""
 
 
 class Driver:
@@ -87,8 +83,6 @@ def _one_context(driver: Driver, image: bytes, cases: list[str]) -> list[dict[st
         for launch in case.launches if case.name in cases else ():
             function = driver.number("cuModuleGetFunction", ctypes.c_void_p(module), launch.kernel.encode())
             rows.append(Started(driver, function, launch, 0).finish())
-            if case.name == "growing":
-                time.sleep(PAUSE)
     return rows
 
 

@@ -61,7 +61,7 @@ LAUNCH = Struct(
         Member("device", "u32"),
         Member("thread", "u32", note="host thread id"),
         Member("variant", "u32", note="1: the twin under a register cap"),
-        Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
+        Member("unused", "u32"),
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
         Member("graph", "u32", note="id of the executable graph; 0: an ordinary launch"),
         Member("node", "u32", note="of the graph's kernel nodes, from 1; 0 with a graph: the replay itself"),

@@ -30,7 +30,7 @@ MAP_DESCRIPTOR = Struct(
         Member("kind", "u32", note="number of its type: NEUTRINO_MAP_TYPES"),
         Member("level", "u32", note="0 thread, 1 warp, 2 block"),
         Member("record_size", "u32"),
-        Member("cap", "u32", note="records a slot; 0: dynamic, as the launch has it"),
+        Member("cap", "u32", note="records a slot"),
     ),
     "What the hook needs to know of a map.",
 )
@@ -43,7 +43,7 @@ FRAME = Struct(
         Member("grid", "u32", 3),
         Member("block", "u32", 3),
         Member("size", "u64", note="bytes of the regions that follow"),
-        Member("dynamic_cap", "u32", note="records a slot of maps with a dynamic cap; 0: the kernel has none"),
+        Member("unused", "u32"),
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
         Member("log_units", "u32", note="units of memory of each log, of those that the launch had; 0: no log"),
         Member("reserved", "u32"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LAUNCHES_VERSION = 4
-RESULT_VERSION = 3
+RESULT_VERSION = 4
 SECTION_VERSION = 3
 TWINS_VERSION = 5
 """Of cache entries, in the cache and in sections."""

@@ -80,7 +80,7 @@ class KernelEntry:
 class MapEntry:
     """What the hook, which launches twins, needs to know of a map, to which probes write records.
 
-    record_size: in bytes. cap: records per slot, or ``DYNAMIC_CAP``.
+    record_size: in bytes. cap: records per slot.
     """
 
     name: str

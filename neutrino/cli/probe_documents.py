@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.statements import Save, walk
@@ -47,7 +47,7 @@ def map_document(entry: Map) -> dict[str, Any]:
         "type": entry.kind.name,
         "level": entry.level.value,
         "size": entry.size,
-        "cap": "dynamic" if entry.cap == DYNAMIC_CAP else entry.cap,
+        "cap": entry.cap,
         "fields": [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields],
         **entry.kind.options(),
     }

@@ -385,9 +385,9 @@ class _Report:
         if entry.kind.layout is Layout.CHUNKS:
             recorded = f"{_counted(entry.records, 'record', 'records')}, by {entry.level.value}"
         elif entry.kind.layout is Layout.SLOTS:
-            limit = f"up to {_caps(entry)}" if entry.is_dynamic or entry.cap > 1 else "one"
+            limit = f"up to {entry.cap}" if entry.cap > 1 else "one"
             if entry.kind.keeps_last:
-                limit = f"the last {_caps(entry)}"
+                limit = f"the last {entry.cap}"
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped and entry.kind.report is Report.KEYS:
             recorded += f"; {_counted(entry.dropped, 'save', 'saves')} found no place"
@@ -509,14 +509,6 @@ class _Report:
         self._line()
 
 
-def _caps(entry: MapSummary) -> str:
-    """Return how many records a slot of a map can hold: one number, or the range over launches of a dynamic cap."""
-    if not entry.is_dynamic:
-        return str(entry.cap)
-    least, most, _ = entry.caps
-    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
-
-
 def _retargeted(retargeted: Retargeted) -> str:
     """Return the line about a twin made of PTX for another architecture than the code that runs: what proves it."""
     if retargeted.same_code:
@@ -619,16 +611,14 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
     """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, the
-    caps of a log are null.
+    cap of a log is null.
     """
-    least_cap, greatest_cap, _ = entry.caps
     has_cap = entry.kind.layout is not Layout.CHUNKS
     return {
         "name": entry.name,
         "kind": entry.kind.name,
         "level": entry.level.value,
-        "cap": ("dynamic" if entry.is_dynamic else entry.cap) if has_cap else None,
-        "caps": [least_cap, greatest_cap] if has_cap else None,
+        "cap": entry.cap if has_cap else None,
         "wanted": entry.wanted,
         "records": entry.records,
         "dropped": entry.dropped,

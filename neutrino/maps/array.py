@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
-from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType
+from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.target import SaveWriter
 
 _OWNERS = {level: f"per {level.value}" for level in Level}
@@ -29,8 +29,7 @@ class Array(MapType):
         owner = _OWNERS[entry.level]
         if entry.cap == 1:
             return f"{entry.size} bytes {owner}"
-        count = "as many records as it needs" if entry.cap == DYNAMIC_CAP else f"up to {entry.cap:,} records"
-        return f"{count} of {entry.size} bytes {owner}"
+        return f"up to {entry.cap:,} records of {entry.size} bytes {owner}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit a store into the slot of this thread, or of its warp or block."""

@@ -30,15 +30,12 @@ from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, 
 from neutrino.abi.structures import Struct
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION
-from neutrino.maps.declaration import DYNAMIC_CAP, Layout
+from neutrino.maps.declaration import Layout
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import (
     COPIES_LEAST,
     COPIES_MOST,
     COPY_ALIGN,
-    DYNAMIC_FIRST,
-    DYNAMIC_MOST,
-    DYNAMIC_STEP,
     LANES,
     REGION_ALIGN,
     WARPS_PER_COPY,
@@ -75,8 +72,7 @@ def c_header() -> str:
         "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN,
         "COPIES_LEAST": COPIES_LEAST, "COPIES_MOST": COPIES_MOST,
         "WARPS_PER_COPY": WARPS_PER_COPY, "COPY_ALIGN": COPY_ALIGN,
-        "DYNAMIC_CAP": DYNAMIC_CAP, "DYNAMIC_FIRST": DYNAMIC_FIRST, "DYNAMIC_STEP": DYNAMIC_STEP,
-        "DYNAMIC_MOST": DYNAMIC_MOST, "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT,
+        "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT,
         "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD,
         "MAX_KERNELS": MAX_KERNELS, "NO_KERNEL": f"{NO_KERNEL:#x}u", "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "LAUNCHES_VERSION": LAUNCHES_VERSION,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[Any]
 
-DYNAMIC_CAP = 0
-"""``cap`` of a map whose slots can hold as many records as earlier launches of the kernel needed."""
 NO_LIMIT = 0
 """``copies_bytes`` of a type whose copies are not limited."""
 
@@ -161,7 +159,7 @@ class Map:
     """A map that a probe file declares, ``[map.NAME]``.
 
     level: whether threads, warps or blocks have slots. size: bytes of one record in memory. cap: records that a slot
-    can hold, or ``DYNAMIC_CAP``; 1 for types without slots. span: where the declaration is in the file.
+    can hold; 1 for types without slots. span: where the declaration is in the file.
     """
 
     name: str

@@ -10,7 +10,7 @@ Region of map m of a launch with W = blocks · warps_per_block warps (``region_l
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
 warp and lane those of the linear thread index in the block (x fastest). Slots of a warp belong to its lane 0, those of
-a block to its thread 0. A dynamic cap is one number for all such maps of a launch; these have counts whatever it is.
+a block to its thread 0.
 C has the same formulas in ``regions.c``, ``read.py`` in ``parse``; what differs between types comes from their classes.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.abi.structures import align_up
-from neutrino.maps.declaration import DYNAMIC_CAP, NO_LIMIT, Layout, Map, MapType
+from neutrino.maps.declaration import NO_LIMIT, Layout, Map, MapType
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
 
 LANES = 32
@@ -33,12 +33,6 @@ COPIES_LEAST, COPIES_MOST = 8, 128
 WARPS_PER_COPY = 32
 COPY_ALIGN = 128
 """Each copy has cache lines of its own, since atomics on one line wait for each other."""
-DYNAMIC_FIRST = 64
-"""Dynamic cap of a kernel's first launches."""
-DYNAMIC_STEP = 8
-"""Later ones are multiples of it."""
-DYNAMIC_MOST = 1 << 20
-"""The greatest dynamic cap."""
 _COUNT_SIZE = 4
 """Bytes of a slot's count, a u32."""
 
@@ -93,18 +87,13 @@ def has_counts(entry: Map) -> bool:
     return entry.kind.layout is Layout.SLOTS and entry.cap != 1
 
 
-def cap_of(entry: Map, dynamic_cap: int) -> int:
-    """Return how many records a slot of a map can hold in a launch with a dynamic cap."""
-    return dynamic_cap if entry.cap == DYNAMIC_CAP else entry.cap
-
-
 def region_layout(
-    maps: Sequence[Map], blocks: int, warps_per_block: int, dynamic_cap: int = 0, lanes: int = LANES, log_units: int = 0
+    maps: Sequence[Map], blocks: int, warps_per_block: int, lanes: int = LANES, log_units: int = 0
 ) -> tuple[tuple[Region, ...], int]:
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
-    blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. dynamic_cap: records per slot of maps
-    with a dynamic cap, 0 if there are none. log_units: units of ``LOG_UNIT`` bytes that each map in chunks has.
+    blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. log_units: units of
+    ``LOG_UNIT`` bytes that each map in chunks has.
     """
     offset = 0
     regions = []
@@ -114,7 +103,7 @@ def region_layout(
         if entry.level is not Level.BLOCK:
             slots *= warps_per_block * (lanes if entry.level is Level.THREAD else 1)
         if entry.kind.layout is Layout.SLOTS:
-            records_size = slots * cap_of(entry, dynamic_cap) * entry.size
+            records_size = slots * entry.cap * entry.size
             counts_size = slots * _COUNT_SIZE if has_counts(entry) else 0
         elif entry.kind.layout is Layout.CHUNKS:
             records_size, counts_size = LOG_CONTROL + log_units * LOG_UNIT, 0

@@ -10,7 +10,9 @@ from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.abi.records import MAX_RECORD, Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType
+from neutrino.maps.array import Array
+from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, type_named, type_names
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
 
@@ -44,6 +46,10 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     path = ("map", name)
     type_name = document.choice((*path, "type"), table.get("type", "array"), type_names(), "type of a map", "map-type")
     map_class = type_named(type_name) if type_name else None
+    # An array of as many records as there are is a log.
+    if map_class is Array and table.get("cap") == "dynamic":
+        map_class = Log
+        table = {key: value for key, value in table.items() if key != "cap"}
     known_keys = (*MAP_KEYS, *(map_class.keys if map_class else ()))
     for key in table:
         if key not in known_keys:
@@ -106,7 +112,7 @@ def _room(map_class: type[MapType]) -> str:
 
 
 def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None) -> int | None:
-    """Read ``cap``: records per slot, or ``DYNAMIC_CAP``; None if it is invalid, which is reported.
+    """Read ``cap``: records per slot; None if it is invalid, which is reported.
 
     path, table: of the map. map_class: as for ``check_cap``.
     """
@@ -119,12 +125,10 @@ def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class:
         else:
             document.missing(path, "cap", hint)
         return None
-    if cap != "dynamic":
-        return check_cap(document, place, cap, map_class)
-    if map_class and map_class.layout is not Layout.SLOTS:
+    if cap == "dynamic" and map_class and map_class.layout is not Layout.SLOTS:
         document.report(place, "cap", f'cap is "dynamic", but {_room(map_class)}', "leave cap out")
         return None
-    return DYNAMIC_CAP
+    return check_cap(document, place, cap, map_class)
 
 
 def _fields(

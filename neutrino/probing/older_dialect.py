@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType
+from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, MAP_TYPES
 from neutrino.probing.document import Document, KeyPath, shown, shown_name
 from neutrino.probing.maps import MAX_MAP_NAME, check_cap, check_field, check_map_name, check_padding
@@ -32,7 +33,7 @@ _UNTYPED = re.compile(r"b(?P<bits>8|16|32|64)")
 
 
 class Datamodel(NamedTuple):
-    """The value of ``datamodel``. size: bytes per record. cap: records per slot, or ``DYNAMIC_CAP``."""
+    """The value of ``datamodel``. size: bytes per record. cap: records per slot; 1 for maps without slots."""
 
     level: Level
     map_type: MapType
@@ -59,11 +60,12 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
         return None
     level_word, size_word = words[:2]
     cap_word = words[2] if len(words) == 3 else "1"
+    cap: int | None
     levels = [level.value for level in Level]
     level = document.choice(path, level_word, levels, "level in datamodel", "datamodel")
     # A map that is not in slots has one record, so there is nothing to count.
     if cap_word == "count" and map_type.layout is Layout.SLOTS:
-        cap: int | None = DYNAMIC_CAP
+        map_type, cap = Log(), 1
     elif not re.fullmatch(r"\d{1,9}", cap_word, re.ASCII):
         document.report(place, "datamodel", f'cap in datamodel is "{shown_name(cap_word)}"', "write a number or count")
         return None

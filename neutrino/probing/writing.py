@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
-from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map
+from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, registers_of
@@ -82,7 +82,7 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"size = {declared_map.size}"
     # A map that is not in slots takes no cap.
     if declared_map.kind.layout is Layout.SLOTS:
-        yield f"cap = {_string('dynamic') if declared_map.cap == DYNAMIC_CAP else declared_map.cap}"
+        yield f"cap = {declared_map.cap}"
     for key, value in declared_map.kind.options().items():
         yield f"{key} = {_string(value) if isinstance(value, str) else value}"
     fields = ", ".join(f"{_key(field.name)} = {_string(field.type.value)}" for field in declared_map.fields)

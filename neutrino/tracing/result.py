@@ -138,9 +138,8 @@ class Result:
         blocks = launches["grid"].astype(np.int64).prod(axis=1)
         threads = launches["block"].astype(np.int64).prod(axis=1)
         steps = np.diff(offsets)
-        caps = launches["dynamic_cap"].astype(np.int64)
         units = self._log_units(offsets)
-        shapes = (blocks, threads, caps, launches["lanes"].astype(np.int64), units)
+        shapes = (blocks, threads, launches["lanes"].astype(np.int64), units)
         # Whether each launch has the geometry of the next, whose frame comes later in the same file.
         continues = np.logical_and.reduce([np.diff(shape) == 0 for shape in shapes]) & (steps > 0)
         if len(self._parts) > 1:
@@ -173,7 +172,7 @@ class Result:
 
         # All frames lie within the file.
         regions, size = region_layout(
-            self.maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, geometry.lanes, geometry.log_units
+            self.maps, geometry.blocks, geometry.warps, geometry.lanes, geometry.log_units
         )
         part = self._part_at(run.offset)
         data = part.data
@@ -196,7 +195,6 @@ class Result:
             ("launch number", frames["launch"] == run.indices),
             ("grid", grid == run.geometry.blocks),
             ("block", block == run.geometry.threads),
-            ("dynamic cap", frames["dynamic_cap"] == run.geometry.dynamic_cap),
             ("lanes", np.where(frames["lanes"], frames["lanes"], LANES) == run.geometry.lanes),
             ("log units", frames["log_units"] == run.geometry.log_units),
             ("size", frames["size"] >= size),
@@ -245,4 +243,4 @@ def _geometry(launch: Array, log_units: int) -> Geometry:
     for axis in range(3):
         blocks *= int(launch["grid"][axis])
         threads *= int(launch["block"][axis])
-    return Geometry(blocks, threads, int(launch["dynamic_cap"]), int(launch["lanes"]) or LANES, log_units)
+    return Geometry(blocks, threads, int(launch["lanes"]) or LANES, log_units)

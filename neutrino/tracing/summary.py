@@ -15,7 +15,7 @@ from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.records import Field
-from neutrino.maps.declaration import DYNAMIC_CAP, Layout, Map, MapType, Report
+from neutrino.maps.declaration import Layout, Map, MapType, Report
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -82,8 +82,7 @@ class KeySummary:
 class MapSummary:
     """One map over all launches whose data are in the trace.
 
-    cap: records that a slot (of a thread, warp or block) can hold, or ``DYNAMIC_CAP``. caps: the smallest and largest
-    cap of the launches, and the last launch's; all 0 without launches. wanted: saves of the fullest slot, 0 for a map
+    cap: records that a slot (of a thread, warp or block) can hold. wanted: saves of the fullest slot, 0 for a map
     without counts. records: valid records, of a histogram launches. dropped: saves beyond the cap, of a ring
     replaced by later ones, of a map with keys those whose keys found no place. fields: empty
     without records, and for a histogram. sites: of an array map with a field ``site``, which is not in fields; those
@@ -95,7 +94,6 @@ class MapSummary:
     kind: MapType
     level: Level
     cap: int
-    caps: tuple[int, int, int]
     wanted: int
     records: int
     dropped: int
@@ -104,11 +102,6 @@ class MapSummary:
     buckets: tuple[BucketSummary, ...] = ()
     keys: tuple[KeySummary, ...] = ()
     dropped_sum: int = 0
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether each launch has a cap of its own."""
-        return self.cap == DYNAMIC_CAP
 
 
 @dataclass(frozen=True)
@@ -215,13 +208,12 @@ class _MapData:
     """What is collected of one map over stacks (groups of launches of one geometry).
 
     columns: field → its values in each stack; of an average the rows of launches. rows: of launches, of a map with
-    keys, for each stack. buckets: (low, high) → count, of a histogram. caps: of each stack, in order. wanted, dropped:
+    keys, for each stack. buckets: (low, high) → count, of a histogram. wanted, dropped:
     as in ``MapSummary``. launches: how many have data.
     """
 
     columns: dict[str, list[Array]]
     buckets: dict[tuple[int, int], int]
-    caps: list[int]
     rows: list[Array]
     wanted: int = 0
     dropped: int = 0
@@ -234,14 +226,13 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
     maps = kernel.manifest.maps if kernel.manifest else ()
     sites = kernel.manifest.sites if kernel.manifest else ()
     collected = {
-        entry.name: _MapData(columns={field.name: [] for field in entry.fields}, buckets={}, caps=[], rows=[])
+        entry.name: _MapData(columns={field.name: [] for field in entry.fields}, buckets={}, rows=[])
         for entry in maps
     }
     for stack in kernel.stacks():
         for name, view in stack.items():
             data = collected[name]
             valid = view.valid()
-            data.caps.append(view.cap)
             data.wanted = max(data.wanted, view.wanted)
             data.dropped += view.dropped
             data.dropped_sum += view.dropped_sum
@@ -297,9 +288,8 @@ def _summarize_keys(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]])
         kept = {name: int(column[number]) for name, column in columns.items()}
         place, instruction = _place_of(by_number.get(key, {}))
         summaries.append(KeySummary(key, kept.pop("count"), kept, place, instruction))
-    caps = (entry.cap, entry.cap, entry.cap) if data.launches else (0, 0, 0)
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, caps, wanted=0, records=data.launches, dropped=data.dropped,
+        entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=data.launches, dropped=data.dropped,
         fields=(), keys=tuple(summaries), dropped_sum=data.dropped_sum,
     )  # fmt: skip
 
@@ -308,9 +298,8 @@ def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
     """Summarize a histogram: its buckets in ascending order. It has no fields, and a record for each launch."""
     buckets = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(data.buckets.items()))
     # A histogram has one cap, which is the least, the greatest and the last of all launches.
-    caps = (entry.cap, entry.cap, entry.cap) if data.launches else (0, 0, 0)
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, caps, wanted=0, records=data.launches, dropped=0, fields=(),
+        entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=data.launches, dropped=0, fields=(),
         buckets=buckets,
     )  # fmt: skip
 
@@ -344,9 +333,8 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
         fields.append(
             FieldSummary(field.name, field.type.value, values.min().item(), median.item(), values.max().item(), total)
         )
-    caps = (min(data.caps), max(data.caps), data.caps[-1]) if data.caps else (0, 0, 0)
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, caps, data.wanted, records, data.dropped, tuple(fields),
+        entry.name, entry.kind, entry.level, entry.cap, data.wanted, records, data.dropped, tuple(fields),
         by_site,
     )  # fmt: skip
 
@@ -433,15 +421,7 @@ def _why_dropped(entry: MapSummary) -> str:
     """Return in words why records of a map were dropped, and what to do about it."""
     if entry.kind.layout is Layout.CHUNKS:
         return "there was no memory for them (--max-device-memory); later launches get as much as earlier ones needed"
-    if not entry.is_dynamic:
-        return f"a slot keeps {entry.cap}; raise cap"
-    wanted = f"a slot wanted up to {entry.wanted:,}"
-    # A dynamic cap is raised after a launch that dropped records, up to what fits in the device memory for maps.
-    _, _, last_cap = entry.caps
-    if last_cap >= entry.wanted:
-        return f"{wanted}; later launches of this kernel had room for them"
-    room = "another launch of this kernel would have room for them, as far as the pool has (--max-device-memory)"
-    return f"{wanted}; {room}"
+    return f"a slot keeps {entry.cap}; raise cap"
 
 
 def _counted(number: int, word: str) -> str:

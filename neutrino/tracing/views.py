@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Layout, Map, Report
-from neutrino.maps.regions import LANES, Region, cap_of, copies_of, copy_stride
+from neutrino.maps.regions import LANES, Region, copies_of, copy_stride
 
 Array = npt.NDArray[Any]
 _COUNT = np.dtype("<u4")
@@ -28,13 +28,11 @@ _AXES = {
 class Geometry:
     """Shape of a launch. blocks: of the grid. threads: of a block. lanes: of a warp.
 
-    dynamic_cap: records that a slot of a map with a dynamic cap can hold in this launch. log_units: units of memory of
-    each log that the trace has of this launch.
+    log_units: units of memory of each log that the trace has of this launch.
     """
 
     blocks: int
     threads: int
-    dynamic_cap: int = 0
     lanes: int = LANES
     log_units: int = 0
 
@@ -62,8 +60,8 @@ class MapView:
 
     @property
     def cap(self) -> int:
-        """How many records a slot can hold in this launch."""
-        return cap_of(self.map, self.geometry.dynamic_cap)
+        """How many records a slot can hold."""
+        return self.map.cap
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
@@ -241,7 +239,7 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         lanes = (geometry.lanes,) if entry.level is Level.THREAD else ()
         start = offset + region.records
         if entry.kind.layout is Layout.SLOTS:
-            shape: tuple[int, ...] = (*slots, cap_of(entry, geometry.dynamic_cap), *lanes)
+            shape: tuple[int, ...] = (*slots, entry.cap, *lanes)
             strides = _strides(shape, entry.size)
         elif entry.kind.layout is Layout.CHUNKS:
             dtype = np.dtype(np.uint8)

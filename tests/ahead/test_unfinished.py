@@ -59,7 +59,7 @@ def test_a_copy_is_left_alone_while_it_is_written_and_removed_when_its_writer_wa
     with writing(target) as (process, _):
         assert len(hidden(tmp_path)) == 1
         assert find_unfinished(tmp_path, remove=True) == unfinished.Unfinished((), ())
-        process.communicate("", timeout=20)
+        process.communicate("", timeout=600)
     assert (target.read_bytes(), hidden(tmp_path)) == (b"a part", [])
     with writing(target) as (process, _):
         kill(process)

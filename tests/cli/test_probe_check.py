@@ -153,7 +153,7 @@ def test_pipes_of_the_shell_are_read() -> None:
     script = f"printf %s \"$1\" | {check} /dev/stdin; {check} -q <(printf %s \"$1\"; sleep 0.2; echo 'x = 1')"
     done = subprocess.run(
         ["bash", "-c", script, "bash", SOUND], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
-        text=True, timeout=60, check=False,
+        text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.stdout.startswith("/dev/stdin: valid: 1 probe, 1 map\n")
     assert "unknown key 'x'" in done.stderr

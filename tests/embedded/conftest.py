@@ -105,7 +105,7 @@ class Bench:
             env=self.environment(extra, **values),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
 

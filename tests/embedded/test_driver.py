@@ -194,7 +194,7 @@ def test_a_limit_on_files_and_closed_descriptors_do_not_matter(bench: Bench) -> 
     program = bench.folder / "basic"
     script = f"ulimit -f 1; exec {program} vecadd <&- 2>&-"
     result = subprocess.run(
-        ["/bin/bash", "-c", script], env=bench.environment(), stdout=subprocess.PIPE, timeout=60, check=False
+        ["/bin/bash", "-c", script], env=bench.environment(), stdout=subprocess.PIPE, timeout=600, check=False
     )
     assert (result.stdout, result.returncode) == (b"done\n", 0)
 
@@ -206,7 +206,7 @@ def _with_descriptors(bench: Bench, most: str) -> subprocess.CompletedProcess[st
         env=bench.environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 
@@ -239,7 +239,7 @@ def test_the_end_of_the_device_process_is_an_error_and_not_the_hosts_end(bench: 
     assert host.stdout.readline() == "ready\n"
     (device,) = _device_processes(host.pid)
     os.kill(device, signal.SIGKILL)
-    output, errors = host.communicate("go on\n", timeout=30)
+    output, errors = host.communicate("go on\n", timeout=600)
     assert (output, host.returncode) == ("done\n", 0)
     assert errors.startswith("neutrino: embedded device: the device process has ended\n")
 
@@ -252,7 +252,7 @@ def test_a_pipe_that_nobody_reads_does_not_end_the_program(bench: Bench) -> None
         env=bench.environment(),
         stdout=subprocess.PIPE,
         stderr=writing,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     os.close(writing)

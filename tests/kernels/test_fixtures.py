@@ -64,7 +64,7 @@ def test_clang_makes_the_same_text(tmp_path: Path) -> None:
     clang = shutil.which("clang-19")
     if clang is None:
         pytest.skip("clang-19 is not installed")
-    version = subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    version = subprocess.run([clang, "--version"], capture_output=True, text=True, timeout=600, check=True).stdout
     if f" {CLANG} " not in version:
         pytest.skip(f"the files are those of clang {CLANG}, installed is {version.splitlines()[0]}")
     subprocess.run([sys.executable, FIXTURES / "remake.py", "clang", tmp_path], timeout=120, check=True)

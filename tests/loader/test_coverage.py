@@ -163,7 +163,7 @@ def test_stderr_that_takes_nothing(
     environment = bench.hooked(bench.environment(tmp_path), tmp_path)
     result = subprocess.run(
         ["sh", "-c", f"exec '{bench.host}' {scenario} {closing}"], env=environment, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
     assert (result.stdout, result.returncode, result.stderr) == (*reference(scenario), "")
 
@@ -179,6 +179,6 @@ def test_a_full_pipe_is_not_waited_for(bench: Bench, tmp_path: Path, reference: 
     with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as stderr:
         result = subprocess.run(
             [str(bench.host), "plain"], env=bench.hooked(bench.environment(tmp_path), tmp_path),
-            stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False,
+            stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=600, check=False,
         )  # fmt: skip
     assert (result.stdout, result.returncode) == reference("plain")

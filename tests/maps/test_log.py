@@ -83,8 +83,9 @@ def test_a_log_has_no_cap() -> None:
         assert "a log has room for all records" in diagnostic.message
 
 
-def test_it_is_written_as_it_is_read() -> None:
-    probes = probes_of('type = "log"', "u32")
+@pytest.mark.parametrize("keys", ['type = "log"', 'type = "array"\ncap = "dynamic"', 'cap = "dynamic"'])
+def test_it_is_written_as_it_is_read(keys: str) -> None:
+    probes = probes_of(keys, "u32")
     (entry,) = probes.maps
     assert entry.kind.layout is Layout.CHUNKS
     assert entry.kind.describe(entry) == "a log of records of 4 bytes per thread"

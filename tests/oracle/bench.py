@@ -30,7 +30,6 @@ SCHEDULES = (FIXED, 1, 2)
 _MEMORY = 96 << 20
 _LOG_UNITS = 1 << 15
 """More than any kernel needs, unless a bench is given another number."""
-_DYNAMIC_CAP = 5
 """Few records a slot, so that some are dropped."""
 _STEPS = 200_000
 """Many times what any kernel of the oracle needs, so that one that hangs is soon given up."""
@@ -101,7 +100,7 @@ class _Place:
         for address, values in self._buffers:
             self.device.write(address, values)
         return Launch(
-            self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared, _DYNAMIC_CAP, self._log_units
+            self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared, self._log_units
         )
 
     def _parameters(self) -> bytes:

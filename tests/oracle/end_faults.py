@@ -232,21 +232,15 @@ _rewritten(
     by=MEMORY_OR_RECORDS,
 )
 _rewritten(
-    "the launch's cap read from another word",
-    r"(ld\.param\.u32 %neutrino_tw\d+, \[__neutrino_block)\+8\]",
-    r"\1]",
-    (BRANCHES, BLOCKS),
-)
-_rewritten(
     "slots as far apart as of a cap of one",
-    r"^\tmul\.wide\.u32 (%neutrino_td\d+), (%neutrino_tw\d+), %neutrino_tw\d+;",
-    r"\tcvt.u64.u32 \1, \2;",
+    r"^\tmad\.wide\.u32 (%neutrino_td\d+), (%neutrino_tw\d+), 2560, \1;",
+    r"\tmad.wide.u32 \1, \2, 512, \1;",
     (BRANCHES, BLOCKS),
     by=MEMORY_OR_RECORDS,
 )
 _rewritten(
-    "the launch's cap not looked at",
-    r"setp\.lt\.and\.u32 (%neutrino_tq\d+), %neutrino_k\d, %neutrino_tw\d+, (%neutrino_tq\d+);",
+    "the cap not looked at",
+    r"setp\.lt\.and\.u32 (%neutrino_tq\d+), %neutrino_k\d, 5, (%neutrino_tq\d+);",
     r"mov.pred \1, \2;",
     (CALLS, BLOCKS),
     by=MEMORY_OR_RECORDS,

@@ -55,7 +55,7 @@ def probe_set(probe: Probe) -> ProbeSet:
 
 
 def _map(
-    name: str, fields: str, size: int, *, kind: str = "array", level: str = "thread", cap: int | str = 1
+    name: str, fields: str, size: int, *, kind: str = "array", level: str = "thread", cap: int = 1
 ) -> str:
     room = f"cap = {cap}\n" if kind == "array" else ""
     return (
@@ -448,9 +448,9 @@ BLOCKS = Probe(
     ),
     text=_map("Block", "address u64, number u32, bytes u64", 24, level="block", cap=3)
     + _map("BlockSums", "count u32, address u64", 16, kind="sum", level="block")
-    + _map("Each", "address u64, number u64", 16, cap='"dynamic"')
-    + _map("Wide", "address u64, bytes u64", 16, level="warp", cap='"dynamic"')
-    + _map("End", "number u64", 8, level="block", cap='"dynamic"')
+    + _map("Each", "address u64, number u64", 16, cap=5)
+    + _map("Wide", "address u64, bytes u64", 16, level="warp", cap=5)
+    + _map("End", "number u64", 8, level="block", cap=5)
     + _at("b_store", "st.global", "block", before=".reg .u64 %stores;\n.reg .u32 %low;\nadd.u64 %stores, %stores, 1;\n"
           "cvt.u32.u64 %low, %stores;\nSAVE [ Block ] { ADDR, %low, BYTES };\nSAVE [ BlockSums ] { 1, ADDR };")
     + _at("b_each", "st.global", before="SAVE [ Each ] { ADDR, %stores };")

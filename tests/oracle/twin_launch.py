@@ -29,19 +29,18 @@ Shape = tuple[int, int, int]
 class Launch:
     """What the program asks for. parameters: the original's, packed; shared: bytes.
 
-    dynamic_cap: what the host's side gives the twin's dynamic maps. log_units: what it gives its logs.
+    log_units: what the host's side gives each of the twin's logs.
     """
 
     grid: Shape
     block: Shape
     parameters: bytes
     shared: int = 0
-    dynamic_cap: int = 64
     log_units: int = 1 << 15
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(prod(self.grid), prod(self.block), self.dynamic_cap, log_units=self.log_units)
+        return Geometry(prod(self.grid), prod(self.block), log_units=self.log_units)
 
 
 _SHIFT = 1 << 40
@@ -57,7 +56,7 @@ class Regions:
         self._geometry = geometry
         self._warps = geometry.blocks * geometry.warps
         self._layout, self._size = region_layout(
-            maps, geometry.blocks, geometry.warps, geometry.dynamic_cap, log_units=geometry.log_units
+            maps, geometry.blocks, geometry.warps, log_units=geometry.log_units
         )
         self._sections: dict[int, tuple[int, int]] = {}
         for region in self._layout:
@@ -80,7 +79,7 @@ class Regions:
             units = self._geometry.log_units if entry.kind.layout is Layout.CHUNKS else 0
             words.append(units if region.counts is None else self._before_shift(region.counts))
         words += variables
-        header = (self._geometry.warps, self._warps, self._geometry.dynamic_cap, copies_in(self._warps) - 1)
+        header = (self._geometry.warps, self._warps, 0, copies_in(self._warps) - 1)
         return struct.pack(f"<4IQ{len(words)}Q", *header, self._cell, *words)
 
     def _before_shift(self, offset: int) -> int:

@@ -15,8 +15,7 @@ import pytest
 from neutrino.abi.levels import Level
 from neutrino.abi.scalars import ScalarType
 from neutrino.emulator.state import State
-from neutrino.maps.declaration import DYNAMIC_CAP
-from neutrino.maps.registry import ARRAY, SUM
+from neutrino.maps.registry import SUM
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.toml import read_probe_text
 from neutrino.tracing.views import MapView
@@ -86,7 +85,7 @@ datamodel = "{datamodel}"
     [
         ("thread:8", "thread", "array", 1, 8, "SAVE.u64 {ADDR};", "SAVE [ M ] { ADDR };", "u64"),
         ("thread:8:4", "thread", "array", 4, 8, "SAVE.b64 {ADDR};", "SAVE [ M ] { ADDR };", "u64"),
-        ("thread:8:count", "thread", "array", "dynamic", 8, "SAVE.s64 {ADDR};", "SAVE [ M ] { ADDR };", "s64"),
+        ("thread:8:count", "thread", "log", 1, 8, "SAVE.s64 {ADDR};", "SAVE [ M ] { ADDR };", "s64"),
         ("thread:array:8:1", "thread", "array", 1, 8, "SAVE.u64 {BYTES};", "SAVE [ M ] { BYTES };", "u64"),
         ("thread:array:4:2", "thread", "array", 2, 4, "SAVE.u16 {7, 8};", "SAVE [ M ] { 7, 8 };", "u16 u16"),
         ("warp:16:3", "warp", "array", 3, 16, "SAVE.u64 {ADDR}; SAVE.u32 {OUT, 3};", "SAVE [ M ] { ADDR, OUT, 3 };",
@@ -110,13 +109,12 @@ def test_every_datamodel_is_a_map(  # type: ignore[no-untyped-def]
 ) -> None:
     position = "ld.global"
     old = read_probes("old.toml", OLDER.format(position=position, datamodel=datamodel) + f'after = """{older}"""')
-    room = "" if kind == "sum" else f'cap = "{cap}"' if cap == "dynamic" else f"cap = {cap}"
+    room = f"cap = {cap}" if kind == "array" else ""
     words = ", ".join(f'f{index} = "{word}"' for index, word in enumerate(fields.split()))
     text = NEWER.format(type=kind, level=level, size=size, cap=room, fields=words, position=position)
     new = read_probes("new.toml", text + f'after = """{newer}"""')
     (entry,) = old.maps
-    assert (entry.level, entry.kind, entry.size) == (Level(level), ARRAY if kind == "array" else SUM, size)
-    assert entry.cap == (DYNAMIC_CAP if cap == "dynamic" else cap)
+    assert (entry.level, entry.kind.name, entry.size, entry.cap) == (Level(level), kind, size, cap)
     assert [field.type for field in entry.fields] == [ScalarType(word) for word in fields.split()]
     bench = Bench(MEMORY, ())
     found = records(bench, old)

@@ -15,7 +15,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
-from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.declaration import Map
 from neutrino.maps.registry import ARRAY, SUM
 from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
@@ -114,7 +114,7 @@ def maps(draw: st.DrawFn, name: str) -> Map:
     types = list(ScalarType) if kind == ARRAY else [ScalarType.U32, ScalarType.S64]
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     fields, size, _ = lay_out_fields([(field, draw(st.sampled_from(types))) for field in names])
-    cap = draw(st.sampled_from([1, 2, 1 << 20, DYNAMIC_CAP])) if kind == ARRAY else 1
+    cap = draw(st.sampled_from([1, 2, 1 << 20])) if kind == ARRAY else 1
     return Map(name, kind, draw(st.sampled_from(Level)), size, cap, fields, HERE)
 
 

@@ -25,7 +25,6 @@ from neutrino.abi.launches import LAUNCH
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME, MAP_DESCRIPTOR, RESULT_HEADER
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.maps.read_script import BEGIN, END, python_layout, replace_layout
 from neutrino.maps.regions import copies_in
 from neutrino.resources import tool_path
@@ -48,14 +47,14 @@ def trace(tmp_path: Path) -> Path:
     sites = make_map("Sites", "array", "thread", {"at": "u64", "kind": "u8", "value": "f32"}, cap=2)
     blocks_of = make_map("Blocks", "array", "block", {"at": "u32"}, cap=3)
     ends = make_map("Ends", "array", "block", {"at": "u16"})
-    grows = make_map("Grows", "array", "warp", {"at": "u64", "kind": "s8"}, cap=DYNAMIC_CAP)
-    threads_of = make_map("Threads", "array", "thread", {"value": "f64"}, cap=DYNAMIC_CAP)
+    grows = make_map("Grows", "array", "warp", {"at": "u64", "kind": "s8"}, cap=4)
+    threads_of = make_map("Threads", "array", "thread", {"value": "f64"}, cap=7)
     maps = [BLOCK_SCHED, sites, blocks_of, grows, ends, threads_of, GMEM_BYTES]
     writer = TraceWriter(tmp_path / "Nov20_131500_1")
     writer.kernel(3, "_Z1kv", maps=maps)
     random = np.random.default_rng(7)
     # Earlier traces do not say how many lanes a warp has.
-    for blocks, threads, cap, said in ((2, 48, 1, 0), (1, 33, 4, 32), (3, 32, 7, 0), (2, 100, 3, 64)):
+    for blocks, threads, said in ((2, 48, 0), (1, 33, 32), (3, 32, 0), (2, 100, 64)):
         lanes = said or 32
         warps = -(-threads // lanes)
         values = {}
@@ -63,9 +62,9 @@ def trace(tmp_path: Path) -> Path:
             (BLOCK_SCHED, blocks * warps),
             (sites, blocks * warps * 2 * lanes),
             (blocks_of, blocks * 3),
-            (grows, blocks * warps * cap),
+            (grows, blocks * warps * 4),
             (ends, blocks),
-            (threads_of, blocks * warps * cap * lanes),
+            (threads_of, blocks * warps * 7 * lanes),
             (GMEM_BYTES, copies_in(blocks * warps)),
         ):
             raw = random.integers(0, 120, (slots, entry.size), np.uint8)
@@ -74,8 +73,8 @@ def trace(tmp_path: Path) -> Path:
         values["Blocks.counts"] = random.integers(0, 5, blocks)
         values["Grows.counts"] = random.integers(0, 9, blocks * warps)
         values["Threads.counts"] = random.integers(0, 9, blocks * warps * lanes)
-        regions = fill_regions(maps, warps, values, blocks=blocks, dynamic_cap=cap, lanes=lanes)
-        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), regions, dynamic_cap=cap, lanes=said)
+        regions = fill_regions(maps, warps, values, blocks=blocks, lanes=lanes)
+        writer.launch(3, (blocks, 1, 1), (threads, 1, 1), regions, lanes=said)
     return writer.write()
 
 

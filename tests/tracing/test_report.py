@@ -14,7 +14,6 @@ from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, mak
 from neutrino.abi.reasons import Reason
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.report import main
-from neutrino.maps.declaration import DYNAMIC_CAP
 from neutrino.maps.regions import copies_in
 from neutrino.resources import tool_path
 
@@ -137,8 +136,8 @@ def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def write_sites(path: Path, number: int = 12) -> Path:
-    """Two launches of a map with a dynamic cap and a field site, the second with room for all; another by block."""
-    loads = make_map("Loads", "array", "warp", {"value": "u32", "site": "u32"}, cap=DYNAMIC_CAP)
+    """Two launches of a map with a field site, which drop what is beyond its cap; another by block."""
+    loads = make_map("Loads", "array", "warp", {"value": "u32", "site": "u32"}, cap=7)
     ends = make_map("Ends", "array", "block", {"clock": "u64"})
     sites = [
         {"probe": probe, "site": number, "line": line, "source": source, "instruction": f"ld.f32 %f{number}, [%a]"}
@@ -146,51 +145,40 @@ def write_sites(path: Path, number: int = 12) -> Path:
     ]
     writer = TraceWriter(path)
     writer.kernel(1, "k", maps=[loads, ends], sites=sites)
-    for cap in (2, 16):
-        kept = min(cap, number)
+    for _ in range(2):
+        kept = min(7, number)
         # The last one as the shipped probes save it at a kernel's entry.
-        rows = [(5, min(k, 2) if k < 11 else 0xFFFFFFFF) for k in range(kept)] + [(0, 0)] * (cap - kept)
+        rows = [(5, min(k, 2) if k < 6 else 0xFFFFFFFF) for k in range(kept)] + [(0, 0)] * (7 - kept)
         values = {"Loads": rows, "Loads.counts": [number], "Ends": [(9,)]}
-        regions = fill_regions([loads, ends], 1, values, blocks=1, dynamic_cap=cap)
-        writer.launch(1, (1, 1, 1), (32, 1, 1), regions, dynamic_cap=cap)
+        regions = fill_regions([loads, ends], 1, values, blocks=1)
+        writer.launch(1, (1, 1, 1), (32, 1, 1), regions)
     return writer.write()
 
 
-def test_dynamic_caps_levels_and_sites(
+def test_caps_levels_and_sites(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "150")
     trace = write_sites(tmp_path / "Nov20_131500_4242")
     assert main([str(trace)]) == 0
     text = capsys.readouterr().out
-    assert "Loads: 14 records, up to 2–16 per warp, 10 dropped" in text
+    assert "Loads: 14 records, up to 7 per warp, 10 dropped" in text
     assert "Ends: 2 records, one per block" in text
-    assert "10 records of map Loads were dropped: a slot wanted up to 12; later launches of this kernel had" in text
+    assert "10 records of map Loads were dropped: a slot keeps 7; raise cap" in text
     rows = [line.split() for line in text.splitlines()]
     at = rows.index(["site", "records", "place", "instruction"])
-    assert rows[at + 1] == ["2", "9", "not", "in", "the", "manifest"]
+    assert rows[at + 1] == ["2", "8", "not", "in", "the", "manifest"]
     assert rows[at + 2] == ["0", "2", "a.cu:42", "ld.f32", "%f0,", "[%a]"]
     assert rows[at + 3] == ["1", "2", "PTX", "line", "9", "ld.f32", "%f1,", "[%a]"]
-    assert rows[at + 4] == ["4294967295", "1", "the", "kernel's", "entry"]
+    assert rows[at + 4] == ["4294967295", "2", "the", "kernel's", "entry"]
     assert main([str(trace), "--json"]) == 0
     loads, ends = json.loads(capsys.readouterr().out)["traces"][0]["kernels"][0]["maps"]
-    assert (loads["cap"], loads["caps"], loads["wanted"], loads["dropped"]) == ("dynamic", [2, 16], 12, 10)
-    assert (ends["cap"], ends["caps"], ends["wanted"], ends["level"]) == (1, [1, 1], 0, "block")
+    assert (loads["cap"], loads["wanted"], loads["dropped"]) == (7, 12, 10)
+    assert (ends["cap"], ends["wanted"], ends["level"]) == (1, 0, "block")
     assert [field["name"] for field in loads["fields"]] == ["value"]
     assert [(site["number"], site["records"], site["place"]) for site in loads["sites"]] == [
-        (2, 9, ""), (0, 2, "a.cu:42"), (1, 2, "PTX line 9"), (0xFFFFFFFF, 1, ""),
+        (2, 8, ""), (0, 2, "a.cu:42"), (1, 2, "PTX line 9"), (0xFFFFFFFF, 2, ""),
     ]  # fmt: skip
-
-
-def test_where_no_launch_had_room_the_note_says_what_helps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    trace = write_sites(tmp_path / "Nov20_131500_4242", number=20)
-    assert main([str(trace)]) == 0
-    text = capsys.readouterr().out
-    assert "22 records of map Loads were dropped: a slot wanted up to 20; another launch of this kernel would" in text
-    assert "(--max-device-memory)" in text
 
 
 def test_selection(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

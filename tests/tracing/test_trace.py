@@ -28,7 +28,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.declaration import Map
 from neutrino.maps.regions import copies_in
 from neutrino.maps.registry import SUM
 from neutrino.tracing import Trace, find_traces, summarize
@@ -303,7 +303,7 @@ def maps(draw: st.DrawFn) -> list[Map]:
         kind = draw(st.sampled_from(["array", "sum"]))
         scalar = st.sampled_from(["u32", "s32", "u64", "s64"]) if kind == "sum" else SCALARS
         fields = {f"f{number}": draw(scalar) for number in range(draw(st.integers(1, 4)))}
-        cap = 1 if kind == "sum" else draw(st.sampled_from([DYNAMIC_CAP, 1, 2, 3]))
+        cap = 1 if kind == "sum" else draw(st.sampled_from([1, 2, 3]))
         chosen.append(make_map(f"M{index}", kind, draw(st.sampled_from(["block", "warp", "thread"])), fields, cap))
     return chosen
 
@@ -314,14 +314,14 @@ def slots_of(entry: Map, blocks: int, warps: int) -> tuple[int, ...]:
     }[entry.level]  # fmt: skip
 
 
-def random_values(entries: list[Map], blocks: int, warps: int, cap: int, seed: int) -> dict[str, Any]:
+def random_values(entries: list[Map], blocks: int, warps: int, seed: int) -> dict[str, Any]:
     """Records and counts of every map: [block][warp][k][lane], and the same without k."""
     generator = np.random.default_rng(seed)
     values: dict[str, Any] = {}
     for entry in entries:
         slots = slots_of(entry, blocks, warps)
         by_thread = entry.level is Level.THREAD
-        shape = (*slots[:-1], entry.cap or cap, 32) if by_thread else (*slots, entry.cap or cap)
+        shape = (*slots[:-1], entry.cap, 32) if by_thread else (*slots, entry.cap)
         shape = (copies_in(blocks * warps),) if entry.kind == SUM else shape
         raw = generator.integers(0, 100, (*shape, entry.size), np.uint8)
         values[entry.name] = raw.reshape(-1, entry.size).view(record_dtype(entry.fields, entry.size)).reshape(shape)
@@ -331,20 +331,18 @@ def random_values(entries: list[Map], blocks: int, warps: int, cap: int, seed: i
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(maps(), st.integers(1, 3), st.integers(1, 70), st.integers(1, 5), st.integers(0, 2**32 - 1))
-def test_regions_round_trip(tmp_path_factory, entries: list[Map], blocks: int, threads: int, cap: int, seed: int) -> None:  # type: ignore[no-untyped-def] # noqa: E501
-    """What region_layout places, the views find: every record and count, slot by slot, by each launch's own cap."""
+@given(maps(), st.integers(1, 3), st.integers(1, 70), st.integers(0, 2**32 - 4))
+def test_regions_round_trip(tmp_path_factory, entries: list[Map], blocks: int, threads: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+    """What region_layout places, the views find: every record and count, slot by slot."""
     warps = -(-threads // 32)
-    dynamic = any(entry.cap == DYNAMIC_CAP for entry in entries)
-    caps = (cap, cap, cap + 2) if dynamic else (0, 0, 0)
-    written = [random_values(entries, blocks, warps, own, seed + own) for own in caps]
+    written = [random_values(entries, blocks, warps, seed + number) for number in range(3)]
     writer = TraceWriter(tmp_path_factory.mktemp("trace") / "t")
     writer.kernel(1, "k", maps=entries)
-    for own, values in zip(caps, written, strict=True):
-        regions = fill_regions(entries, warps, values, blocks=blocks, dynamic_cap=own)
-        writer.launch(1, (blocks, 1, 1), (threads, 1, 1), regions, dynamic_cap=own)
+    for values in written:
+        regions = fill_regions(entries, warps, values, blocks=blocks)
+        writer.launch(1, (blocks, 1, 1), (threads, 1, 1), regions)
     trace = Trace(writer.write())
-    for launch, own, values in zip(trace.kernels[0].launches(), caps, written, strict=True):
+    for launch, values in zip(trace.kernels[0].launches(), written, strict=True):
         for entry in entries:
             view = launch.maps[entry.name]
             for item in entry.fields:
@@ -353,23 +351,19 @@ def test_regions_round_trip(tmp_path_factory, entries: list[Map], blocks: int, t
                 continue
             counts = values[f"{entry.name}.counts"]
             np.testing.assert_array_equal(view.counts, counts)
-            assert view.cap == (entry.cap or own)
+            assert view.cap == entry.cap
             saved, lost = naive(entry, view.cap, threads, values)
             assert [tuple(row) for row in view.valid()[[f.name for f in entry.fields]].tolist()] == saved
             assert (view.dropped, view.wanted) == (lost, counts.max())
     stacks = list(trace.kernels[0].stacks())
-    assert len(stacks) == (2 if dynamic else 1)
+    assert len(stacks) == 1
     for entry in entries:
-        assert stacks[0][entry.name].records.shape[0] == (2 if dynamic else 3)
+        assert stacks[0][entry.name].records.shape[0] == 3
         first = entry.fields[0].name
         np.testing.assert_array_equal(stacks[0][entry.name].records[first][1], written[1][entry.name][first])
     for entry, summary in zip(entries, summarize(trace).kernels[0].maps, strict=True):
         if entry.cap != 1:
-            assert summary.records == sum(
-                len(naive(entry, entry.cap or own, threads, values)[0])
-                for own, values in zip(caps, written, strict=True)
-            )
-            assert summary.caps == ((cap, cap + 2, cap + 2) if entry.cap == DYNAMIC_CAP else (entry.cap,) * 3)
+            assert summary.records == sum(len(naive(entry, entry.cap, threads, values)[0]) for values in written)
 
 
 def naive(entry: Map, cap: int, threads: int, values: dict[str, Any]) -> tuple[list[tuple[object, ...]], int]:

@@ -65,14 +65,14 @@ def write_histogram(path: Path, **changes: Any) -> Path:
 
 
 def fill_regions(
-    maps: Sequence[Map], warps: int, values: Mapping[str, Any], *, blocks: int = 1, dynamic_cap: int = 0,
+    maps: Sequence[Map], warps: int, values: Mapping[str, Any], *, blocks: int = 1,
     lanes: int = LANES,
 ) -> bytes:
     """Regions of one launch. values: map → records in the order of the slots, ``NAME.counts`` → counts.
 
     warps: of each block; blocks matter to maps at block level alone.
     """
-    regions, size = region_layout(maps, blocks, warps, dynamic_cap, lanes)
+    regions, size = region_layout(maps, blocks, warps, lanes)
     data = bytearray(size)
     for entry, region in zip(maps, regions, strict=True):
         records = np.asarray(values[entry.name], entry.dtype).reshape(-1)
@@ -175,7 +175,6 @@ class TraceWriter:
         block: tuple[int, int, int],
         regions: bytes | None,
         state: LaunchState = LaunchState.WRITTEN,
-        dynamic_cap: int = 0,
         lanes: int = 0,
     ) -> int:
         """One launch of a probed kernel. regions: None where no data came back. Returns its number."""
@@ -183,12 +182,12 @@ class TraceWriter:
         record = np.zeros((), LAUNCH.dtype)
         record["kernel"], record["state"] = kernel, state if regions is not None else min(state, 1)
         record["grid"], record["block"], record["submit_ns"] = grid, block, number
-        record["dynamic_cap"], record["lanes"] = dynamic_cap, lanes
+        record["lanes"] = lanes
         if regions is not None:
             data = self.frames[kernel]
             frame = np.zeros((), FRAME.dtype)
             frame["magic"], frame["launch"], frame["size"] = FRAME_MAGIC, number, len(regions)
-            frame["grid"], frame["block"], frame["dynamic_cap"] = grid, block, dynamic_cap
+            frame["grid"], frame["block"] = grid, block
             frame["lanes"] = lanes
             record["data_offset"], record["data_size"] = len(data), len(regions)
             data.extend(frame.tobytes() + regions)

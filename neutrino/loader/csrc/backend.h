@@ -17,7 +17,7 @@ struct nt_attempt {
 	CUcontext context;
 	CUstream stream; /* default streams by their explicit handles */
 	struct nt_pool *pool;
-	struct nt_extent extent; /* dynamic_cap and log_units are set with size */
+	struct nt_extent extent; /* log_units is set with size */
 	/* Set by choose. */
 	const struct nt_addresses *addresses;
 	uint32_t variant; /* as launches.bin has it */
@@ -49,15 +49,15 @@ enum {
 extern const struct nt_backend nt_backends[NT_BACKENDS];
 
 /*
- * Set size, and for maps with a dynamic cap the records per slot, for logs their memory: as much as earlier launches of
- * the kernel needed and more, less if the regions would otherwise take more than most bytes. Logs of a kernel that has no
- * earlier launch get all of that; in a graph enough for some records of each thread, warp or block.
+ * Set size, and the memory of logs: as much as earlier launches of the kernel needed and more, less if the regions would
+ * otherwise take more than most bytes. Logs of a kernel that has no earlier launch get all of that; in a graph enough for
+ * some records of each thread, warp or block.
  */
 void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most);
 
 /*
- * Take memory for all maps of the kernel, with less for logs, and fewer records per slot of maps with a dynamic cap, if
- * the pool has no more at the moment. PROBED, or the reason why there is none. Lock-free.
+ * Take memory for all maps of the kernel, with less for logs if the pool has no more at the moment. PROBED, or the reason
+ * why there is none. Lock-free.
  */
 unsigned nt_attempt_take_room(struct nt_attempt *attempt);
 

@@ -185,7 +185,7 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 	left_over = written;
 	struct rest rest = {left_over.ranges, left_over.count, 0};
 	do {
-		uint64_t before = rest.done, left = frame.size - before, size;
+		uint64_t left = frame.size - rest.done, size;
 		struct nt_piece *piece =
 			nt_frames_piece(kernel, sizeof(frame) + (left < STAGING_SIZE ? left : STAGING_SIZE), 1);
 		if (!piece) {
@@ -198,12 +198,10 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 			nt_frames_add(piece, launch, &frame);
 		piece->launches[0] = (struct nt_framed){launch, 0, frame.size};
 		piece->count = 1;
-		if (!copy_next(regions, &rest, &size)) {
-			piece->failed = true;
-		} else {
+		if (copy_next(regions, &rest, &size))
 			nt_frames_add_data(piece, regions->pool->staging, size);
-			nt_frame_learn(kernel, &frame, regions->pool->staging, before, size);
-		}
+		else
+			piece->failed = true;
 		piece->ends = ends = piece->failed || rest.done == frame.size;
 		begins = false;
 		nt_frames_write(piece);

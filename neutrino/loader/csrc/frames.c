@@ -37,7 +37,6 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
 	memcpy(frame.grid, launch->grid, sizeof(frame.grid));
 	memcpy(frame.block, launch->block, sizeof(frame.block));
-	frame.dynamic_cap = launch->dynamic_cap;
 	frame.log_units = launch->log_units;
 	frame.lanes = launch->lanes;
 	return frame;
@@ -49,7 +48,6 @@ static struct nt_extent extent_of(const struct nt_kernel *kernel, const struct n
 	struct nt_extent extent;
 
 	nt_extent_of(frame->grid, frame->block, kernel->lanes, &extent);
-	extent.dynamic_cap = frame->dynamic_cap;
 	extent.log_units = frame->log_units;
 	return extent;
 }
@@ -83,20 +81,6 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 	for (unsigned i = 0; i < count; i++)
 		frame->size += ret[i].size;
 	return count;
-}
-
-void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_frame *frame, const uint8_t *data, uint64_t begin,
-		    uint64_t size)
-{
-	uint32_t before = __atomic_load_n(&kernel->wanted, __ATOMIC_RELAXED);
-
-	if (!kernel->has_dynamic_cap)
-		return;
-	struct nt_extent extent = extent_of(kernel, frame);
-	uint32_t wanted = nt_regions_wanted(kernel->maps, kernel->map_count, &extent, data, begin, size);
-	wanted = wanted > before ? wanted : before;
-	/* 0 stands for not known yet. */
-	__atomic_store_n(&kernel->wanted, wanted ? wanted : 1, __ATOMIC_RELAXED);
 }
 
 void nt_frame_lost(uint64_t launch, uint64_t size)
@@ -157,10 +141,8 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 	unsigned count = nt_frame_shrink(kernel, frame, read_control, (void *)(uintptr_t)regions, ranges);
 
 	nt_frames_add(piece, launch, frame);
-	const uint8_t *data = piece->data + piece->size;
 	for (unsigned i = 0; i < count; i++)
 		nt_frames_add_data(piece, regions + ranges[i].from, ranges[i].size);
-	nt_frame_learn(kernel, frame, data, 0, frame->size);
 }
 
 void nt_frames_write(struct nt_piece *piece)

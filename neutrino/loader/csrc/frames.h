@@ -12,13 +12,6 @@
 /* The header of the frame of a slot's launch. */
 struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
 
-/*
- * Raise the kernel's wanted records to what slots of maps with a dynamic cap counted in this launch, from which the caps of
- * later launches are chosen. frame: of the launch. data: bytes [begin, begin + size) of its data, begin a multiple of 4.
- */
-void nt_frame_learn(struct nt_kernel *kernel, const struct neutrino_frame *frame, const uint8_t *data, uint64_t begin,
-		    uint64_t size);
-
 /* Copy the control words at an offset of a launch's regions; false if that fails. */
 typedef bool nt_read_control(void *argument, uint64_t offset, struct nt_log_control *ret);
 

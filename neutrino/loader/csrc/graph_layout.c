@@ -183,7 +183,6 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 	node->packed = packed;
 	node->packed_size = packed_size;
 	node->variant = attempt.variant;
-	node->dynamic_cap = attempt.extent.dynamic_cap;
 	node->log_units = attempt.extent.log_units;
 	node->offset = offset;
 	node->size = attempt.size;

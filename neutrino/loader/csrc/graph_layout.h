@@ -24,7 +24,6 @@ struct nt_graph_node {
 	uint32_t block[3];
 	uint32_t shared; /* bytes of dynamic shared memory */
 	uint32_t variant;
-	uint32_t dynamic_cap;
 	uint32_t log_units;
 	uint64_t offset; /* of its maps' regions, in bytes from where the replay's memory begins */
 	uint64_t size;

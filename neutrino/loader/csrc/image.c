@@ -415,7 +415,6 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		kernel->backend = &nt_backends[NT_BACKEND_TWIN];
 		kernel->maps = image->entry.maps;
 		kernel->map_count = image->entry.header->maps;
-		kernel->has_dynamic_cap = nt_has_dynamic_cap(kernel->maps, kernel->map_count);
 		for (uint32_t i = 0; i < kernel->map_count; i++)
 			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
 		if (kernel->log_count)

@@ -24,8 +24,6 @@ struct nt_kernel {
 	uint32_t block_size;
 	uint32_t variable_count; /* module variables whose addresses are in the block */
 	uint32_t lanes;	      /* of a warp */
-	bool has_dynamic_cap; /* of some map */
-	uint32_t wanted;      /* most records that a slot of a map with a dynamic cap had to save; 0: not known yet */
 	uint32_t log_count;   /* maps that are logs */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
 	uint64_t log_kept;    /* of log_wanted, what the cache has */

@@ -233,7 +233,6 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 	record->device = (uint32_t)nt_pool_device(attempt->pool);
 	record->thread = nt_thread_id();
 	record->variant = attempt->variant;
-	record->dynamic_cap = attempt->extent.dynamic_cap;
 	record->log_units = attempt->extent.log_units;
 	record->lanes = attempt->extent.lanes;
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);

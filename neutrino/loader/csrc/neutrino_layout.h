@@ -14,10 +14,6 @@
 #define NEUTRINO_COPIES_MOST 128
 #define NEUTRINO_WARPS_PER_COPY 32
 #define NEUTRINO_COPY_ALIGN 128
-#define NEUTRINO_DYNAMIC_CAP 0
-#define NEUTRINO_DYNAMIC_FIRST 64
-#define NEUTRINO_DYNAMIC_STEP 8
-#define NEUTRINO_DYNAMIC_MOST 1048576
 #define NEUTRINO_LOG_CONTROL 128
 #define NEUTRINO_LOG_UNIT 32
 #define NEUTRINO_MAX_MAPS 64
@@ -27,7 +23,7 @@
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
 #define NEUTRINO_LAUNCHES_VERSION 4
-#define NEUTRINO_RESULT_VERSION 3
+#define NEUTRINO_RESULT_VERSION 4
 #define NEUTRINO_SECTION_VERSION 3
 #define NEUTRINO_TWINS_VERSION 5
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
@@ -221,7 +217,7 @@ struct neutrino_launch {
     uint32_t device;
     uint32_t thread; /* host thread id */
     uint32_t variant; /* 1: the twin under a register cap */
-    uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
+    uint32_t unused;
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
     uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
     uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
@@ -242,7 +238,7 @@ static_assert(offsetof(struct neutrino_launch, shared) == 72, "shared");
 static_assert(offsetof(struct neutrino_launch, device) == 76, "device");
 static_assert(offsetof(struct neutrino_launch, thread) == 80, "thread");
 static_assert(offsetof(struct neutrino_launch, variant) == 84, "variant");
-static_assert(offsetof(struct neutrino_launch, dynamic_cap) == 88, "dynamic_cap");
+static_assert(offsetof(struct neutrino_launch, unused) == 88, "unused");
 static_assert(offsetof(struct neutrino_launch, lanes) == 92, "lanes");
 static_assert(offsetof(struct neutrino_launch, graph) == 96, "graph");
 static_assert(offsetof(struct neutrino_launch, node) == 100, "node");
@@ -272,7 +268,7 @@ struct neutrino_map {
     uint32_t kind; /* number of its type: NEUTRINO_MAP_TYPES */
     uint32_t level; /* 0 thread, 1 warp, 2 block */
     uint32_t record_size;
-    uint32_t cap; /* records a slot; 0: dynamic, as the launch has it */
+    uint32_t cap; /* records a slot */
 };
 static_assert(sizeof(struct neutrino_map) == 80, "map");
 static_assert(offsetof(struct neutrino_map, name) == 0, "name");
@@ -288,7 +284,7 @@ struct neutrino_frame {
     uint32_t grid[3];
     uint32_t block[3];
     uint64_t size; /* bytes of the regions that follow */
-    uint32_t dynamic_cap; /* records a slot of maps with a dynamic cap; 0: the kernel has none */
+    uint32_t unused;
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
     uint32_t log_units; /* units of memory of each log, of those that the launch had; 0: no log */
     uint32_t reserved;
@@ -299,7 +295,7 @@ static_assert(offsetof(struct neutrino_frame, launch) == 8, "launch");
 static_assert(offsetof(struct neutrino_frame, grid) == 16, "grid");
 static_assert(offsetof(struct neutrino_frame, block) == 28, "block");
 static_assert(offsetof(struct neutrino_frame, size) == 40, "size");
-static_assert(offsetof(struct neutrino_frame, dynamic_cap) == 48, "dynamic_cap");
+static_assert(offsetof(struct neutrino_frame, unused) == 48, "unused");
 static_assert(offsetof(struct neutrino_frame, lanes) == 52, "lanes");
 static_assert(offsetof(struct neutrino_frame, log_units) == 56, "log_units");
 static_assert(offsetof(struct neutrino_frame, reserved) == 60, "reserved");

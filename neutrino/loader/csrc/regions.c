@@ -44,13 +44,7 @@ bool nt_map_is_valid(const struct neutrino_map *map)
 {
 	return memchr(map->name, 0, sizeof(map->name)) && map->kind < MAP_TYPES && map->level <= NEUTRINO_LEVEL_BLOCK &&
 	       map->record_size && map->record_size <= NEUTRINO_MAX_RECORD &&
-	       (map_types[map->kind].layout == NEUTRINO_IN_SLOTS || map->cap == 1);
-}
-
-/* Whether a map's cap is chosen for each launch. */
-static bool is_dynamic(const struct neutrino_map *map)
-{
-	return map_types[map->kind].layout == NEUTRINO_IN_SLOTS && map->cap == NEUTRINO_DYNAMIC_CAP;
+	       (map_types[map->kind].layout == NEUTRINO_IN_SLOTS ? map->cap : map->cap == 1);
 }
 
 bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
@@ -64,14 +58,6 @@ bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
 bool nt_map_is_log(const struct neutrino_map *map)
 {
 	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS;
-}
-
-bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		if (is_dynamic(&maps[i]))
-			return true;
-	return false;
 }
 
 /* The number of a map's slots in a launch: one for each thread, warp or block. False on overflow. */
@@ -136,9 +122,8 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 		records_size = NEUTRINO_LOG_CONTROL + (uint64_t)extent->log_units * NEUTRINO_LOG_UNIT;
 	} else {
 		uint64_t slots, records;
-		uint64_t cap = is_dynamic(map) ? extent->dynamic_cap : map->cap;
 		if (!slots_of(map, extent, &slots) || slots > REGION_LIMIT ||
-		    __builtin_mul_overflow(slots, cap, &records) ||
+		    __builtin_mul_overflow(slots, (uint64_t)map->cap, &records) ||
 		    __builtin_mul_overflow(records, (uint64_t)map->record_size, &records_size) ||
 		    records_size > REGION_LIMIT)
 			return UINT64_MAX;
@@ -170,10 +155,10 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	uint64_t offset = 0;
 	/* copy_mask: a warp's number under it is the copy that it adds to, as copies_in is a power of 2. */
 	const struct {
-		uint32_t warps_per_block, warp_capacity, dynamic_cap, copy_mask;
+		uint32_t warps_per_block, warp_capacity, unused, copy_mask;
 		uint64_t cell;
 	} header = {
-		extent->warps_per_block, (uint32_t)extent->warps, extent->dynamic_cap, copies_in(extent->warps) - 1, cell,
+		extent->warps_per_block, (uint32_t)extent->warps, 0, copies_in(extent->warps) - 1, cell,
 	};
 
 	_Static_assert(sizeof(header) == NEUTRINO_BLOCK_HEADER, "the probe block's header");
@@ -213,35 +198,4 @@ unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, cons
 		kept_begin = kept_offset;
 	}
 	return ranges;
-}
-
-/* The largest of the counts in size bytes. */
-static uint32_t largest(const uint32_t *counts, uint64_t size)
-{
-	uint32_t ret = 0;
-
-	for (uint64_t i = 0; i < size / sizeof(*counts); i++)
-		ret = counts[i] > ret ? counts[i] : ret;
-	return ret;
-}
-
-uint32_t nt_regions_wanted(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
-			   const uint8_t *data, uint64_t begin, uint64_t size)
-{
-	uint64_t offset = 0;
-	uint32_t wanted = 0;
-
-	for (unsigned i = 0; i < count; i++) {
-		struct nt_region region;
-		offset = nt_region_of(&maps[i], extent, offset, &region);
-		/* The part of the map's counts that is in data. */
-		uint64_t from = region.counts > begin ? region.counts : begin;
-		uint64_t to = region.counts + region.counts_size;
-		to = to < begin + size ? to : begin + size;
-		if (!is_dynamic(&maps[i]) || from >= to)
-			continue;
-		uint32_t most = largest((const uint32_t *)(const void *)(data + (from - begin)), to - from);
-		wanted = most > wanted ? most : wanted;
-	}
-	return wanted;
 }

@@ -25,7 +25,6 @@ struct nt_extent {
 	uint32_t threads;	  /* of a block */
 	uint32_t warps_per_block;
 	uint32_t lanes;		  /* of a warp: the kernel's */
-	uint32_t dynamic_cap;	  /* records per slot of maps with a dynamic cap */
 	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log */
 };
 
@@ -48,7 +47,7 @@ enum nt_extent_result {
 	NT_EXTENT_TOO_LARGE, /* more warps than 32 bits count */
 };
 
-/* Compute the extent of a launch from its grid (blocks) and block (threads); dynamic_cap and log_units are 0. lanes: of a warp. */
+/* Compute the extent of a launch from its grid (blocks) and block (threads); log_units is 0. lanes: of a warp. */
 enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
 				   struct nt_extent *ret);
 
@@ -86,15 +85,5 @@ uint64_t nt_log_units_for(const struct neutrino_map *maps, unsigned count, const
  */
 unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			   uint32_t units, struct nt_range *ret);
-
-/* Whether any of the maps has a dynamic cap. */
-bool nt_has_dynamic_cap(const struct neutrino_map *maps, unsigned count);
-
-/*
- * The largest number of records that a slot of a map with a dynamic cap had to save, whether they fitted or not. data:
- * bytes [begin, begin + size) of the launch's regions, of which begin is a multiple of 4.
- */
-uint32_t nt_regions_wanted(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
-			   const uint8_t *data, uint64_t begin, uint64_t size);
 
 #endif

@@ -42,7 +42,6 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	record->device = replay->device;
 	record->thread = replay->thread;
 	record->variant = node->variant;
-	record->dynamic_cap = node->dynamic_cap;
 	record->log_units = node->log_units;
 	record->lanes = node->kernel->lanes;
 	record->graph = slot->layout->graph;
@@ -72,8 +71,8 @@ void nt_replay_lost(const struct nt_slot *slot)
 /* The header of the frame of a node. */
 static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t launch)
 {
-	struct neutrino_frame frame = {.launch = launch, .size = node->size, .dynamic_cap = node->dynamic_cap,
-				       .lanes = node->kernel->lanes, .log_units = node->log_units};
+	struct neutrino_frame frame = {.launch = launch, .size = node->size, .lanes = node->kernel->lanes,
+				       .log_units = node->log_units};
 
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
 	memcpy(frame.grid, node->grid, sizeof(frame.grid));

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
-from neutrino.abi.probe_block import BLOCK_DYNAMIC_CAP
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
-from neutrino.maps.declaration import DYNAMIC_CAP, Map
+from neutrino.maps.declaration import Map
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_UNIT, most_rows
 from neutrino.maps.regions import has_counts
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -191,17 +190,7 @@ class Records:
         # and block there is no index of a lane.
         base = self._take("b64")
         self._block.load_map(index, base, lines, ending=ending)
-        cap = str(target.cap)
-        if target.cap == DYNAMIC_CAP:
-            # Known at a launch only: it is in the probe block.
-            cap, first = self._take("b32"), self._take("b64")
-            lines += [
-                self._block.load("u32", cap, BLOCK_DYNAMIC_CAP),
-                f"mul.wide.u32 {first}, {slot.index}, {cap};",
-                f"mad.lo.u64 {base}, {first}, {lanes * target.size}, {base};",
-            ]
-        else:
-            self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
+        self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
         if lanes > 1:
             self._scaled(base, slot.lane, target.size, lines)
         # With counts, the counter is the index of the next record in the slot. Records from cap on are counted and not
@@ -219,7 +208,7 @@ class Records:
                 lines.append(remainder if is_power_of_two else f"rem.u32 {place}, {counter}, {target.cap};")
             else:
                 stores = self._take("pred")
-                lines.append(f"setp.lt.and.u32 {stores}, {counter}, {cap}, {takes_part};")
+                lines.append(f"setp.lt.and.u32 {stores}, {counter}, {target.cap}, {takes_part};")
             self._scaled(base, place, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
         for where, kind, text in self.as_few_stores(target, values, lines, waits):
