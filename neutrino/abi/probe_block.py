@@ -5,7 +5,7 @@ passed by value, 8-byte aligned.
 
     0             u32 warps_per_block     warps of one block, partial ones counted
     4             u32 warp_capacity       warps that this launch's regions have room for
-    8             u32 (unused)
+    8             u32 zero                0, which the assembler does not know
     12            u32 copy_mask           copies of a sum's record in this launch, less one
     16            u64 cell                device address of a u64 that is added to all addresses of maps; 0: none
     24 + 16·m     u64 records             device address of map m's records
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 BLOCK_HEADER = 24
 """Bytes of the probe block before the first map."""
-BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_COPY_MASK, BLOCK_CELL = 0, 4, 12, 16
+BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_ZERO, BLOCK_COPY_MASK, BLOCK_CELL = 0, 4, 8, 12, 16
 """Offsets of the members of that header."""
 BLOCK_PER_MAP = 16
 BLOCK_PER_VARIABLE = 8

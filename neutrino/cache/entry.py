@@ -313,8 +313,10 @@ def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
     if not 0 < size <= MAX_RECORD:
         raise FormatError(file, row_offset, "record size", str(size), f"1 to {MAX_RECORD}")
     # The cap is the number of records per slot; kinds of maps without slots always have 1.
-    if MAP_TYPES[kind].layout is not Layout.SLOTS and cap != 1:
-        raise FormatError(file, row_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), "1")
+    has_slots = MAP_TYPES[kind].layout is Layout.SLOTS
+    if cap != 1 and not (has_slots and cap):
+        expected = "1 or more" if has_slots else "1"
+        raise FormatError(file, row_offset, f"cap of a {MAP_TYPES[kind].name}", str(cap), expected)
     text, _, _ = bytes(row["name"]).partition(b"\0")
     # A longer one leaves no room for the NUL in its member.
     if len(text) > _LONGEST_NAME:

@@ -32,7 +32,7 @@ from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 maps = st.lists(
     st.tuples(
         st.sampled_from([kind() for kind in MAP_TYPES]), st.sampled_from(list(Level)), st.integers(1, 65536),
-        st.integers(0, 1000),
+        st.integers(1, 1000),
     ),
     max_size=8,
 )
@@ -190,7 +190,7 @@ def opens(core: tuple[FFI, object], map_index: int, member: str, value: int) -> 
     [
         ("level", 0, True), ("level", 2, True), ("level", 3, False),
         ("kind", 1, True), ("kind", len(MAP_TYPES), False),
-        ("cap", 0, True), ("cap", 2**32 - 1, True),
+        ("cap", 0, False), ("cap", 1, True), ("cap", 2**32 - 1, True),
         ("record_size", 0, False), ("record_size", 65536, True), ("record_size", 65537, False),
     ],
 )  # fmt: skip

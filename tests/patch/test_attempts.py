@@ -133,12 +133,18 @@ def test_an_unknown_assembly_is_tried_without_fusing(assembler: Assembler) -> No
     assert ptxas.uncapped <= 2 + 4 + 2
 
 
-def test_the_most_that_a_kernel_costs(assembler: Assembler) -> None:
-    """A probe that reads a quotient which is fused is refused by each attempt."""
-    text = DIVISION_HEAD + division_kernel(DIVIDED)
+def test_the_most_that_a_kernel_costs(assembler: Assembler, tmp_path: Path) -> None:
+    """A probe that reads a copy of a quotient, through which it is fused, is refused by each attempt."""
+    code = DIVIDED.replace("sub.f32 %f5, %f5, %f3", "mov.f32 %f6, %f3; sub.f32 %f5, %f5, %f6")
+    text = DIVISION_HEAD + division_kernel(code)
+    probe = tmp_path / "reads.toml"
+    probe.write_text(
+        '[map.Value]\ntype = "array"\nlevel = "thread"\ncap = 8\ndata = { value = "u32" }\n'
+        '[probe.value]\nposition = "mov.f32"\nlevel = "thread"\nafter = "SAVE [ Value ] { OUT.bits };"\n'
+    )
     cubin = assembler.assemble(text, "sm_90a", ("-lineinfo",)).cubin
     ptxas = counting(assembler)
-    entry = patched(cubin, ptxas, load_probes(["value_watch"]))
+    entry = patched(cubin, ptxas, load_probes([str(probe)]))
     assert [kernel.reason for kernel in entry.kernels] == [Reason.NUMERICS]
     made = {tuple(option for option in options if option in {"-lineinfo", "--fmad=false"}) for _, options in ptxas.runs}
     assert made >= {(), ("-lineinfo",), ("--fmad=false",)}

@@ -50,7 +50,7 @@ def kernels(draw: st.DrawFn, maps: int, images: int) -> KernelEntry:
         draw(st.integers(0, images - 1)), draw(FILES),
     )  # fmt: skip
 MAPS = st.builds(
-    Map, NAMES, st.just(ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(0, 99),
+    Map, NAMES, st.just(ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(1, 99),
     st.just(()), st.just(Span(1, 1)),
 ) | st.builds(
     Map, NAMES, st.just(SUM), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
@@ -101,7 +101,7 @@ def test_every_bit_of_the_header_counts():
 
 def test_errors_name_the_place() -> None:
     """Of a member of the header, and of the row of a table."""
-    maps = [Map(name, ARRAY, Level.WARP, 16, 0, (), Span(1, 1)) for name in "ab"]
+    maps = [Map(name, ARRAY, Level.WARP, 16, 1, (), Span(1, 1)) for name in "ab"]
     kernels = [KernelEntry(name, Reason.NO_SITE) for name in "ab"]
     whole = write_entry(bytes(32), maps, kernels, [])
     (header,) = np.frombuffer(whole, TWINS_HEADER.dtype, 1)
@@ -152,7 +152,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def test_the_hook_takes_what_python_takes(hook: ctypes.CDLL, data: st.DataObject) -> None:
     """Words of an entry are changed and its digest is right: images out of range, tables and parameters anywhere."""
     maps = [
-        Map("m", ARRAY, Level.WARP, 16, 0, (), Span(1, 1)),
+        Map("m", ARRAY, Level.WARP, 16, 1, (), Span(1, 1)),
         Map("s", SUM, Level.THREAD, 8, 1, (), Span(1, 1)),
     ]
     kernels = [

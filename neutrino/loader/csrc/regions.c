@@ -155,7 +155,7 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	uint64_t offset = 0;
 	/* copy_mask: a warp's number under it is the copy that it adds to, as copies_in is a power of 2. */
 	const struct {
-		uint32_t warps_per_block, warp_capacity, unused, copy_mask;
+		uint32_t warps_per_block, warp_capacity, zero, copy_mask;
 		uint64_t cell;
 	} header = {
 		extent->warps_per_block, (uint32_t)extent->warps, 0, copies_in(extent->warps) - 1, cell,

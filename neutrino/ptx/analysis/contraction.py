@@ -24,7 +24,7 @@ FLOAT_TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
 PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{FLOAT_TYPES})\Z")
 # What tests/ptx/test_fusions.py has ptxas 13.0 show, for sm_75 to sm_120: of all instructions
 # that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
-_HIDDEN_PRODUCT = re.compile(r"(?:div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32)\Z")
+HIDDEN_PRODUCT = re.compile(r"(?:div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32)\Z")
 _HALVES = re.compile(r"b?f16(?:x2)?\Z")
 _KEEPS_HALVES = 90
 """The first architecture on which ptxas 13.0 fuses halves across an instruction between lanes: sm_90."""
@@ -49,8 +49,8 @@ _PRODUCT_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(
 
 @dataclass(frozen=True)
 class Product:
-    """A product that may be fused. register: that the ``mul`` writes. start: position of the ``mul``'s opcode; end: of
-    the end of the last sum that reads the product. type: as in the opcode, ``f32``."""
+    """A product that may be fused. register: that the ``mul`` writes, or an instruction that ends with one. start:
+    position of its opcode; end: of the end of the last sum that reads the product. type: as in the opcode, ``f32``."""
 
     register: str
     start: int
@@ -289,7 +289,7 @@ def _is_product(opcode: Mnemonic) -> bool:
 
 @functools.cache
 def _is_hidden_product(opcode: Mnemonic) -> bool:
-    return _HIDDEN_PRODUCT.match(opcode.text) is not None
+    return HIDDEN_PRODUCT.match(opcode.text) is not None
 
 
 @functools.cache
@@ -312,7 +312,7 @@ def _products(body: Body) -> list[Product]:
     # By register, the products that it may hold: the register that the ``mul`` wrote, the position of its opcode, and
     # its type.
     holding: dict[str, set[tuple[str, int, str]]] = {}
-    steps = {opcode for opcode in body.opcodes if _moves_product(opcode)}
+    steps = {opcode for opcode in body.opcodes if _moves_product(opcode) or _is_hidden_product(opcode)}
     block_ends = {opcode for opcode in body.opcodes if opcode.ends_block}
     labelled = {label.before for label in body.labels}
     for index, opcode in enumerate(body.mnemonics):
@@ -331,6 +331,8 @@ def _products(body: Body) -> list[Product]:
         if opcode.word == "mul":
             kind = PRODUCT.match(opcode.text)
             holding[written] = {(written, statement.position, kind["type"] if kind else "")}
+        elif _is_hidden_product(opcode):
+            holding[written] = {(written, statement.position, "f32")}
         elif opcode.word in {"add", "sub"}:
             # Overwrites an earlier sum of the same product: its last sum counts.
             for register, start, kind_of_product in origins:

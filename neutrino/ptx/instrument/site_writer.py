@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.abi.levels import Level
+from neutrino.abi.probe_block import BLOCK_ZERO
 from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
-from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
+from neutrino.ptx.analysis.contraction import HIDDEN_PRODUCT, PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Locations
@@ -150,29 +151,47 @@ class Products:
         return self._private_copy(product.start) if product else None
 
     def _private_copy(self, position: int) -> str:
-        """The register with a copy of the product of the ``mul`` at a position, for probes to read.
+        """The register with a copy of the product of the instruction at a position, for probes to read.
 
         The first call inserts the code: the multiplication once more, right before it, with ``.rn``, which ptxas does
-        not fuse. Raises PtxError if the statement there is no ``mul``.
+        not fuse; or a division once more, of an operand that ptxas cannot know to be the same, or it would compute both
+        at once. Raises PtxError if the statement there is neither.
         """
         if position in self._copies:
             return self._copies[position]
         statement = self._body.statement(self._body.index_at(position))
         instruction = statement.instruction
         kind = PRODUCT.match(instruction.opcode) if instruction else None
-        if instruction is None or kind is None:
+        is_hidden = instruction is not None and HIDDEN_PRODUCT.match(instruction.opcode) is not None
+        if instruction is None or not (kind or is_hidden):
             raise PtxError(self._module.line(position), statement.text[:80], "not a multiplication")
-        name = self._emission.product_copy(kind["type"])
+        scalar = kind["type"] if kind else "f32"
+        name = self._emission.product_copy(scalar)
         self._copies[position] = name
-        opcode = "mul.rn" + instruction.opcode[len("mul") :]
-        sources = ", ".join(instruction.operands[1:])
-        lines = [f"{opcode} {name}, {sources};"]
+        *sources, last = instruction.operands[1:]
+        opcode = instruction.opcode
+        lines: list[str] = []
+        if kind:
+            opcode = "mul.rn" + opcode[len("mul") :]
+        else:
+            last = self._unknown(last, lines)
+        lines.append(f"{opcode} {name}, {', '.join([*sources, last])};")
         if instruction.predicate is not None:
             # Where the predicate is false the destination keeps its value.
             guard = Guard(instruction.predicate, instruction.negated)
-            lines = [f"mov.b{bits(kind['type'])} {name}, {instruction.operands[0]};", guard.prefix + lines[0]]
+            lines[-1:] = [f"mov.b{bits(scalar)} {name}, {instruction.operands[0]};", guard.prefix + lines[-1]]
         self._edits.insert_before(statement.start, lines)
         self._emission.count_arithmetic(opcode)
+        return name
+
+    def _unknown(self, operand: str, lines: list[str]) -> str:
+        """A register with the bits of an operand of 32 bits, which ptxas does not recognise. Appends code."""
+        name, zero = self._emission.product_copy("f32"), self._emission.product_copy("f32")
+        lines += [
+            f"mov.b32 {name}, {operand};",
+            self._emission.block.load("u32", zero, BLOCK_ZERO),
+            f"xor.b32 {name}, {name}, {zero};",
+        ]
         return name
 
 
