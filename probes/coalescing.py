@@ -5,6 +5,9 @@
 import neutrino.language as nl
 from neutrino import Map, probe
 
+# 0 leaves out the table by instruction, which is most of the cost: -D PER_SITE=0.
+PER_SITE = 1
+
 
 @Map(level="thread", type="sum")
 class LoadRequests:
@@ -45,10 +48,11 @@ def load():
     first = is_first(nl.lanes)
     first_of_sector = is_first(nl.warp.same(nl.addr >> 5))
     distinct = nl.bytes if is_first(nl.warp.same(nl.addr)) else nl.u64(0)
-    sectors = nl.popc(nl.warp.ballot(first_of_sector))
     LoadRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
-    if first:
-        PerAccess.save(nl.site, sectors)
+    if PER_SITE == 1:
+        sectors = nl.popc(nl.warp.ballot(first_of_sector))
+        if first:
+            PerAccess.save(nl.site, sectors)
 
 
 @probe(pos="st.global", level="thread", before=True)
@@ -56,10 +60,11 @@ def store():
     first = is_first(nl.lanes)
     first_of_sector = is_first(nl.warp.same(nl.addr >> 5))
     distinct = nl.bytes if is_first(nl.warp.same(nl.addr)) else nl.u64(0)
-    sectors = nl.popc(nl.warp.ballot(first_of_sector))
     StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
-    if first:
-        PerAccess.save(nl.site, sectors)
+    if PER_SITE == 1:
+        sectors = nl.popc(nl.warp.ballot(first_of_sector))
+        if first:
+            PerAccess.save(nl.site, sectors)
 
 
 @probe(pos="ld.generic | ldu.generic | st.generic !bulk", level="thread", before=True)

@@ -1,7 +1,7 @@
 # Every access to global memory: its address, bytes, kind and site, and when.
 #
-# GlobalAccesses: a record for each thread that executes a load, store, atomic, reduction or cp.async with .global, when it is
-# issued. docs/library.md describes the fields, what is not recorded, and how to sample.
+# GlobalAccesses has a record for each thread that executes a load, store, atomic, reduction or cp.async with .global,
+# when it is issued. docs/library.md describes the fields, what is not recorded, and how to record a part.
 import neutrino.language as nl
 from neutrino import Map, probe
 

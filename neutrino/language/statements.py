@@ -213,7 +213,8 @@ class SnippetReader:
             comparisons = [_COMPARISONS[type(relation)] for relation in node.ops if type(relation) in _COMPARISONS]
             if len(known) < len(numbers) or len(comparisons) < len(node.ops):
                 return None
-            return all(compare(left, right) for compare, left, right in zip(comparisons, known, known[1:], strict=False))
+            pairs = zip(comparisons, known, known[1:], strict=False)
+            return all(compare(left, right) for compare, left, right in pairs)
         value = self._constants.get(node.id) if isinstance(node, ast.Name) else None
         return value if isinstance(value, bool) else None
 

@@ -1,6 +1,8 @@
-"""A kernel for the library of probes: loads by an index in many patterns, atomics, barriers and NaNs."""
+"""The kernel of examples/patterns.ptx for the library of probes: loads by an index, in many patterns."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 
@@ -9,49 +11,7 @@ from tests.oracle.bench import Kernel
 BLOCKS, THREADS, TURNS, ELEMENTS = 3, 72, 3, 1024
 """The last warp of each block has 8 lanes."""
 
-_TEXT = """.version 8.0
-.target sm_90
-.address_size 64
-
-.visible .entry patterns(.param .u64 values, .param .u64 indices, .param .u64 out, .param .u64 bins)
-{
-    .reg .pred %odd, %more;
-    .reg .b32 %i, %j, %k, %n, %t, %old;
-    .reg .f32 %x, %y, %root;
-    .reg .b64 %values, %indices, %out, %bins, %at;
-    ld.param.u64 %values, [values];
-    ld.param.u64 %indices, [indices];
-    ld.param.u64 %out, [out];
-    ld.param.u64 %bins, [bins];
-    mov.u32 %i, %ctaid.x;
-    mov.u32 %n, %ntid.x;
-    mov.u32 %t, %tid.x;
-    mad.lo.u32 %i, %i, %n, %t;
-    mad.wide.u32 %indices, %i, 4, %indices;
-    mad.wide.u32 %out, %i, 4, %out;
-    and.b32 %t, %i, 1;
-    setp.ne.u32 %odd, %t, 0;
-    mov.u32 %k, 0;
-again:
-    ld.global.nc.u32 %j, [%indices];
-    mad.wide.u32 %at, %j, 8, %values;
-    ld.global.v2.f32 {%x, %y}, [%at];
-    sub.f32 %x, %x, %y;
-    sqrt.rn.f32 %root, %x;
-    add.f32 %root, %root, %y;
-    @%odd st.global.f32 [%out], %root;
-    and.b32 %t, %j, 3;
-    mad.wide.u32 %at, %t, 4, %bins;
-    atom.global.add.u32 %old, [%at], 1;
-    @%odd red.global.add.u32 [%at+16], 1;
-    bar.sync 0;
-    add.s64 %indices, %indices, 864;
-    add.u32 %k, %k, 1;
-    setp.lt.u32 %more, %k, 3;
-    @%more bra again;
-    ret;
-}
-"""
+_TEXT = (Path(__file__).parents[2] / "examples" / "patterns.ptx").read_text()
 _COUNT = BLOCKS * THREADS
 
 

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -244,7 +245,8 @@ def test_what_does_not_fit_is_counted() -> None:
 def test_tensor_copies_are_traced() -> None:
     """The embedded device has none: each form, of each number of dimensions, has its probe, and the twin assembles."""
     copies = [
-        f"cp.async.bulk.tensor.{n}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [s], [%map, {{{at}}}], [s];"
+        f"cp.async.bulk.tensor.{n}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        f" [s], [%map, {{{at}}}], [s];"
         f" cp.async.bulk.tensor.{n}d.global.shared::cta.tile.bulk_group [%map, {{{at}}}], [s];"
         f" cp.reduce.async.bulk.tensor.{n}d.global.shared::cta.add.tile.bulk_group [%map, {{{at}}}], [s];"
         for n in range(1, 6)
@@ -307,7 +309,7 @@ def test_latencies() -> None:
     }
     buckets = {(row["low"], row["high"]): row["count"] for row in run.rows("LoadCycles") if row["count"]}
     counted: Counter[tuple[int, int]] = Counter()
-    for cycles in sum(expected.values(), []):
+    for cycles in chain.from_iterable(expected.values()):
         counted[1 << cycles.bit_length() - 1, (1 << cycles.bit_length()) - 1] += 1
     assert buckets == counted
     # The clocks at the entry: one that waits for the value, then the two that are compared.
@@ -399,7 +401,7 @@ def test_contention(name: str) -> None:
         instructions += len(warps)
         for counts in warps.values():
             groups[execution.site.line] += counts.values()
-    every = sum(groups.values(), [])
+    every = list(chain.from_iterable(groups.values()))
     total = {"instructions": instructions, "lanes": sum(every), "addresses": len(every)}
     assert run.views["Atomics"].total() == total
     assert run.by_line("PerAtomic") == {
@@ -417,7 +419,7 @@ _GROUPS = {
     "integer": "mul24 mad24 popc clz bfind fns brev bfe bfi szext bmsk dp4a dp2a",
 }  # fmt: skip
 _NAMED = {word: field for field, words in _GROUPS.items() for word in words.split()}
-_ARITHMETIC = set("add addc sub subc mul mad madc fma div rem min max abs neg sad copysign".split())
+_ARITHMETIC = re.compile(r"addc?|subc?|mul|madc?|fma|div|rem|min|max|abs|neg|sad|copysign")
 
 
 def field_of(opcode: str) -> str | None:
@@ -430,15 +432,15 @@ def field_of(opcode: str) -> str | None:
             return group
     if facts.classes & {"load", "store"}:
         return _MEMORY[facts.classes & {"load", "store"}]
-    if parts[0] in _ARITHMETIC:
+    if _ARITHMETIC.fullmatch(parts[0]):
         if re.fullmatch(r"[us](16|32|64)(x2)?", parts[-1]):
             return "integer"
         kinds = {part for part in parts if re.fullmatch(r"b?f(16|32|64)(x2)?", part)}
-        return f"fp{min('64 32 16'.split(), key=lambda bits: not any(bits in part for part in kinds))}"
+        return next(f"fp{bits}" for bits in (64, 32, 16) if any(str(bits) in kind for kind in kinds))
     return _NAMED.get(parts[0])
 
 
-@pytest.mark.parametrize("name", ["random", "memory", "triton_attention", "half2_arithmetic", "doubles", "shuffles"])
+@pytest.mark.parametrize("name", ["random", "memory", "matmul_mma_f16", "half2_arithmetic", "doubles", "shuffles"])
 def test_opcodes(name: str) -> None:
     expected: Counter[str] = Counter()
     for execution in seen(name):

@@ -587,10 +587,7 @@ class _Lowering(Writer):
     def _same(self, statement: Collective, target: Register, guard: Guard | None) -> None:
         """Lower the mask of the lanes that have the same value, of those for which the guard holds."""
         span, bits = statement.span, 64 if self._type_of(statement.source).bits == 64 else 32
-        if bits == 64:
-            value = self._operand(statement.source, span)
-        else:
-            value = self._word(statement.source, span)
+        value = self._operand(statement.source, span) if bits == 64 else self._word(statement.source, span)
         # Not an immediate, which instructions between lanes may not take.
         value = self._computed(f"mov.b{bits}", Type(f"u{bits}"), (value,), span)
         self._emit(f"match.any.sync.b{bits}", target, (value, _LANES), span)
