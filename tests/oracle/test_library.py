@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from neutrino.emulator.tracer import Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
 from neutrino.resources import shipped_probes
 from neutrino.tracing.views import MapView
-from neutrino.verification import load_probes
+from neutrino.verification import check_probes, load_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.library import patterns
@@ -315,6 +316,38 @@ def test_latencies() -> None:
     # The clocks at the entry: one that waits for the value, then the two that are compared.
     first = [clocks[:3] for clocks in readings(run, "%clock64").values()]
     assert run.rows("ClockOverhead") == [{"cycles": min(end - begin for _, begin, end in first)}]
+
+
+EARLY = """import neutrino.language as nl
+start: nl.u64 = 0
+@nl.probe(pos="POSITION", level="thread")
+def issue():
+    start = BEFORE
+@nl.probe(pos="POSITION", level="thread", after=True)
+def arrival():
+    x: nl.u32 = nl.out
+    nl.save(AFTER, dtype=nl.u64)
+"""
+
+
+@pytest.mark.parametrize(
+    ("position", "before", "after", "column"),
+    [
+        ("ld.global.b32", "nl.clock()", "nl.clock() - start", 13),
+        ("atom.global.add.u32", "nl.u64(nl.lane)", "nl.u64(nl.u32(nl.time()) - 5)", 27),
+        ("ld.global.b32", "nl.clock()", "nl.clock(after=x) - start", 0),
+        ("ld.global.b32", "nl.u64(nl.lane)", "nl.clock()", 0),
+        ("add.u32", "nl.clock()", "nl.clock() - start", 0),
+    ],
+)
+def test_a_clock_that_does_not_wait_is_warned_of(
+    position: str, before: str, after: str, column: int, tmp_path: Path
+) -> None:
+    text = EARLY.replace("POSITION", position).replace("BEFORE", before).replace("AFTER", after)
+    path = tmp_path / "early.py"
+    path.write_text(text)
+    warnings = [(one.code, one.severity, one.line, one.column) for one in check_probes([str(path)]).diagnostics]
+    assert warnings == ([("early-clock", "warning", 9, column)] if column else [])
 
 
 def test_waits_at_barriers() -> None:
