@@ -23,7 +23,7 @@ from neutrino.emulator.tracer import Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
 from neutrino.resources import shipped_probes
 from neutrino.tracing.views import MapView
-from neutrino.verification import check_probes, load_probes
+from neutrino.verification import check_probes, load_all, load_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.library import patterns
@@ -300,10 +300,11 @@ def measured(run: Run, opcodes: str, *, leaders: bool = False) -> dict[int, list
     return {place_of[place]: values for place, values in found.items()}
 
 
-def test_latencies() -> None:
-    run = probed("latency", "random")
-    expected = measured(run, r"ld\.global")
-    assert len(expected) == 2
+@pytest.mark.parametrize(("name", "sites"), [("random", 2), ("crc32", 2), ("memory", 8)])
+def test_latencies(name: str, sites: int) -> None:
+    run = probed("latency", name)
+    expected = measured(run, r"ld\.(?!param|const)")
+    assert len(expected) == sites
     assert run.by_line("PerLoad") == {
         line: {"count": len(cycles), "sum": sum(cycles), "min": min(cycles), "max": max(cycles), "missed": 0}
         for line, cycles in expected.items()
@@ -316,6 +317,30 @@ def test_latencies() -> None:
     # The clocks at the entry: one that waits for the value, then the two that are compared.
     first = [clocks[:3] for clocks in readings(run, "%clock64").values()]
     assert run.rows("ClockOverhead") == [{"cycles": min(end - begin for _, begin, end in first)}]
+
+
+def test_a_load_into_a_wider_register() -> None:
+    """A probe gets the bits that are loaded: here a byte, which the kernel has in a register of 32 bits."""
+    source = """import neutrino.language as nl
+@nl.probe(pos="ld.global.u8", level="thread", after=True, cap=64)
+def loads():
+    x: nl.u8 = nl.out
+    y: nl.u32 = nl.u32(x)
+    nl.save((y, nl.site), dtype=nl.u32)
+"""
+    one = bench("crc32")
+    probes = load_all(source=source)
+    (twin,) = make_twins(one.kernel, probes).kernels
+    place = one.place(None)
+    loaded = LoadedTwin(twin, place.device.load(make_twins(one.kernel, probes).render()), probes.maps, {})
+    found = Counter(loaded.launch(place.device, place.launch())["loads"].valid()["y"].tolist())
+    expected: Counter[int] = Counter()
+    for execution in seen("crc32"):
+        if execution.site.opcode == "ld.global.u8":
+            (destination, *_) = operands_of(execution.site.text)
+            expected.update((execution.after[destination] & 0xFF).tolist())
+    assert found == expected
+    assert len(found) > 100
 
 
 EARLY = """import neutrino.language as nl
