@@ -2,78 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bench.registers import instructions
 from neutrino.errors import ToolMissingError
-from neutrino.ptx.instrument.module_twins import probe_module
-from neutrino.ptx.text.module import parse
-from neutrino.resources import shipped_probes
-from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.location import find_tool
 from neutrino.verification import load_probes
 from tests.cli.conftest import Probe
-from tests.oracle.assembling import assemble, together
+from tests.cli.library_page import EXAMPLE, FILE, LIBRARY, ROOT, prices, printed
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "library.md").read_text()
-LIBRARY = [name for name, path in shipped_probes().items() if path.suffix == ".py"]
-KERNELS = (("examples/patterns.ptx", "patterns"), ("examples/embedded/kernels.ptx", "saxpy"))
-
-
-def prices() -> list[str]:
-    """The rows of the table: what each probe adds to each of the kernels."""
-    probes = {f"`{name}`": load_probes([name]) for name in LIBRARY}
-    probes["`coalescing`, `-D PER_SITE=0`"] = load_probes(["coalescing"], defines={"PER_SITE": 0})
-    rows = {name: [name] for name in sorted(probes)}
-    for file, kernel in KERNELS:
-        text = (ROOT / file).read_text().replace(".target sm_75", ".target sm_80")
-        original = _kernels(text)[kernel]
-        made = {name: probe_module(parse(text), probes[name], names=[kernel]) for name in rows}
-        probed = [name for name in rows if made[name].kernels]
-        twins = _kernels(together([made[name] for name in probed]))
-        for name in rows:
-            if name not in probed:
-                rows[name] += ["", "", ""]
-                continue
-            (twin,) = made[name].kernels
-            found = twins[f"{twin.twin_name}_{probed.index(name)}"]
-            sites = len({site.number for site in twin.sites if site.number is not None})
-            rows[name] += [str(sites), str(found[0] - original[0]), str(found[1] - original[1])]
-    return [f"| {' | '.join(row)} |" for row in rows.values()]
-
-
-def _kernels(text: str) -> dict[str, tuple[int, int]]:
-    """Machine instructions and registers of each kernel of a text."""
-    cubin, said = assemble(text, quick=False)
-    assert cubin, said
-    kernels = read_cubin(cubin, "page").kernels.values()
-    return {kernel.name: (instructions(kernel.code), kernel.registers) for kernel in kernels}
+PAGE = FILE.read_text()
 
 
 def test_the_examples(tmp_path: Path) -> None:
     """Each is a part of what the commands of the page print."""
-    commands = re.findall(r"^\$ neutrino-probe (.*)", PAGE, re.MULTILINE)
-    printed = []
-    for command in commands:
-        result = subprocess.run(
-            [sys.executable, "-m", "neutrino.cli.probe", *shlex.split(command)], cwd=ROOT, capture_output=True,
-            text=True, check=False, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "COLUMNS": "120"},
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        printed += [line.rstrip() for line in result.stdout.splitlines()]
-    whole = "\n".join(printed)
-    examples = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    whole = "\n".join(["", *printed(PAGE, tmp_path), ""])
+    examples = [match[0] for match in EXAMPLE.finditer(PAGE)]
     assert len(examples) > len(LIBRARY)
     for example in examples:
-        assert f"\n{example}" in f"\n{whole}\n", example
+        assert f"\n{example}" in whole, "python -m tests.cli.library_page"
 
 
 def test_each_has_its_section() -> None:
@@ -99,4 +48,4 @@ def test_the_prices() -> None:
         find_tool("ptxas")
     except ToolMissingError as error:
         pytest.skip(str(error))
-    assert "\n".join(prices()) in PAGE
+    assert "\n".join(prices()) in PAGE, "python -m tests.cli.library_page"
