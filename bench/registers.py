@@ -160,7 +160,7 @@ def by_hand(assembler: Assembler) -> list[Json]:
 def record(out: Path, jobs: int) -> Json:
     """Everything, written to ``out``. Raises ToolMissingError without a ptxas."""
     assembler = find_assembler()
-    probes = sorted(shipped_probes())
+    probes = sorted(name for name, path in shipped_probes().items() if path.suffix == ".toml")
     rows: dict[str, list[Json]] = {probe: [] for probe in probes}
     counts: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:

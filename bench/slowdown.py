@@ -51,6 +51,11 @@ _LAUNCHES = _TIMED + 2
 _LIMIT = 60.0
 
 
+def _timed_probes() -> list[str]:
+    """Names of the shipped probes in TOML; those in Python, the library, are not timed."""
+    return [name for name, path in shipped_probes().items() if path.suffix == ".toml"]
+
+
 def record(neutrino: Sequence[str], rounds: int) -> Json:
     """Raw samples: mode → one report of the program a process; of probed ones how many launches of each
     kernel ran probed, and why others did not.
@@ -62,7 +67,7 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
         "device": query_gpu("name"), "driver": query_gpu("driver_version"), "tree": tree_hash(ROOT),
         "started": int(start),
     }  # fmt: skip
-    modes = (PLAIN, *shipped_probes())
+    modes = (PLAIN, *_timed_probes())
     runs: dict[str, list[Json]] = {mode: [] for mode in modes}
     with tempfile.TemporaryDirectory(prefix="slowdown_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -125,7 +130,7 @@ def judge(results: Json) -> list[Verdict]:
     plain = results["runs"].get(PLAIN) or [{"kernels": {}}]
     outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
     found = []
-    for mode in (PLAIN, *sorted({*shipped_probes(), *MOST_TIMES, *results["runs"]} - {PLAIN})):
+    for mode in (PLAIN, *sorted({*_timed_probes(), *MOST_TIMES, *results["runs"]} - {PLAIN})):
         runs = results["runs"].get(mode, [])
         checks = [("outputs", partial(_outputs, runs, outputs))]
         if mode != PLAIN:

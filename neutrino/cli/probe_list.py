@@ -61,7 +61,12 @@ def _records(probes: ProbeSet) -> str:
     from neutrino.maps.declaration import Layout
 
     per_launch = [entry for entry in probes.maps if entry.kind.layout is Layout.COPIES]
-    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry not in per_launch]
+    logs = [entry for entry in probes.maps if entry.kind.layout is Layout.CHUNKS]
+    together = [*per_launch, *(logs if len(logs) > 1 else [])]
+    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry not in together]
+    if len(logs) > 1:
+        sizes = [entry.size for entry in logs]
+        descriptions.append(f"{len(logs)} logs of records of {_range(sizes)} bytes")
     if len(per_launch) > 1:
         kinds = {entry.kind.name for entry in per_launch}
         what = f"{kinds.pop()}s" if len(kinds) == 1 else "results"
@@ -74,8 +79,10 @@ def _records(probes: ProbeSet) -> str:
 def _instruction_counts(probes: ProbeSet) -> str:
     """Return in words how many instructions the snippets add: ``2 to 5 per site, 7 per thread``."""
     from neutrino.cli.probe_documents import snippet_sizes
+    from neutrino.ptx.snippets.lowering import lower
 
-    sizes = snippet_sizes(probes)
+    # Those in Python as the instructions that they become.
+    sizes = snippet_sizes(lower(probes))
     at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
     at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
     parts = []

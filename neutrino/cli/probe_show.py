@@ -67,13 +67,15 @@ def run(options: argparse.Namespace) -> int:
     entry, failure = (None, "") if options.text_only else _assemble(kernel, probes)
     manifest = _manifest(entry)
     from neutrino.ptx.instrument.kernel_rewriter import write_twin
+    from neutrino.ptx.snippets.lowering import lower
 
     twin = write_twin(kernel.plan)
     shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed_text(twin, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
-        _print(_lines(shown, probes, _assembly_result(entry, manifest) or failure, diff=options.diff))
+        # Comments find a probe's code by its instructions.
+        _print(_lines(shown, lower(probes), _assembly_result(entry, manifest) or failure, diff=options.diff))
     return DONE
 
 

@@ -332,6 +332,10 @@ class Warp:
         """Return the value of the lowest of the lanes."""
         _refuse("warp.first")
 
+    def same(self, value: int) -> int:
+        """Return the lanes that have the same integer as this one, one bit each, its own included (``u32``)."""
+        _refuse("warp.same")
+
 
 warp = Warp()
 """Functions over the lanes of a warp: ``nl.warp.sum(x)``."""

@@ -232,7 +232,7 @@ class ExpressionReader:
         Raises LanguageError for a constant index beyond the array, and for an index that is no integer.
         """
         elements = self.locals.scope.arrays[node.value.id]  # type: ignore[attr-defined]
-        constant = self._constant_value(node.slice)
+        constant = self.known_integer(node.slice)
         if constant is not None:
             if not -len(elements) <= constant < len(elements):
                 message = f"element {shown(constant)} of an array of {len(elements)}"
@@ -260,14 +260,14 @@ class ExpressionReader:
 
         Raises LanguageError if it is not known then, or no integer.
         """
-        value = self._constant_value(node)
+        value = self.known_integer(node)
         if value is None:
             hint = "write a number, or the name of a constant at the top of the file"
             message = f"'{self._faults.quote(node)}' is not a whole number that is known here"
             raise self._faults.refuse(node, "python-expression", message, hint)
         return value
 
-    def _constant_value(self, node: ast.expr) -> int | None:
+    def known_integer(self, node: ast.expr) -> int | None:
         """Return the value of an integer expression that is known while the file is read; None for any other."""
         for name in ast.walk(node):
             # What is computed at run time has names that are no constants, calls, or values of the instruction.
@@ -362,7 +362,7 @@ class ExpressionReader:
         else:
             result = self.evaluate(argument, code, None)
             source = self.convert(result, self._require_type(result, None, argument), argument, code)
-        target = self._temporary(Type.U32 if reduction is Reduction.BALLOT else source.type, node)
+        target = self._temporary(Type.U32 if reduction.gives_lanes else source.type, node)
         code.append(Collective(reduction, target, source, self._faults.span(node)))
         return target
 

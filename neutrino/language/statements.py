@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neutrino.abi.levels import Level
@@ -39,6 +40,10 @@ _STATEMENT_NAMES: Mapping[type[ast.stmt], str] = {
     ast.FunctionDef: "'def'", ast.AsyncFunctionDef: "'async def'", ast.ClassDef: "'class'", ast.Delete: "'del'",
     ast.ImportFrom: "'import'", ast.Expr: "an expression", ast.AnnAssign: "a declaration without a value",
     ast.Assign: "an assignment", ast.AugAssign: "an assignment",
+}  # fmt: skip
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }  # fmt: skip
 _MAX_CALLS = 1024
 """Calls of the file's own functions in one probe, those inside them included."""
@@ -166,6 +171,12 @@ class SnippetReader:
                 left = ast.Subscript(target.value, target.slice, ast.Load())
             left = ast.copy_location(left, target)
             self._assign(node.target, ast.copy_location(ast.BinOp(left, node.op, node.value), node), None, code)
+        elif isinstance(node, ast.If) and (decided := self._decided(node.test)) is not None:
+            code += self._block(node.body if decided else node.orelse)
+            # With other constants the other side calls these.
+            left_out = ast.Module(node.orelse if decided else node.body, [])
+            names = {getattr(call.func, "id", "") for call in ast.walk(left_out) if isinstance(call, ast.Call)}
+            self._called |= names & self._functions.keys()
         elif isinstance(node, ast.If):
             condition = self._expressions.condition(node.test, code)
             then, otherwise = self._block(node.body), self._block(node.orelse)
@@ -185,6 +196,27 @@ class SnippetReader:
         else:
             hint = "a probe assigns, saves, calls functions, and has if, for over a range, and while"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
+
+    def _decided(self, node: ast.expr) -> bool | None:
+        """Return whether a condition of constants is true, None for one that is computed at run time."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            decided = self._decided(node.operand)
+            return None if decided is None else not decided
+        if isinstance(node, ast.BoolOp):
+            sides = [self._decided(value) for value in node.values]
+            if None in sides:
+                return None
+            return all(sides) if isinstance(node.op, ast.And) else any(sides)
+        if isinstance(node, ast.Compare):
+            numbers = [self._expressions.known_integer(operand) for operand in (node.left, *node.comparators)]
+            known = [number for number in numbers if number is not None]
+            comparisons = [_COMPARISONS[type(relation)] for relation in node.ops if type(relation) in _COMPARISONS]
+            if len(known) < len(numbers) or len(comparisons) < len(node.ops):
+                return None
+            pairs = zip(comparisons, known, known[1:], strict=False)
+            return all(compare(left, right) for compare, left, right in pairs)
+        value = self._constants.get(node.id) if isinstance(node, ast.Name) else None
+        return value if isinstance(value, bool) else None
 
     def _check_augmented(self, target: ast.expr) -> None:
         """Raise LanguageError for a target of ``+=`` that is neither a name nor an element of an array."""

@@ -226,8 +226,8 @@ def test_it_starts_quickly() -> None:
     took, bare = (
         min(_time(argv, environment) for _ in range(2)) for argv in (command, [sys.executable, "-c", "pass"])
     )
-    # 0.1 s is usual, most of it for the files; 0.05 s of imports.
-    assert took - bare < 0.4
+    # 0.2 s is usual, most of it for the files, of which there are 20; 0.05 s of imports.
+    assert took - bare < 0.8
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, neutrino.cli.probe; print(*sys.modules)"],
         env=environment, capture_output=True, text=True, check=True,

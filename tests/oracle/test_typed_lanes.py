@@ -88,8 +88,10 @@ def test_every_reduction(kind: Type) -> None:
 
     def between(name: str) -> list[Statement]:
         made: list[Statement] = []
-        for reduction in (*reductions(kind), *([Reduction.BALLOT] if kind is Type.PRED else [])):
-            target = local(f"{name}_{reduction.value}", Type.U32 if reduction is Reduction.BALLOT else kind)
+        counts_lanes = kind.is_integer and not kind.is_untyped
+        masks = [Reduction.BALLOT] if kind is Type.PRED else [Reduction.SAME] if counts_lanes else []
+        for reduction in (*reductions(kind), *masks):
+            target = local(f"{name}_{reduction.value}", Type.U32 if reduction.gives_lanes else kind)
             zero = Constant(target.type, 0)
             body.append(Operation(Operator.MOVE, target, (zero,), HERE))
             made.append(Collective(reduction, target, x, HERE))

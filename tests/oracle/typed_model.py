@@ -124,6 +124,11 @@ class Machine:
                 continue
             if statement.reduction is Reduction.BALLOT:
                 found: Any = sum(1 << int(lane) for lane in lanes if values[start + lane])
+            elif statement.reduction is Reduction.SAME:
+                found = [
+                    sum(1 << int(lane) for lane in lanes if values[start + lane] == values[start + own])
+                    for own in lanes
+                ]
             else:
                 found = reduced(statement.reduction, statement.destination.type, values[start + lanes])
             result[start + lanes] = found

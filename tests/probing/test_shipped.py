@@ -85,7 +85,9 @@ def _by_warp(threads: Array, name: str) -> dict[int, Array]:
 
 
 def test_every_probe_that_ships_is_judged_here() -> None:
-    assert set(shipped_probes()) == {"block_sched", "gmem_bytes", *_JUDGED}
+    # Those in Python are judged by tests/oracle/test_library.py.
+    in_toml = {name for name, path in shipped_probes().items() if path.suffix == ".toml"}
+    assert in_toml == {"block_sched", "gmem_bytes", *_JUDGED}
 
 
 # inst_count

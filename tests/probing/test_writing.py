@@ -26,6 +26,7 @@ from neutrino.probing.model import Lanes
 from neutrino.probing.syntax import REGISTER_TYPES
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.writing import trace_text, write
+from neutrino.ptx.snippets.lowering import lower
 from neutrino.resources import shipped_probes
 from neutrino.verification import load_probe_file, load_probes, read_probes
 
@@ -52,12 +53,12 @@ FILES = [*(path for path in DRAFTS.glob("*.toml") if path.stem != "guide_hip"), 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_files(path: Path) -> None:
-    judge(load_probe_file(path))
+    judge(lower(load_probe_file(path)))
 
 
 def test_all_shipped_probes_together_and_twice() -> None:
     merged = load_probes(list(shipped_probes()))
-    judge(merged)
+    judge(lower(merged))
 
 
 def test_merged_with_the_older_dialect() -> None:
@@ -68,7 +69,7 @@ def test_merged_with_the_older_dialect() -> None:
     assert names[0] == "block_sched"
     assert "block_sched_2" in names
     assert len(set(names)) == len(names)
-    judge(merged)
+    judge(lower(merged))
 
 
 def test_scripts_are_written_as_absolute_paths(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Reduction(enum.Enum):
 
     ``SUM``, ``MIN`` and ``MAX`` of a value; ``ANY`` and ``ALL``: whether a predicate is true in one of them, or in all;
     ``BALLOT``: a u32 whose bits are the predicate in each lane, 0 in lanes that are not there; ``FIRST``: the value of
-    the lowest lane.
+    the lowest lane; ``SAME``: a u32 with a bit for each lane that has the same integer, the lane itself included.
     """
 
     SUM = "sum"
@@ -64,6 +64,12 @@ class Reduction(enum.Enum):
     ALL = "all"
     BALLOT = "ballot"
     FIRST = "first"
+    SAME = "same"
+
+    @property
+    def gives_lanes(self) -> bool:
+        """Whether the result is a mask of lanes, a u32 whatever the type of the value."""
+        return self in {Reduction.BALLOT, Reduction.SAME}
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ class Collective:
     """``destination = reduction(source)`` over the lanes that execute the site and every enclosing ``If`` together.
 
     At level warp or block these are all such lanes of the warp, not only that of the thread which saves. destination: a
-    local register of the source's type; of ``BALLOT`` a u32.
+    local register of the source's type; of ``BALLOT`` and ``SAME`` a u32.
     """
 
     reduction: Reduction

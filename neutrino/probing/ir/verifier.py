@@ -331,7 +331,7 @@ class _Checker:
         elif not _reduces(source.type, reduction):
             self._report(span, "ir-operator", f"values of {source.type} have no '{reduction.value}' between lanes")
             return
-        self._check_type(destination, Type.U32 if reduction is Reduction.BALLOT else source.type, span)
+        self._check_type(destination, Type.U32 if reduction.gives_lanes else source.type, span)
 
     def _check_operation(self, statement: Operation) -> None:
         """Check the number and types of an operation's operands."""
@@ -442,8 +442,8 @@ def _reduces(value_type: Type, reduction: Reduction) -> bool:
         return True
     if value_type in {Type.PRED, Type.F16X2} or value_type.is_untyped:
         return False
-    # A sum of floats depends on the order of the lanes.
-    return reduction is not Reduction.SUM or not value_type.is_float
+    # A sum of floats depends on the order of the lanes, and equal floats may differ in their bits.
+    return reduction not in {Reduction.SUM, Reduction.SAME} or not value_type.is_float
 
 
 def _fits(value_type: Type, field: Field) -> bool:

@@ -281,6 +281,13 @@ class Emission:
         value = resolve(operand.name, operand.element)
         # Types of the program's operands are known only here, not when the snippet was verified.
         fault = misfit(opcode, position, operand.text, value.type) if position >= 0 else None
+        if fault is not None and value.loaded is not None and value.type is not None:
+            # A load may extend what it loads into a wider register. Those of 8 bits are in registers of 16.
+            width, wider = max(value.loaded, 16), bits(value.type)
+            if opcode == f"mov.b{width}" and width < wider and not value.type.startswith("f"):
+                name = self.scratch.take(f"b{width}")
+                lines.append(f"cvt.u{width}.u{wider} {name}, {value.text};")
+                return name
         if fault is not None:
             raise UnsupportedError(fault)
         # An operand of the program may be a special register, which most instructions do not take.

@@ -182,13 +182,15 @@ class SiteOperands:
                 raise self._lacks(helper)
             value = self._source(self._instruction.sources[number - 1], helper, element)
         used_as = value_type(self._instruction.opcode, number)
+        is_loaded = helper == "OUT" and used_as is not None and self._instruction.parts[0] in {"ld", "ldu"}
+        loaded = bits(used_as) if is_loaded and used_as is not None else None
         # Untyped bits say less than the register. Of another width is what has parts, or is extended.
         if used_as is not None and (
             is_untyped(used_as) or (used_as in FLOATS and bits(used_as) != bits(value.type or used_as))
         ):
             used_as = None
         word = helper if element is None else f"{helper}.{element}"
-        return replace(value, used_as=used_as, name=f"{word} of {self._instruction.opcode}")
+        return replace(value, used_as=used_as, name=f"{word} of {self._instruction.opcode}", loaded=loaded)
 
     def _lacks(self, what: str, why: str = "") -> UnsupportedError:
         return UnsupportedError(f"{self._instruction.opcode} has no {what}" + (f": {why}" if why else ""))

@@ -27,13 +27,15 @@ class Value:
     """An operand as PTX text. type: its register type, None for an immediate.
 
     used_as: the type by which an instruction of the program uses it, None where that says nothing. name: what it is
-    called in messages, "" for values of the probe's own.
+    called in messages, "" for values of the probe's own. loaded: of what a load gives, how many bits it loads: the
+    lower ones of a register that may be wider; None of all else.
     """
 
     text: str
     type: str | None
     used_as: str | None = None
     name: str = ""
+    loaded: int | None = None
 
 
 Resolver = Callable[[str, str | None], Value]

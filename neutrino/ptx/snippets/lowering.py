@@ -460,6 +460,8 @@ class _Lowering(Writer):
         value_type, source = self._type_of(statement.source), self._operand(statement.source, span)
         if reduction is Reduction.FIRST:
             self._first(statement, target, guard)
+        elif reduction is Reduction.SAME:
+            self._same(statement, target, guard)
         elif reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}:
             if guard is not None and reduction is Reduction.ALL:
                 outside = guard.register if guard.is_inverted else Inverted(guard.register)
@@ -581,6 +583,17 @@ class _Lowering(Writer):
         for word in (upper, lower):
             self._emit("shfl.sync.idx.b32", word, (word, *own), span)
         self._join(target, upper, lower, span)
+
+    def _same(self, statement: Collective, target: Register, guard: Guard | None) -> None:
+        """Lower the mask of the lanes that have the same value, of those for which the guard holds."""
+        span, bits = statement.span, 64 if self._type_of(statement.source).bits == 64 else 32
+        value = self._operand(statement.source, span) if bits == 64 else self._word(statement.source, span)
+        # Not an immediate, which instructions between lanes may not take.
+        value = self._computed(f"mov.b{bits}", Type(f"u{bits}"), (value,), span)
+        self._emit(f"match.any.sync.b{bits}", target, (value, _LANES), span)
+        if guard is not None:
+            inside = self._computed("vote.sync.ballot.b32", Type.U32, (guard.operand, _LANES), span)
+            self._emit("and.b32", target, (target, inside), span)
 
     def _fed(
         self, source: AssemblyOperand, neutral: int, bits: int, guard: Guard | None, span: Span

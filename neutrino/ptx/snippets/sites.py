@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Callable, Iterable, Sequence, Set
 
 from neutrino.errors import Span
-from neutrino.probing.ir.operands import Register, SiteOperand, SpecialRegister
+from neutrino.probing.ir.operands import Register, SiteOperand, Special, SpecialRegister
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly
+from neutrino.probing.ir.statements import Assembly, ClockAfter, Convert, Operation, Operator, walk
 from neutrino.probing.model import CLASSES, Pattern, Subject
 from neutrino.probing.source_text import SourceText
 from neutrino.probing.tracepoints import OTHER_NAMES
@@ -153,6 +153,21 @@ class SiteChecker:
             message = f"{_clock_of(first)} after a load does not wait for the load's result"
             self._report(self._source.locate(_clock_of(first), first.span), "early-clock", message, hint, "warning")
 
+    def warn_of_typed_early_clocks(self, probes: Sequence[Probe]) -> None:
+        """Warn as ``warn_of_early_clocks``, of typed probes: there a clock that waits is a statement of its own."""
+        starts = any(_typed_clocks(probe.before) for probe in probes if probe.tracepoint.has_operands)
+        for probe in probes:
+            if probe.after is None or not _loads(probe):
+                continue
+            reads = _typed_clocks(probe.after)
+            if not reads or isinstance(reads[0], ClockAfter):
+                # What is read later in the snippet waits as well.
+                continue
+            if starts or _subtracts_typed(probe.after, reads):
+                hint = "write nl.clock(after=x) with the loaded value, as in x: nl.u32 = nl.out"
+                message = "this clock after a load does not wait for the load's result"
+                self._report(reads[0].span, "early-clock", message, hint, "warning")
+
 
 def _known_first_part(word: str) -> bool:
     """Return whether the opcode of some instruction begins with a word, which may have wildcards (``ld*``)."""
@@ -191,6 +206,30 @@ def _subtracts(snippet: Snippet, reads: Sequence[Assembly]) -> bool:
         and not times.isdisjoint(operand for operand in statement.operands[1:] if isinstance(operand, Register))
         for statement in snippet.statements
     )
+
+
+def _typed_clocks(snippet: Snippet | None) -> list[Operation | ClockAfter]:
+    """Return the typed statements of a snippet that read a clock, in order."""
+    return [
+        statement
+        for statement in walk(snippet.statements if snippet else ())
+        if isinstance(statement, ClockAfter)
+        or (isinstance(statement, Operation) and statement.sources[0] in {Special.CLOCK, Special.TIME})
+    ]
+
+
+def _subtracts_typed(snippet: Snippet, reads: Sequence[Operation | ClockAfter]) -> bool:
+    """Return whether a typed snippet computes a difference of what these statements read."""
+    times = {read.destination for read in reads}
+    for statement in walk(snippet.statements):
+        if isinstance(statement, Convert) and statement.source in times:
+            times.add(statement.destination)
+        elif isinstance(statement, Operation) and not times.isdisjoint(statement.sources):
+            if statement.operator is Operator.SUB:
+                return True
+            if statement.operator is Operator.MOVE:
+                times.add(statement.destination)
+    return False
 
 
 def _made_from_result(snippet: Snippet) -> Set[Register | SiteOperand]:

@@ -109,6 +109,7 @@ def verify_draft(draft: DraftProbes) -> list[Diagnostic]:
     checker = _Checker(draft)
     for probe in draft.probes:
         checker.check_typed(probe)
+    checker.check_typed_clocks(draft.probes)
     return checker.diagnostics
 
 
@@ -139,6 +140,10 @@ class _Checker:
                     self._check_load(statement, side)
                 elif isinstance(statement, Save):
                     self._check_saved_site_operands(statement, side)
+
+    def check_typed_clocks(self, probes: Sequence[Probe]) -> None:
+        """Warn of times of typed probes that end before a load's result is there."""
+        self._sites.warn_of_typed_early_clocks(probes)
 
     def _check_load(self, load: Load, side: SnippetSide) -> None:
         """Report a load whose register has another width than the helper, or a helper that has no value there.
