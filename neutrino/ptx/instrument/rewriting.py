@@ -160,7 +160,7 @@ class TriedCode:
         self.around: set[int] = set()
         """The ids of snippets at entries and ends that could be written."""
         self.shapes: dict[Hashable, bool] = {}
-        """By the shape of an instruction with its probes (``plan._Sites``), if their code could be written there:
+        """By the shape of an instruction with its probes (``SitePlanner``), if their code could be written there:
         whether opcode and guard alone decide about that code."""
 
     def limit(self) -> None:

@@ -17,7 +17,8 @@ from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_
 from neutrino.ptx.analysis.contraction import PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
-from neutrino.ptx.analysis.matching import Hit, Locations
+from neutrino.ptx.analysis.locations import Locations
+from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.operands import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from neutrino.abi.reasons import Reason
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
-from neutrino.ptx.analysis.matching import Hit, Locations
+from neutrino.ptx.analysis.locations import Locations
+from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, without_locations
