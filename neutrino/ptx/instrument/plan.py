@@ -19,7 +19,7 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.additions import Runs
 from neutrino.ptx.analysis.flow_graph import End, all_ends
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
-from neutrino.ptx.analysis.matching import Found, near_misses
+from neutrino.ptx.analysis.matching import Found, Spot, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
 from neutrino.ptx.instrument.functions import around_call, copy_header, copy_name, pass_address, with_their_callers
 from neutrino.ptx.instrument.module_variables import (
@@ -71,9 +71,9 @@ class BodyPlan:
     """What to insert where in one body. found: what the probes match. at_entry, at_ends: the snippets there, with their
     probes. snippets: all that the body will hold, with their probes' levels. ends: where threads leave it.
 
-    placed: the code at its instructions, in text order. runs: the instructions whose probes only add constants, which
-    are added up per run; None where no instruction has a probe. points_to_constants: whether a generic load in the
-    kernel may read a constant. sites: for manifests and listings.
+    placed: the code at its instructions, in text order. spots: the places between them with code. runs: the
+    instructions whose probes only add constants, which are added up per run; None where no instruction has a probe.
+    points_to_constants: whether a generic load in the kernel may read a constant. sites: for manifests and listings.
     """
 
     callee: Callee
@@ -83,6 +83,7 @@ class BodyPlan:
     snippets: tuple[tuple[Snippet, Level], ...]
     ends: tuple[End, ...]
     placed: tuple[Placed, ...]
+    spots: tuple[Spot, ...]
     runs: Runs | None
     points_to_constants: bool
     sites: SiteList
@@ -184,7 +185,10 @@ class _Planner:
         bodies = (self._kernel, *functions)
         # Whether probes have code around a body: at its entry or its ends.
         has_around = any(body.at_entry or body.at_ends for body in bodies)
-        if not has_around and not any(body.found.hits for body in bodies):
+        fault = next((body.found.fault for body in bodies if body.found.fault is not None), None)
+        if fault is not None:
+            raise UnsupportedError(fault)
+        if not has_around and not any(body.found for body in bodies):
             raise SkipError(Reason.NO_SITE, self._nothing_matches())
 
         # The probe block, and the version that has room for it.
@@ -231,7 +235,7 @@ class _Planner:
         number = self._kernel.found.next_number
         for callee in self._needs.functions:
             found = rewriting.find_in_function(callee, number)
-            number = found.next_number if found.hits else number  # of no use without hits, see `find_in_function`
+            number = found.next_number if found else number  # of no use without hits, see `find_in_function`
             found_by_key[callee.key] = found
             if _concern(rewriting, callee, found):
                 with_concern.append(callee.key)
@@ -270,11 +274,11 @@ class _Planner:
         """A message for a kernel without sites: what the probes look for, and which opcodes come close."""
         probes = self._rewriting.probes.probes
         patterns = [pattern for probe in probes for pattern in probe.tracepoint.patterns]
-        near = near_misses(self._needs.kernel.body, patterns)
+        near = near_misses(self._needs.kernel.module, self._needs.kernel.body, patterns)
         return (
             "no instruction matches "
             + ", ".join(sorted({probe.tracepoint.text for probe in probes}))
-            + (f", but for the type: {', '.join(near)}" if near else "")
+            + near
             + (": the text has no line information" if self._kernel.found.lacks_lines else "")
         )
 
@@ -315,6 +319,12 @@ def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
         first = next((statement for statement in leaving if statement.word == "exit"), None)
     if first is not None:
         return f"line {callee.module.line(first.position)}: {first.opcode}"
+    if found.fault is not None:
+        return found.fault
+    places = [(place.at, place.text) for place in found.spots] + [(place.at, place.text) for place in found.unreachable]
+    if places:
+        at, text = places[0]
+        return f"line {callee.module.line(at)}: {text}"
     if callee.variables:
         return f"the variable {callee.variables[0].name}"
     return "a tracepoint" if rewriting.matcher.function_probes(callee.function.name) else None
@@ -340,6 +350,7 @@ class _Body:
         self._rewriting = rewriting
         self._variables: dict[str, str] = {}
         self._placed: tuple[Placed, ...] = ()
+        self._spots: tuple[Spot, ...] = ()
         self._runs: Runs | None = None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
@@ -383,13 +394,13 @@ class _Body:
 
     def place_sites(self, *, points_to_constants: bool) -> None:
         """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
-        if self.found.hits:
+        if self.found:
             sites = SitePlanner(
                 self._rewriting, self.callee, self.found.places, self.sites, lambda: self.emission, self._variables,
                 points_to_constants=points_to_constants,
             )  # fmt: skip
             self._runs = Runs(self.callee.body)
-            self._placed = sites.place_all(self.found.hits, self._runs)
+            self._placed, self._spots = sites.place_all(self.found, self._runs)
 
     def check_names(self) -> None:
         """Refuse a function whose module has names of the probes', which are chosen to occur in no text of the kernel's
@@ -427,7 +438,7 @@ class _Body:
         """The plan, once all steps are done."""
         return BodyPlan(
             self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self.snippets, self.ends,
-            self._placed, self._runs, points_to_constants, self.sites,
+            self._placed, self._spots, self._runs, points_to_constants, self.sites,
         )  # fmt: skip
 
 

@@ -244,4 +244,4 @@ class Rewriting:
         found = self._found_in.get(callee.key)
         if found is None:
             found = self._found_in[callee.key] = self.find(callee)
-        return self.find(callee, first) if found.hits else found
+        return self.find(callee, first) if found else found

@@ -12,8 +12,8 @@ from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.additions import Added, Runs
 from neutrino.ptx.analysis.linkage import Callee
-from neutrino.ptx.analysis.locations import Locations
-from neutrino.ptx.analysis.matching import Hit, OpcodeHits
+from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, Spot
+from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.module_variables import check_load
 from neutrino.ptx.instrument.registers import UnsupportedError
@@ -26,6 +26,10 @@ from neutrino.ptx.text.body import Statement
 from neutrino.ptx.text.edits import Edits
 
 _NOT_BY_OPCODE = Added((), 0)  # stands for instructions whose opcode does not decide what is added
+
+def _position(entry: Hit | Spot) -> int:
+    return entry.position if isinstance(entry, Spot) else entry.statement.start
+
 
 _NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
 """A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
@@ -79,16 +83,29 @@ class SitePlanner:
             self._callee, self._facts, self._emission(), edits, variables=self._variables, places=self._places
         )
 
-    def place_all(self, hits: Sequence[Hit], runs: Runs) -> tuple[Placed, ...]:
-        """Place the code of all hits of the body, and count in runs what they add. Raises UnsupportedError, PtxError.
+    def place_all(self, found: Found, runs: Runs) -> tuple[tuple[Placed, ...], tuple[Spot, ...]]:
+        """Place the code of all hits and spots of the body, and count in runs what they add. Raises UnsupportedError,
+        PtxError.
 
-        Returns the places that get code. Instructions at which probes only add constants, most of them as a rule, are
-        counted by their opcodes, without looking at each.
+        Returns the instructions and the places between them that get code. Instructions at which probes only add
+        constants, most of them as a rule, are counted by their opcodes, without looking at each.
         """
+        hits = found.hits
         if not isinstance(hits, OpcodeHits):
-            # Some hits depend on their source lines.
-            every = [self._place(hit, runs) for hit in hits]
-            return tuple(placed for placed in every if placed.has_code)
+            # Some hits depend on what is around them. In text order, as runs need them; places come before what begins
+            # there.
+            entries: list[Hit | Spot] = sorted([*found.spots, *hits], key=_position)
+            placed_here: list[Placed] = []
+            spots: list[Spot] = []
+            for entry in entries:
+                if isinstance(entry, Spot):
+                    spots.append(self._place_spot(entry, runs))
+                else:
+                    placed_here.append(self._place(entry, runs))
+            for place in found.unreachable:
+                self._sites.leave_out(self._shown_at(place.at, place.text), place.probes, place.reason)
+            with_probes = tuple(spot for spot in spots if spot.probes)
+            return tuple(placed for placed in placed_here if placed.has_code), with_probes
         indices, mnemonics = hits.indices, self._body.mnemonics
         by_opcode = self._added_by_opcode(hits)
         added = [by_opcode.get(mnemonics[index], _NOT_BY_OPCODE) for index in indices]
@@ -107,7 +124,40 @@ class SitePlanner:
         # `_place` has listed its sites itself; the rest is listed here, with how many probes they have.
         count = sum([len(one.amounts) * sites for one, sites in Counter(added).items()])
         self._sites.add_hits(hits, one_by_one, count - sum([len(added[at].amounts) for at in one_by_one]))
-        return tuple(with_code)
+        return tuple(with_code), ()
+
+    def _place_spot(self, spot: Spot, runs: Runs) -> Spot:
+        """List a place between instructions, and leave to runs what its probes only add: return it with the others.
+
+        Raises UnsupportedError.
+        """
+        self._sites.add(self._shown_at(spot.at, spot.text), spot.probes, spot.number)
+        if spot.before is not None:
+            statement = self._body.statement(spot.before)
+            parted = self._additions.part(spot.probes)
+            added = self._additions.added(parted, statement) if parted.adding else None
+            if added is not None:
+                # As at the instruction, but under the place's own predicate: the first is for all probes together.
+                runs.at(spot.guard, statement).add(added[0])
+                spot = spot._replace(probes=parted.others)
+        if spot.probes:
+            self._check_spot(spot)
+        return spot
+
+    def _shown_at(self, position: int, text: str) -> Shown:
+        source = self._places.place(position) if self._places else None
+        return Shown(self._module.line(position), text, str(source) if source else "")
+
+    def _check_spot(self, spot: Spot) -> None:
+        """Refuse a place where the code of probes cannot be written, by a trial. Raises UnsupportedError."""
+        clear = None
+        if any(map(self._facts.holds_collective, spot.probes)):
+            clear = self._trial.is_clear(spot.position), self._trial.may_exchange(spot.position)
+        tried = self._rewriting.tried.shapes
+        shape = ("spot", spot.guard is None, spot.is_end, tuple(map(id, spot.probes)), clear)
+        if shape not in tried:
+            self._trial.write_spot(spot)
+            tried[shape] = True
 
     def _not_by_opcode(self, indices: Sequence[int]) -> set[int]:
         """The instructions where more than the opcode decides about the code of probes, by their indices in the body:

@@ -1,13 +1,18 @@
-"""The source lines of a body's instructions, as its ``.loc`` directives (compiled with ``-lineinfo``) give them."""
+"""What is around the instructions of a body, besides their opcodes, that patterns may ask for: source lines, as
+``.loc`` directives (compiled with ``-lineinfo``) give them, marked ranges, and what calls call."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from neutrino.probing.model import SourceLines
+from neutrino.probing.model import Pattern, SourceLines, Subject
+from neutrino.ptx.analysis.ranges import Ranges
+from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import NOT_CODE, Module
 
 # Its groups: file, line and column, then those of the call that the line was inlined at.
@@ -141,3 +146,60 @@ def _find_locations(text: str, start: int, end: int) -> list[re.Match[str]]:
         return index < 0 or position >= not_code[index][1]
 
     return [match for match in matches if is_code(match.start())]
+
+
+def asks_for_lines(pattern: Pattern) -> bool:
+    """Whether a pattern names source lines that instructions must be on, or must not."""
+    return bool(pattern.lines or pattern.not_lines)
+
+
+def asks_for_surroundings(pattern: Pattern) -> bool:
+    """Whether more than opcode and guard decides if a pattern matches an instruction."""
+    named = pattern.callees or pattern.not_callees or pattern.ranges or pattern.not_ranges
+    return asks_for_lines(pattern) or bool(named)
+
+
+class Surroundings:
+    """What is around the instructions and places of one body: source lines, ranges, and what calls call.
+
+    is_called: returns whether a function, by its mangled name, has a name as written in a tracepoint.
+    """
+
+    def __init__(
+        self, module: Module, body: Body, places: Locations, is_called: Callable[[str, str], bool]
+    ) -> None:
+        self._body = body
+        self.places = places
+        self._is_called = is_called
+        self.ranges = Ranges(module, body)
+
+    @cached_property
+    def _callees(self) -> dict[int, str]:
+        """By the index of each direct call in the body, the mangled name of the function."""
+        body = self._body
+        called = ((body.index_at(start), name, body.declaration(name, start)) for name, start, _ in body.called)
+        return {index: name for index, name, declared in called if declared is None or declared.space != "reg"}
+
+    def meets(self, pattern: Pattern, position: int, at: int, index: int | None) -> bool:
+        """Whether a pattern's conditions hold. position: where code would go; at: of the instruction whose line counts;
+        index: of the instruction in the body, None for a place."""
+        if asks_for_lines(pattern):
+            place = self.places.place(at)
+            # Code without a known line is on none.
+            if pattern.lines is not None and (place is None or not place.is_in(pattern.lines)):
+                return False
+            if place is not None and any(place.is_in(lines) for lines in pattern.not_lines):
+                return False
+        if pattern.callees or pattern.not_callees:
+            callee = self._callees.get(index) if index is not None else None
+            if not all(callee is not None and self._is_called(callee, name) for name in pattern.callees):
+                return False
+            if callee is not None and any(self._is_called(callee, name) for name in pattern.not_callees):
+                return False
+        # The marks of a range as a tracepoint are found otherwise.
+        if pattern.subject is not Subject.RANGE and not all(self._is_within(name, position) for name in pattern.ranges):
+            return False
+        return not any(self._is_within(name, position) for name in pattern.not_ranges)
+
+    def _is_within(self, name: str, position: int) -> bool:
+        return any(self.ranges.is_open(known, position) for known in fnmatch.filter(self.ranges.names, name))
