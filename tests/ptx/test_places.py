@@ -17,6 +17,7 @@ from neutrino.demangle import demangle
 from neutrino.errors import ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops
+from neutrino.ptx.analysis.ranges import Ranges
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
@@ -248,3 +249,50 @@ def test_loops_of_random_flow_graphs(ends: list[tuple[str, int]]) -> None:
         rest = {one: successors - set(done) for one, successors in rest.items() if one not in done}
     assert bool(loops.irreducible) == bool(rest)
     assert {edge.end for edge in loops.irreducible} <= {numbers[one] for one in rest}
+
+
+_STRETCH = st.tuples(
+    st.text("be.", max_size=3), st.sampled_from(["", "bra", "@%p1 bra", "ret", "@%p1 ret"]), st.integers(0, 5)
+)
+
+
+@given(st.lists(_STRETCH, min_size=1, max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_ranges_of_random_flow_graphs(stretches: list[tuple[str, str, int]]) -> None:
+    """Against all ways through the text, stretch by stretch: of marks and instructions, or of nothing at all."""
+    count = len(stretches)
+    written = {"b": "// neutrino begin r\n", "e": "/* neutrino end r */ ", ".": "mov.u32 %r1, 1; "}
+    text = "{ "
+    for number, (items, end, target) in enumerate([*stretches, ("", "ret", 0)]):
+        text += f"L{number}: " + "".join(written[item] for item in items)
+        text += f"{end} L{target % (count + 1)}; " if "bra" in end else f"{end}; " if end else ""
+    text += "}"
+    states: dict[tuple[int, int], set[bool]] = {}
+    is_wrong = False
+    pending = [(0, False)]
+    while pending:
+        number, is_open = pending.pop()
+        if is_open in states.setdefault((number, 0), set()):
+            continue
+        states[number, 0].add(is_open)
+        items, end, target = stretches[number] if number < count else ("", "ret", 0)
+        for at, item in enumerate(items, start=1):
+            is_wrong |= (item == "b" and is_open) or (item == "e" and not is_open)
+            is_open = is_open if item == "." else item == "b"
+            states.setdefault((number, at), set()).add(is_open)
+        is_wrong |= "ret" in end and is_open
+        after = [target % (count + 1)] if "bra" in end else []
+        pending += [(other, is_open) for other in [*after, *([number + 1] if end[:1] in {"", "@"} else [])]]
+    is_wrong |= any(len(found) > 1 for found in states.values())
+    module = parse(f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {text}\n")
+    assert module.entries[0].body is not None
+    body = Body(module.code, *module.entries[0].body)
+    ranges = Ranges(module, body)
+    assert (ranges.fault("r") is not None) == is_wrong
+    if not is_wrong:
+        expected = [
+            states.get((number, at)) == {True}
+            for number, (items, _, _) in enumerate(stretches) for at, item in enumerate(items, 1) if item == "."
+        ]  # fmt: skip
+        found = [ranges.is_open("r", one.start) for one in body if one.word == "mov"]
+        assert found == expected
