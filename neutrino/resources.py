@@ -21,6 +21,11 @@ def tool_path(name: str) -> Path:
     return path
 
 
+def include_folder() -> Path:
+    """Return the folder of the header ``neutrino_mark.h``, for ``nvcc -I``."""
+    return _PACKAGE / "include"
+
+
 def _folder(name: str) -> Path:
     """Return the path of a folder of shipped files, such as ``probes``."""
     # An installed wheel has it inside the package; in a checkout it is beside the package, where people look.

@@ -21,6 +21,8 @@ _PROBE_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)
 """A probe file's register as the probed text has it: its name follows a prefix that the program does not use."""
 _COUNTER = re.compile(r"add\.u(?:32|64) %neutrino_(?:x_)*c\d+,", re.ASCII)
 """An execution counter, which stands for all probes that add constants to maps in that basic block."""
+_MARK = re.compile(r"/[/*]\s*neutrino\s+(begin|end)\b")
+"""A mark of a range in the source, as sites show it."""
 _MAX_PIECES_ABOVE = 32
 """How many inserted pieces above a site are searched for its code, so that a large kernel takes no longer per site."""
 
@@ -71,6 +73,13 @@ def _labels(pieces: _Pieces, sites: Sequence[Site], probes: ProbeSet, first: int
         probe = by_name[site.probe]
         # As in the pieces, from 0 in this text.
         line = site.line - first
+        mark = _MARK.match(site.instruction)
+        if mark is not None:
+            # Code of both sides comes before its mark.
+            if line in labels:
+                side = "before" if mark[1] == "begin" else "after"
+                labels[line][f"{probe.name}: {side} {probe.tracepoint.text}"] = 1
+            continue
         is_of_kernel = probe.tracepoint.is_kernel
         before = pieces.code_before(probe, line) if probe.before is not None and not is_of_kernel else None
         if before is not None:

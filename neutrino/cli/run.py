@@ -19,7 +19,7 @@ from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.resources import shipped_probes
+from neutrino.resources import include_folder, shipped_probes
 from neutrino.version import __version__
 
 OWN_FAILURE = 125
@@ -36,6 +36,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(OWN_FAILURE, f"neutrino: {message}; see neutrino --help\n")
+
+
+class _PrintIncludeFolder(argparse.Action):
+    """Prints the folder of the shipped header, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Print the folder as it is: argparse would break long lines."""
+        print(include_folder())
+        parser.exit()
 
 
 def _seconds(text: str) -> int:
@@ -177,6 +186,12 @@ def _parser() -> _Parser:
         help="how long a module load may wait for its twins to be made (default: 120)",
     )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
+    parser.add_argument(
+        "--include-dir",
+        action=_PrintIncludeFolder,
+        nargs=0,
+        help="print the folder of neutrino_mark.h, which marks ranges in device code, and exit",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 

@@ -42,6 +42,7 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Operation, Operator, Save, Statement, walk
 from neutrino.probing.ir.types import Type
 from neutrino.probing.maps import MAX_MAP_NAME, read_map
+from neutrino.probing.model import Subject, Tracepoint
 from neutrino.probing.nearest import nearest
 from neutrino.probing.tracepoints import parse_tracepoint
 
@@ -501,20 +502,21 @@ class _Reader:
         return self._with_code(number, clause, tracepoint, condition, statements, words)
 
     def _with_code(
-        self, number: int, clause: _Clause, tracepoint: Any, condition: ast.expr | None, statements: list[ast.stmt],
-        words: _Words,
+        self, number: int, clause: _Clause, tracepoint: Tracepoint | None, condition: ast.expr | None,
+        statements: list[ast.stmt], words: _Words,
     ) -> list[Probe]:  # fmt: skip
         """Return the probes of a clause whose parts are parsed, as ``_probes`` does."""
         span = self._faults.span(self._node_at(clause.position[0]))
-        is_kernel = tracepoint is not None and all(
-            pattern.subject.name == "KERNEL" for pattern in tracepoint.patterns
-        )
+        has_start = tracepoint is not None and _has_start(tracepoint)
         if words.has_elapsed:
             register = Register(f"%start_{number}", Type.U64, 0, span)
             self._registers[register.name] = register
-            if tracepoint is not None and not is_kernel:
-                hint = "write kernel { … }; how long an instruction takes is another question: see the docs on latency"
-                raise self._refuse(clause.position[0], "elapsed is of kernels", hint)
+            if tracepoint is not None and not has_start:
+                hint = (
+                    "write kernel { … } or range:NAME { … }; how long an instruction takes is another question: see "
+                    "the docs on latency"
+                )
+                raise self._refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
         reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses)
         body = list(statements)
         if condition is not None:
@@ -532,6 +534,13 @@ class _Reader:
             read_clock = Snippet((Operation(Operator.MOVE, register, (Special.CLOCK,), span),))
             probes.insert(0, Probe(f"e{number}_start", tracepoint, Level.THREAD, read_clock, None, span))
         return probes
+
+
+def _has_start(tracepoint: Tracepoint) -> bool:
+    """Return whether a tracepoint has a beginning that ``elapsed`` counts from: one for each of its ends."""
+    # Two ranges may lie in each other.
+    is_range = len(tracepoint.patterns) == 1 and tracepoint.patterns[0].subject is Subject.RANGE
+    return is_range or all(pattern.subject is Subject.KERNEL for pattern in tracepoint.patterns)
 
 
 _NO_ARGUMENTS = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])

@@ -19,12 +19,16 @@ MAX_ALTERNATIVES = 256
 MAX_DEPTH = 32
 """Parentheses and negations within each other."""
 
-_FUNCTION = "func:"
+_NAMING = ("func:", "call:")
 _OPERATORS = "()&|!"
 _WORD = re.compile(r"[^\s()&|]+")
 # What ends the name of a function, after the spaces before it: an operator, or a word that begins another condition.
-_AFTER_NAME = re.compile(r"\s*(?:$|[|)]|&(?=\s)|&$|(?<=\s)(?:!|@|func:|file:|[^\s:|!()]+:\d+(?:-\d+)?(?=[\s)|&]|$)))")
-_IS_CONDITION = re.compile(r"(?:^|[\s(!|])&|&(?:\s|$)|(?:^|[\s|!])\(|!\s*(?:@|func:|file:|[^\s|&!]*[.]|!)")
+_AFTER_NAME = re.compile(
+    r"\s*(?:$|[|)]|&(?=\s)|&$|(?<=\s)(?:!|@|(?:func|call|range|file):|[^\s:|!()]+:\d+(?:-\d+)?(?=[\s)|&]|$)))"
+)
+_IS_CONDITION = re.compile(
+    r"(?:^|[\s(!|])&|&(?:\s|$)|(?:^|[\s|!])\(|!\s*(?:@|(?:func|call|range|file):|[^\s|&!]*[.]|!)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,12 @@ class ConditionError(Exception):
 def is_condition(text: str) -> bool:
     """Return whether a text has operators beyond ``|`` and ``!word``, and not only in the name of a function."""
     without_names = text
-    while (start := without_names.find(_FUNCTION)) >= 0:
-        end = _name_end(without_names, start + len(_FUNCTION))
-        # Of equal length, so that nothing before or after joins.
-        without_names = without_names[:start] + "_" * (end - start) + without_names[end:]
-    negates_name = re.search(r"!\s*func:", text)
+    for word in _NAMING:
+        while (start := without_names.find(word)) >= 0:
+            end = _name_end(without_names, start + len(word))
+            # Of equal length, so that nothing before or after joins.
+            without_names = without_names[:start] + "_" * (end - start) + without_names[end:]
+    negates_name = re.search(r"!\s*(?:func|call):", text)
     return bool(negates_name or _IS_CONDITION.search(without_names))
 
 
@@ -140,7 +145,7 @@ def _check_count(count: int, token: Literal) -> None:
 
 
 def _tokens(text: str) -> Iterator[Literal]:
-    """Yield the operators and words of a condition. The name in ``func:NAME`` may have spaces and brackets."""
+    """Yield the operators and words of a condition. A name in ``func:`` or ``call:`` may have spaces and brackets."""
     position = 0
     while position < len(text):
         if text[position].isspace():
@@ -149,8 +154,8 @@ def _tokens(text: str) -> Iterator[Literal]:
             yield Literal(position, text[position])
             position += 1
         else:
-            if text.startswith(_FUNCTION, position):
-                end = _name_end(text, position + len(_FUNCTION))
+            if text.startswith(_NAMING, position):
+                end = _name_end(text, text.index(":", position) + 1)
             else:
                 match = _WORD.match(text, position)
                 # Neither a space nor an operator: at least one character.

@@ -29,7 +29,9 @@ class Subject(enum.Enum):
     """What a pattern matches.
 
     ``KERNEL``: the entry and the ends of a kernel. ``OPCODE``, ``CLASS``, ``ANY``: instructions. ``FUNCTION``: the
-    entry and the returns of a ``.func``. ``LINE``: a source line.
+    entry and the returns of a ``.func``. ``LINE``: a source line. ``RANGE``: the beginning and the end of a range that
+    is marked in the source. ``BLOCK``: the beginning of a basic block. ``LOOP_HEAD``: the head of a natural loop.
+    ``BACK_EDGE``: a branch taken back to one.
     """
 
     KERNEL = "kernel"
@@ -38,6 +40,14 @@ class Subject(enum.Enum):
     ANY = "any"
     FUNCTION = "function"
     LINE = "line"
+    RANGE = "range"
+    BLOCK = "block"
+    LOOP_HEAD = "loop-head"
+    BACK_EDGE = "back-edge"
+
+
+FLOW_SUBJECTS = (Subject.BLOCK, Subject.LOOP_HEAD, Subject.BACK_EDGE)
+"""Those that are places in the flow graph. Their code goes between instructions, on the ``before`` side alone."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,10 @@ class Pattern:
     ``load & ld.global``; one of a single part also names a class or a modifier (``load & volatile``). not_functions,
     not_lines: functions and source lines that it must not belong to. unpredicated: only instructions without a
     predicate, written ``!@``.
+
+    callees: names of functions, all of which the called function must have, written ``call:NAME``; not_callees: those
+    that it must not have. ranges: the subject itself (``RANGE``), else marked ranges in all of which instructions must
+    lie; not_ranges: those in which they must not. Each may be a glob.
     """
 
     subject: Subject
@@ -77,6 +91,15 @@ class Pattern:
     not_functions: tuple[str, ...] = ()
     not_lines: tuple[SourceLines, ...] = ()
     unpredicated: bool = False
+    callees: tuple[str, ...] = ()
+    not_callees: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+    not_ranges: tuple[str, ...] = ()
+
+    @property
+    def is_place(self) -> bool:
+        """Whether the pattern matches places between instructions: marks, and places in the flow graph."""
+        return self.subject is Subject.RANGE or self.subject in FLOW_SUBJECTS
 
     @property
     def has_operands(self) -> bool:
@@ -91,7 +114,7 @@ class Pattern:
         For an opcode pattern, the first parts must be equal, and its other parts must occur in the same order among
         the modifiers. ``shared`` also matches ``shared::cta`` and ``shared::cluster``; ``generic`` matches if there is
         no state space, and a ``*`` stands for any modifiers or letters. The caller checks what does not follow from the
-        opcode: ``function``, ``lines``, ``predicated`` and their opposites.
+        opcode: ``function``, ``lines``, ``callees``, ``ranges``, ``predicated`` and their opposites.
         """
         # Kernels, functions and lines are found in another way.
         if not instruction or not self.has_operands:

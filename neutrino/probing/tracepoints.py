@@ -1,15 +1,18 @@
 """Parses ``position``, which says where a probe goes, into a ``model.Tracepoint``.
 
     position    = alternative { "|" alternative }
-    alternative = "kernel" | "func:" NAME | lines | instructions { word }
-    instructions = opcode | class | "*"
-    word        = "!" modifier | "@" | "func:" NAME | lines
+    alternative = "kernel" | "func:" NAME | "range:" NAME | lines | instructions { word } | flow { place }
+    instructions = opcode | class | "*" | "call:" NAME
+    flow        = "block" | "loop-head" | "back-edge"
+    word        = "!" modifier | "@" | "call:" NAME | place
+    place       = "func:" NAME | "range:" NAME | lines
     lines       = [ "file:" ] FILE ":" number [ "-" number ]
 
 In an opcode ``*`` stands for any modifiers (``atom.*.add``) or letters (``ld*``). Words may also be joined by ``&`` and
 ``!`` with parentheses, as in ``load & k.py:5-8 & !(volatile | func:f)``: see ``conditions.py``.
 
-The name of a function may contain spaces: it ends before the next word that cannot be part of a name.
+The name of a function, after ``func:`` or ``call:``, may contain spaces: it ends before the next word that cannot be
+part of a name.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from neutrino.probing.conditions import MAX_ALTERNATIVES, ConditionError, Literal, alternatives, is_condition
-from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject, Tracepoint
+from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, SourceLines, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
 from neutrino.probing.syntax import Fault
 
@@ -32,11 +35,16 @@ MAX_LINE = (1 << 31) - 1
 _OPCODE = re.compile(r"(?:[a-z*][a-z0-9_*]*(?:\.[A-Za-z0-9_:*]+)+|[a-z][a-z0-9_*]*|\*[a-z0-9_*]+)", re.ASCII)
 _EXCLUSION = re.compile(r"!([A-Za-z0-9_:]+)", re.ASCII)
 _FUNCTION = "func:"
+_CALL = "call:"
+_RANGE = "range:"
+_RANGE_NAME = re.compile(r"[\w.*?\[\]-]+", re.ASCII)
 _PREDICATED = "@"
 _LINES = re.compile(r"(?:file:)?(?P<file>[^\s:|!]+):(?P<first>\d+)(?:-(?P<last>\d+))?", re.ASCII)
 _WORD = re.compile(r"\S+")
 _MODIFIER = re.compile(r"[A-Za-z0-9_:]+", re.ASCII)
-_EXAMPLES = 'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME" or "file.cu:42"'
+_EXAMPLES = (
+    'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME", "file.cu:42" or "loop-head"'
+)
 OTHER_NAMES = {
     "__syncthreads": "bar.sync | barrier.sync", "__syncwarp": "bar.warp.sync", "__threadfence": "membar | fence",
     "__shfl_sync": "shfl.sync", "atomicadd": "atom.add | red.add", "ldg": "ld.global", "stg": "st.global",
@@ -48,7 +56,14 @@ _NOT_NARROWABLE = {
     Subject.KERNEL: ("kernel", "the option -k selects kernels"),
     Subject.FUNCTION: ("a function", 'instructions in a function are "* func:NAME"'),
     Subject.LINE: ("a source line", 'instructions of a source line are "* file.cu:42"'),
+    Subject.RANGE: ("a range", 'instructions in a range are "* range:NAME"'),
 }
+_FLOW = {subject.value: subject for subject in FLOW_SUBJECTS}
+OTHER_PLACES = {
+    "loop": "loop-head", "loops": "loop-head", "loophead": "loop-head", "loop_head": "loop-head", "header": "loop-head",
+    "backedge": "back-edge", "back_edge": "back-edge", "latch": "back-edge", "bb": "block", "basicblock": "block",
+}  # fmt: skip
+"""Names that places in the flow graph may go by, in lower case → what they are called here."""
 
 
 class _Word(NamedTuple):
@@ -119,19 +134,29 @@ def _conjunction(literals: Sequence[Literal]) -> Pattern:
         hint = 'name instructions, too, as in "* & !func:f"'
         raise _SyntaxError(literals[0].start, f"'{literals[0].text}' does not say which instructions", hint)
     pattern = _subject(_Word(subject.start, subject.text))
-    if not pattern.has_operands and len(literals) > 1:
+    if pattern.subject in _NOT_NARROWABLE and len(literals) > 1:
         other = next(literal for literal in literals if literal is not subject)
         what, hint = _NOT_NARROWABLE[pattern.subject]
         raise _SyntaxError(other.start, f"'{other.text}' with {what}, which cannot be narrowed", hint)
     for literal in literals:
         if literal is not subject:
+            _check_may_narrow(pattern, _Word(literal.start, literal.text))
             pattern = _restricted(pattern, literal)
     return pattern
 
 
 def _is_place(word: str) -> bool:
     """Return whether a word restricts where instructions are, or their predicate, and names no instructions."""
-    return word == _PREDICATED or word.startswith(_FUNCTION) or bool(_LINES.fullmatch(word))
+    return word == _PREDICATED or word.startswith((_FUNCTION, _RANGE)) or bool(_LINES.fullmatch(word))
+
+
+def _check_may_narrow(pattern: Pattern, word: _Word) -> None:
+    """Raise _SyntaxError for a word after a place in the flow graph that does not say where it is."""
+    if pattern.is_place and (word.text == _PREDICATED or not _is_place(word.text)):
+        _lines(word)  # raises for what was meant as lines
+        hint = 'a place is narrowed by "func:NAME", "file.cu:42" and "range:NAME"'
+        message = f"'{word.text}' does not narrow '{pattern.subject.value}', which is no instruction"
+        raise _SyntaxError(word.start, message, hint)
 
 
 def _without_place(pattern: Pattern, word: _Word) -> Pattern:
@@ -144,6 +169,8 @@ def _without_place(pattern: Pattern, word: _Word) -> Pattern:
 def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
     """Return a pattern with the condition that a word of the same alternative adds. Raises _SyntaxError."""
     word = _Word(literal.start, literal.text)
+    if word.text.startswith((_CALL, _RANGE)):
+        return _named(pattern, word, is_negated=literal.is_negated)
     if _is_place(word.text):
         if not literal.is_negated:
             narrowed = _narrowed(_without_place(pattern, word), word)
@@ -159,6 +186,9 @@ def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
         return replace(pattern, not_lines=(*pattern.not_lines, lines)) if lines else pattern
     # Raises for a word that is no opcode and no class. Modifiers are written like opcodes of one part; some with ::
     # or capitals.
+    if word.text in _FLOW:
+        message = f"'{word.text}' is a place between instructions, and matches none"
+        raise _SyntaxError(word.start, message, 'join patterns by "|"')
     if not _MODIFIER.fullmatch(word.text):
         other = _subject(word)
         if not other.has_operands:
@@ -180,6 +210,20 @@ def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
     return replace(pattern, excludes=(*pattern.excludes, parts))
 
 
+def _named(pattern: Pattern, word: _Word, *, is_negated: bool = False) -> Pattern:
+    """Return a pattern with the condition of a word ``call:NAME`` or ``range:NAME``, or its opposite."""
+    # Written twice it means the same.
+    if word.text.startswith(_CALL):
+        callee = _function(word, _CALL)
+        if is_negated:
+            return replace(pattern, not_callees=tuple(dict.fromkeys((*pattern.not_callees, callee))))
+        return replace(pattern, callees=tuple(dict.fromkeys((*pattern.callees, callee))))
+    name = _range(word)
+    if is_negated:
+        return replace(pattern, not_ranges=tuple(dict.fromkeys((*pattern.not_ranges, name))))
+    return replace(pattern, ranges=tuple(dict.fromkeys((*pattern.ranges, name))))
+
+
 def _alternative(text: str, start: int, end: int) -> Pattern:
     """Parse one alternative of a position, ``text[start:end]``. Raises _SyntaxError for its first fault."""
     words = list(_words(text, start, end))
@@ -191,7 +235,8 @@ def _alternative(text: str, start: int, end: int) -> Pattern:
         raise _SyntaxError(first_too_many.start, message, 'join patterns by "|"')
     pattern = _subject(words[0])
     for word in words[1:]:
-        if not pattern.has_operands:
+        _check_may_narrow(pattern, word)
+        if pattern.subject in _NOT_NARROWABLE:
             subject, hint = _NOT_NARROWABLE[pattern.subject]
             raise _SyntaxError(word.start, f"'{word.text}' after {subject}, which cannot be narrowed", hint)
         pattern = _narrowed(pattern, word)
@@ -199,13 +244,13 @@ def _alternative(text: str, start: int, end: int) -> Pattern:
 
 
 def _words(text: str, start: int, end: int) -> Iterator[_Word]:
-    """Yield the words of ``text[start:end]``, separated by spaces; ``func:NAME`` is one even if NAME has spaces."""
+    """Yield the words of ``text[start:end]``, separated by spaces; the name of a function may have spaces, too."""
     tokens = [_Word(match.start(), match.group()) for match in _WORD.finditer(text, start, end)]
     index = 0
     while index < len(tokens):
         word = tokens[index]
         index += 1
-        if word.text.startswith(_FUNCTION):
+        if word.text.startswith((_FUNCTION, _CALL)):
             # All tokens up to the next word belong to the name.
             while index < len(tokens) and not _ends_name(tokens[index].text):
                 index += 1
@@ -216,7 +261,8 @@ def _words(text: str, start: int, end: int) -> Iterator[_Word]:
 
 def _ends_name(token: str) -> bool:
     """Return whether a token begins the next word, and so is no part of a function's name before it."""
-    return token == _PREDICATED or token.startswith(("!", _FUNCTION)) or bool(_LINES.fullmatch(token))
+    begins = token.startswith(("!", _FUNCTION, _CALL, _RANGE))
+    return begins or token == _PREDICATED or bool(_LINES.fullmatch(token))
 
 
 def _subject(word: _Word) -> Pattern:
@@ -227,8 +273,14 @@ def _subject(word: _Word) -> Pattern:
         return Pattern(Subject.ANY)
     if word.text in CLASSES:
         return Pattern(Subject.CLASS, group=word.text)
+    if word.text in _FLOW:
+        return Pattern(_FLOW[word.text])
     if word.text.startswith(_FUNCTION):
         return Pattern(Subject.FUNCTION, function=_function(word))
+    if word.text.startswith(_CALL) and not word.text.startswith(f"{_CALL}:"):
+        return Pattern(Subject.OPCODE, opcode=("call",), callees=(_function(word, _CALL),))
+    if word.text.startswith(_RANGE) and not word.text.startswith(f"{_RANGE}:"):
+        return Pattern(Subject.RANGE, ranges=(_range(word),))
     lines = _lines(word)
     if lines:
         return Pattern(Subject.LINE, lines=lines)
@@ -256,6 +308,8 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
         if pattern.function:
             raise _SyntaxError(word.start, "a second function", 'join patterns by "|"')
         return replace(pattern, function=_function(word))
+    if word.text.startswith((_CALL, _RANGE)):
+        return _named(pattern, word)
     lines = _lines(word)
     if lines:
         if pattern.lines:
@@ -267,15 +321,24 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
     if pattern.opcode and word.text[0] in "%[{":
         hint = f'a pattern is the opcode alone: "{".".join(pattern.opcode)}"'
         raise _SyntaxError(word.start, f"'{word.text}' does not narrow a pattern", hint)
-    hint = 'join patterns by "|"; one may be followed by "!modifier", "@", "func:NAME" or "file.cu:42"'
+    hint = 'join patterns by "|"; one may be followed by "!modifier", "@", "func:NAME", "range:NAME" or "file.cu:42"'
     raise _SyntaxError(word.start, f"'{word.text}' does not narrow a pattern", hint)
 
 
-def _function(word: _Word) -> str:
-    """Return the name in ``func:NAME``."""
-    name = word.text[len(_FUNCTION) :].strip()
+def _function(word: _Word, prefix: str = _FUNCTION) -> str:
+    """Return the name in ``func:NAME``, or after another prefix."""
+    name = word.text[len(prefix) :].strip()
     if not name:
-        raise _SyntaxError(word.start, "func: without a name", 'write "func:NAME"')
+        raise _SyntaxError(word.start, f"{prefix} without a name", f'write "{prefix}NAME"')
+    return name
+
+
+def _range(word: _Word) -> str:
+    """Return the name in ``range:NAME``."""
+    name = word.text[len(_RANGE) :]
+    if not _RANGE_NAME.fullmatch(name):
+        message = f"'{word.text}' names no range" if name else "range: without a name"
+        raise _SyntaxError(word.start, message, 'write "range:NAME", with the NAME of NEUTRINO_BEGIN(NAME)')
     return name
 
 
@@ -315,6 +378,8 @@ def _hint(word: str) -> str:
     name, _, _ = word.lower().partition(".")
     if name in OTHER_NAMES:
         return f'PTX has it as "{OTHER_NAMES[name]}"'
+    if word.lower() in OTHER_PLACES:
+        return f'did you mean "{OTHER_PLACES[word.lower()]}"?'
     opcode = word.rstrip(".*")
     if word.endswith("*") and _OPCODE.fullmatch(opcode):
         return f'"{opcode}" finds it with all further modifiers'
@@ -322,5 +387,5 @@ def _hint(word: str) -> str:
         return f'PTX writes opcodes in lower case: "{word.lower()}"'
     if word.startswith("!"):
         return 'write what to match first: "cp.async.bulk !tensor", or "* !tensor"'
-    guess = nearest(word, (*CLASSES, "kernel"))
+    guess = nearest(word, (*CLASSES, *_FLOW, "kernel"))
     return f'did you mean "{guess}"?' if guess else _EXAMPLES

@@ -449,3 +449,28 @@ def test_a_kernel_that_cannot_be_probed_is_said_why(probe: Probe, tmp_path: Path
     said = probe("show", "block_sched", "k.ptx")
     assert (said.status, said.out) == (3, "")
     assert said.err == "neutrino-probe: k: unsupported: .address_size is 32, not 64\n"
+
+
+def test_places_between_instructions(probe: Probe, tmp_path: Path) -> None:
+    """``sites`` lists them with marks and labels, in text order; ``show`` says of which side code at a mark is."""
+    text = (
+        f"{HEAD}.visible .entry k()\n{{\n.reg .pred %p; .reg .b32 %r;\nmov.u32 %r, 0;\n// neutrino begin r\nL:\n"
+        "add.u32 %r, %r, 1;\nsetp.lt.u32 %p, %r, 9;\n@%p bra L;\n// neutrino end r\nret;\n}\n"
+    )
+    (tmp_path / "k.ptx").write_text(text)
+    (tmp_path / "p.toml").write_text(
+        COUNT.replace("POSITION", "loop-head | back-edge")
+        + '[probe.time]\nposition = "range:r"\nlevel = "thread"\nbefore = ".reg .u64 %t; mov.u64 %t, %clock64;"\n'
+        'after = ".reg .u64 %e; mov.u64 %e, %clock64; sub.u64 %t, %e, %t;"\n'
+    )
+    sites = kernels(probe, "p.toml", "k.ptx")["k"]["sites"]
+    assert [(site["site"], site["line"], site["instruction"], site["probes"]) for site in sites] == [
+        (0, 8, "// neutrino begin r", ["time"]),
+        (1, 10, "L: add.u32 %r, %r, 1", ["count"]),
+        (2, 12, "@%p bra L", ["count"]),
+        (3, 13, "// neutrino end r", ["time"]),
+        (None, 14, "ret", ["end"]),
+    ]
+    shown = probe("show", "p.toml", "k.ptx", "--text-only").out.split("\n")
+    said = [line.strip() for line in shown if "// time:" in line or "// neutrino" in line]
+    assert said == ["// time: before range:r", "// neutrino begin r", "// time: after range:r", "// neutrino end r"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,11 +66,26 @@ _BODY = st.lists(st.recursive(_LEAVES, _branches, max_leaves=8), min_size=2, max
 _CALLED = st.lists(st.recursive(_LEAVES, _branches, max_leaves=4), min_size=1, max_size=5)
 
 
+_MARKED = st.lists(
+    st.recursive(
+        _LEAVES,
+        lambda inner: st.one_of(_branches(inner), _node("range", body=st.lists(inner, min_size=1, max_size=3))),
+        max_leaves=8,
+    ),
+    min_size=2,
+    max_size=6,
+)
+WITNESS, HEAD, BEGIN, END = (f"mov.b16 %h0, {number};" for number in range(1, 5))
+_BEGINS_BLOCK = re.compile(r"L\w*:$|(?:@!?%p\d )?(?:bra|brx|ret|exit)\b")
+
+
 @dataclass
 class _Writer:
     """Prints the nodes. depth: of loops, each with a counter of its own. forms: of the functions that may be called.
 
-    own: the number of the function that is written, which may call itself; None of the kernel.
+    own: the number of the function that is written, which may call itself; None of the kernel. witnesses: each basic
+    block begins with an instruction that nothing else has, ``WITNESS`` or that of a loop's head; so does what follows a
+    mark of a range.
     """
 
     separators: list[str]
@@ -78,10 +94,13 @@ class _Writer:
     lines: list[str] = field(default_factory=list)
     labels: int = 0
     depth: int = 0
+    witnesses: bool = False
 
-    def put(self, text: str) -> None:
+    def put(self, text: str, witness: str = WITNESS) -> None:
         separator = self.separators[len(self.lines) % len(self.separators)]
         self.lines.append(separator + text)
+        if self.witnesses and _BEGINS_BLOCK.match(text):
+            self.lines.append(f"\n\t{witness}\n")
 
     def label(self) -> str:
         self.labels += 1
@@ -191,13 +210,19 @@ class _Writer:
         counter, again = f"%r{32 + self.depth}", self.label()
         self.depth += 1
         self.put(f"mov.u32 {counter}, 0;")
-        self.put(f"{again}:")
+        self.put(f"{again}:", HEAD)
         self.nodes(body)
         self.depth -= 1
         self.put(f"add.s32 {counter}, {counter}, 1;")
         self.put(f"setp.lt.u32 %p4, {counter}, {times};")
         self.put(f"@%p4 bra {again};")
         return None
+
+    def write_range(self, body: Any) -> None:
+        name = f"r{self.label()}"
+        self.lines.append(f"\n\t// neutrino begin {name}\n\t{BEGIN}\n")
+        self.nodes(body)
+        self.lines.append(f"\n\t// neutrino end {name}\n\t{END}\n")
 
     def write_switch(self, a: int, cases: Any) -> None:
         table, end = self.label(), self.label()
@@ -231,6 +256,7 @@ _GIVEN = (
 _FUNCTION = """.func ({result}) work{number}({given})
 {{
 	.reg .pred %p<5>;
+	.reg .b16 %h<1>;
 	.reg .b32 %r<36>;
 	.reg .f32 %f<3>;
 	.reg .b64 %rd<8>;
@@ -269,6 +295,7 @@ _MODULE = """.version 8.0
 {functions}.visible .entry random(.param .u64 in, .param .u64 out, .param .u64 total, .param .u32 n)
 {{
 	.reg .pred %p<5>;
+	.reg .b16 %h<1>;
 	.reg .b32 %r<36>;
 	.reg .f32 %f<3>;
 	.reg .b64 %rd<8>;
@@ -295,25 +322,30 @@ _MODULE = """.version 8.0
 
 
 @st.composite
-def kernels(draw: st.DrawFn) -> Kernel:
-    """A kernel over two blocks of 24 x 3 threads."""
+def kernels(draw: st.DrawFn, *, witnesses: bool = False) -> Kernel:
+    """A kernel over two blocks of 24 x 3 threads. witnesses: with marks of ranges, and as ``_Writer`` says."""
+
+    def witnessed(ending: str) -> str:
+        return ending.replace(";\n", f";\n\t{WITNESS}\n") if witnesses else ending
+
     spacings = draw(st.lists(_spacing, min_size=1, max_size=3))
     forms: list[str] = []
     functions = ""
     for number in range(draw(st.integers(0, 2))):
         forms.append(draw(st.sampled_from(("reg", "param"))))
-        called = _Writer(spacings, forms, number)
-        called.nodes(draw(_CALLED))
+        called = _Writer(spacings, forms, number, witnesses=witnesses)
+        called.nodes(draw(_MARKED if witnesses else _CALLED))
         last = draw(st.sampled_from(("ret;", "", "@%p1 exit;", "@!%p0 ret;\n\tld.global.u32 %r1, [%rd1];")))
-        functions += _function(number, forms[-1], "".join(called.lines), last)
-    writer = _Writer(spacings, forms)
-    nodes = draw(_BODY)
+        functions += _function(number, forms[-1], "".join(called.lines), witnessed(last))
+    writer = _Writer(spacings, forms, witnesses=witnesses)
+    nodes = draw(_MARKED if witnesses else _BODY)
     for number in range(len(forms)):
         nodes.insert(draw(st.integers(0, len(nodes))), draw(_work(st.just(number))))
     writer.nodes(nodes)
     writer.put("st.global.u32 [%rd2+56], %r2;")
     ending = draw(st.sampled_from(("ret;", "exit;", "@%p1 exit;", "", "@!%p0 ret;\n\tst.global.u32 [%rd2+52], %r1;")))
     body = "".join(writer.lines)
+    ending = witnessed(ending)
     text = _MODULE.format(functions=functions, body=body, ending=ending, threads=_THREADS, tile=16 * _THREADS)
     values = np.random.default_rng(7).integers(0, 1 << 32, _CELLS * 2 + 16, np.uint32)
     output = np.zeros((2 * _THREADS, 16), np.uint32)

@@ -83,6 +83,54 @@ CASES = (
         _SUM + _at("add", before="SAVE [ M ] { 1 };"),
         _LOW + 3,
     ),
+    # The loop's last block stands before its head, and falls through to it.
+    *(
+        Case(
+            f"{position} of a loop whose threads fall through to its head",
+            "mov.u32 %r2, 0;\n bra.uni H;\nL: add.u32 %r2, %r2, 1;\nH: setp.lt.u32 %p3, %r2, 3;\n @%p3 bra L;\n ret;",
+            _SUM + _at(position, before="SAVE [ M ] { 1 };"),
+            expected * _THREADS,
+        )
+        for position, expected in (("back-edge", 3), ("loop-head", 4), ("block", 9), ("loop-head | block", 9))
+    ),
+    Case(
+        "threads that go back, each as often as its number says",
+        "mov.u32 %r2, 0;\nL: add.u32 %r2, %r2, 1;\n setp.lt.u32 %p3, %r2, %r1;\n@%p3 bra L;\n ret;",
+        _SUM + _at("back-edge", before="SAVE [ M ] { 1 };") + _at("kernel", after="SAVE [ M ] { 1000 };"),
+        1000 * _THREADS + sum(max(number - 1, 0) for number in range(_THREADS)),
+    ),
+    Case(
+        "a sum that a place adds to, and one that another reads",
+        "mov.u32 %r2, 0;\nL: add.u32 %r2, %r2, 1;\n setp.lt.u32 %p3, %r2, 4;\n@%p3 bra L;\n ret;",
+        _SUM + _at("add", before=".reg .u64 %n;\nadd.u64 %n, %n, 1;") + _at("back-edge", before="SAVE [ M ] { %n };"),
+        (1 + 2 + 3) * _THREADS,
+    ),
+    Case(
+        "two loops whose labels have the same names, each in its braces",
+        "mov.u32 %r2, 0;\n" + 2 * "{ W: add.u32 %r2, %r2, 1; and.b32 %r3, %r2, 3; setp.eq.u32 %p3, %r3, 0;\n"
+        "@%p3 bra D; bra W; D: }\n" + "ret;",
+        _SUM + _at("back-edge", before="SAVE [ M ] { 1 };") + _at("loop-head", before="SAVE [ M ] { 100 };"),
+        (2 * 3 + 2 * 4 * 100) * _THREADS,
+    ),
+    # A mark belongs to the way on which it stands: between a branch and a label, and between two labels.
+    Case(
+        "marks before and between labels",
+        "@%p1 bra A;\n// neutrino begin r\nld.global.u32 %r3, [%rd1];\n@%p2 bra B;\n// neutrino end r\n"
+        "bra.uni A;\nB:\n// neutrino end r\nA: ld.global.u32 %r3, [%rd1];\n ret;",
+        _SUM + _at("range:r", before="SAVE [ M ] { 1 };", after="SAVE [ M ] { 100 };")
+        + _at("ld.global & range:r", before="SAVE [ M ] { 10000 };"),
+        (1 + 100 + 10000) * (_THREADS - _LOW),
+    ),
+    Case(
+        "calls of one function by its name, under a predicate",
+        "call g, (%rd1);\n @%p1 call f, (%rd1);\n { .param .b64 a; st.param.b64 [a], %rd1; call g2, (a); }\n ret;",
+        _SUM + _at("call:f", before="SAVE [ M ] { 1 };", after="SAVE [ M ] { 10 };")
+        + _at("call:g*", before="SAVE [ M ] { 100 };", after="SAVE [ M ] { 1000 };"),
+        11 * _LOW + 2200 * _THREADS,
+        ".func g (.reg .b64 a) { .reg .b32 v; ld.global.u32 v, [a]; ret; }\n"
+        ".func g2 (.param .b64 a) { ret; }\n"
+        ".func f (.reg .b64 a) { .reg .b32 v; ld.global.u32 v, [a]; ret; }\n",
+    ),
     *(
         Case(
             f"{side} moves of arguments around a call that not all threads come back from",

@@ -34,6 +34,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a scale": ("ld.global { ¦@ = lhist(BYTES, 4, 0, 1) }", "one-liner", "no scale"),
     "a fraction": ("ld.global.f32 { x: f32 = OUT; @ = hist(¦x) }", "one-liner", "'x' is f32"),
     "elapsed of a load": ("¦ld.global { @ = max(elapsed) }", "one-liner", "elapsed is of kernels"),
+    "elapsed of two ranges": ("¦range:a | range:b { @ = max(elapsed) }", "one-liner", "or of one range"),
     "C's and": ("ld.global { @ = sum(BYTES &¦& 1) }", "not-python", "not Python"),
     "no Python": ("ld.global { x = = 1 ; @ = count() }".replace("= =", "= ¦="), "not-python", "not Python"),
     "an unknown name": ("ld.global /¦foo == 1/ { @ = count() }", "python-name", "foo has no value here"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from neutrino import resources
+from neutrino.cli import run
 
 
 def test_a_checkout_has_them_beside_the_package() -> None:
@@ -23,3 +24,10 @@ def test_an_installed_package_has_them_inside(tmp_path: Path, monkeypatch: pytes
     assert resources.tool_path("read.py") == tmp_path / "neutrino" / "tools" / "read.py"
     with pytest.raises(FileNotFoundError, match=r"absent\.py: a file that ships with Neutrino is missing"):
         resources.tool_path("absent.py")
+
+
+def test_the_folder_of_the_header_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--include-dir"])
+    assert ended.value.code == 0
+    assert (Path(capsys.readouterr().out.removesuffix("\n")) / "neutrino_mark.h").is_file()

@@ -44,6 +44,15 @@ OPCODE, CLASS, FUNCTION, LINE = Subject.OPCODE, Subject.CLASS, Subject.FUNCTION,
         ("atom.*.add", [Pattern(OPCODE, ("atom", "*", "add"))]),
         ("ld*.v?".replace("?", "*"), [Pattern(OPCODE, ("ld*", "v*"))]),
         ("*.global", [Pattern(OPCODE, ("*", "global"))]),
+        # Calls, marked ranges, and places in the flow graph
+        ("call:f<int>(int, int) @", [Pattern(OPCODE, ("call",), callees=("f<int>(int, int)",), predicated=True)]),
+        ("range:soft-max.1", [Pattern(Subject.RANGE, ranges=("soft-max.1",))]),
+        ("ld func:f() range:a range:b*|block",
+         [Pattern(OPCODE, ("ld",), function="f()", ranges=("a", "b*")), Pattern(Subject.BLOCK)]),
+        ("loop-head a.cu:3 func:f", [Pattern(Subject.LOOP_HEAD, lines=SourceLines("a.cu", 3, 3), function="f")]),
+        ("back-edge & !(func:f | range:a)", [Pattern(Subject.BACK_EDGE, not_functions=("f",), not_ranges=("a",))]),
+        ("!call:f(a & b) & call:_Z* & range:a & range:a",
+         [Pattern(OPCODE, ("call",), callees=("_Z*",), not_callees=("f(a & b)",), ranges=("a",))]),
         # Conditions
         (
             "load & file:attn.py:50-80 & !volatile",
@@ -90,7 +99,8 @@ def test_the_positions_of_the_page_are_patterns() -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["kernel", "ld", ".global", "func:", "f(", "int)", "|", " ", "!", "@", "a.cu:", "42", "-", ":", "*", "é",
+            ["kernel", "ld", ".global", "func:", "call:", "range:", "loop-head",
+             "f(", "int)", "|", " ", "!", "@", "a.cu:", "42", "-", ":", "*", "é",
              " & ", "(", ")", "load",
              "\t", "\0", "9" * 30]
         ),

@@ -20,7 +20,8 @@ from neutrino.emulator.text import Label, Statement, read_module
 from neutrino.errors import Span, ToolMissingError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.ptx.analysis.matching import Locations, Matcher
+from neutrino.ptx.analysis.matching import Matcher
+from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.isa.opcodes import find
 from neutrino.ptx.text.body import Body

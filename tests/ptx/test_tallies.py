@@ -149,15 +149,20 @@ def test_how_often_threads_come_by(text: str, random: Random) -> None:
                 assert count == 1 or not graph.always(place.index)
 
 
-def test_nothing_is_known_of_branches_by_a_table() -> None:
+def test_branches_by_a_table() -> None:
+    """They go to the labels of their table; to any label if that is not found."""
     text = "{ add.u32 %r1, %r1, 1; T: .branchtargets A, B; brx.idx %r3, T; A: add.u32 %r1, %r1, 1; B: ret; }"
-    body = Body(text, 0, len(text))
-    graph = FlowGraph(body)
-    first, table, branch, jumped, *_ = range(len(body))
-    assert [body.statement(at).word for at in (first, branch, jumped)] == ["add", "brx", "add"]
-    assert not graph.always(jumped)
-    assert not any(graph.once(at) for at in (table, branch))
-    assert graph.always(first)
+    first, table, branch, jumped, end = range(5)
+    for name, is_known in (("T", True), ("U", False)):
+        changed = text.replace("%r3, T", f"%r3, {name}")
+        body = Body(changed, 0, len(text))
+        graph = FlowGraph(body)
+        assert [body.statement(at).word for at in (first, branch, jumped)] == ["add", "brx", "add"]
+        assert not graph.always(jumped)
+        assert [graph.once(at) for at in (table, branch)] == [is_known] * 2
+        assert graph.always(first)
+        after = [graph.block(jumped), graph.block(end)]
+        assert graph.successors[graph.block(branch)] == (after if is_known else [graph.block(table), *after])
 
 
 def test_code_behind_the_end_is_no_loop() -> None:

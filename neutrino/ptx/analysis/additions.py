@@ -61,11 +61,13 @@ class Additions:
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
-        # The statements of all snippets at instructions or source lines. Those at a kernel's entry and ends are left
-        # out: they may read a sum, since at the entry nothing was added to it yet, and at the ends everything.
+        # The statements of all snippets at instructions, source lines or places between instructions. Those at a
+        # kernel's entry and ends are left out: they may read a sum, since at the entry nothing was added to it yet, and
+        # at the ends everything.
         at_sites = [
             statement
-            for probe in probes if any(pattern.has_operands or pattern.lines for pattern in probe.tracepoint.patterns)
+            for probe in probes
+            if any(pattern.has_operands or pattern.lines or pattern.is_place for pattern in probe.tracepoint.patterns)
             for snippet in (probe.before, probe.after) if snippet
             for statement in snippet.straight
         ]  # fmt: skip

@@ -1,39 +1,84 @@
-"""The control-flow graph of a body: its basic blocks, which come after which, and where threads leave it.
+"""The control-flow graph of a body: its basic blocks, which come after which, its loops, and where threads leave it.
 
-A block begins at a label, or after an instruction that ends a block (``opcodes.Flow``). A call ends none: the functions
-that are called come back, or end the thread.
+A block begins at a label that some branch goes to, or after an instruction that ends a block (``opcodes.Flow``). A call
+ends none: the functions that are called come back, or end the thread.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.body import Body, Label
+
+_BRANCH_TARGETS = re.compile(r"\.branchtargets\b([^;]*)", re.ASCII)
+
+
+def branch_labels(body: Body) -> dict[int, list[Label]]:
+    """Where the branches of a body may go: by the index of each, the labels, in text order.
+
+    A branch by a table (``brx.idx``) goes to the labels of its ``.branchtargets``. A name may have several labels, each
+    in its braces, as in the waits for barriers that libraries write: the innermost around the branch counts. All labels
+    count for a branch whose labels cannot be found.
+    """
+    by_name: dict[str, list[Label]] = {}
+    for label in body.labels:
+        by_name.setdefault(label.name, []).append(label)
+    targets: dict[int, list[Label]] = {}
+    for index in body.controls:
+        decoded = body.mnemonics[index]
+        if decoded is None or decoded.flow is not Flow.JUMP:
+            continue
+        # "@%p bra.uni LABEL", without the semicolon: the label, or that of the table, is the last word.
+        name = body.code[body.ends[index - 1] if index else body.start : body.ends[index] - 1].split()[-1]
+        position = body.ends[index]
+        names = [name] if decoded.word == "bra" else _table(body, _visible(body, by_name.get(name, ()), position))
+        found = [label for name in names for label in _visible(body, by_name.get(name, ()), position)]
+        targets[index] = sorted(found, key=lambda label: label.start) if found else body.labels
+    return targets
+
+
+def _visible(body: Body, labels: Sequence[Label], position: int) -> Sequence[Label]:
+    """Those of the labels of one name that this name means at a position; all of them if it lies in no scope of any."""
+    if len(labels) < 2:
+        return labels
+    scopes = {label: body.enclosing(label.start) for label in labels}
+    around = [label for label, (opening, closing) in scopes.items() if opening < position <= closing]
+    innermost = max((scopes[label] for label in around), default=None)
+    return [label for label in around if scopes[label] == innermost] or labels
+
+
+def _table(body: Body, labels: Sequence[Label]) -> list[str]:
+    """The names in the ``.branchtargets`` that one of these labels stands before."""
+    for label in labels:
+        directive = _BRANCH_TARGETS.match(body.statement(label.before).text)
+        if directive is not None:
+            return [name.strip() for name in directive[1].split(",")]
+    return []
 
 
 class FlowGraph:
     """The basic blocks of one body, numbered in text order from 0, where threads enter.
 
     starts: the index of the statement that each block begins with. successors: by block, the sorted numbers of those
-    that may come next. One more block, the last and empty, is for threads that have left the body. Callers make sure
-    that the functions that the body calls end no thread: such a call would be one more way to leave it.
+    that may come next. One more block, the last and empty, is for threads that have left the body. branches: as
+    ``branch_labels`` gives them. Callers make sure that the functions that the body calls end no thread: such a call
+    would be one more way to leave it.
     """
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        labels: dict[str, list[int]] = {}
-        for label in body.labels:
-            labels.setdefault(label.name, []).append(label.before)
         mnemonics = body.mnemonics
+        self.branches = labels = branch_labels(body)
+        targets = {label.before for found in labels.values() for label in found}
         ending = [index for index in body.controls if (decoded := mnemonics[index]) is not None and decoded.ends_block]
         following = (index + 1 for index in ending)
-        self.starts = sorted({0, *following, *(label.before for label in body.labels)})
+        self.starts = sorted({0, *following, *targets})
         numbers = {index: block for block, index in enumerate(self.starts)}
-        # Where a branch by a table goes is not looked up: to any label.
-        labelled_blocks = sorted({numbers[label.before] for label in body.labels})
         left_body, guarded = len(self.starts), body.guarded
         # Without an instruction that ends it, a block goes on into the next.
         self.successors = [[block + 1] for block in range(left_body)]
@@ -48,9 +93,7 @@ class FlowGraph:
             if flow is Flow.LEAVE:
                 after.add(left_body)
             elif flow is Flow.JUMP:
-                target = _target(body, index)
-                # A name may have several labels, each in its braces.
-                after.update([numbers[start] for start in labels[target]] if target in labels else labelled_blocks)
+                after.update(numbers[label.before] for label in labels[index])
             self.successors[block] = sorted(after)
 
     def block(self, index: int) -> int:
@@ -58,18 +101,43 @@ class FlowGraph:
         return bisect_right(self.starts, index) - 1
 
     @cached_property
-    def _order(self) -> list[int]:
+    def postorder(self) -> list[int]:
+        """The blocks that threads may come to, each after those that a depth-first search reaches from it."""
         return _postorder(self.successors)
 
     @cached_property
     def acyclic(self) -> set[int]:
         """The blocks that lie on no cycle."""
-        return _acyclic(self.successors, self._order)
+        return _acyclic(self.successors, self.postorder)
+
+    @cached_property
+    def dominators(self) -> Mapping[int, int]:
+        """The immediate dominator of each block that threads may come to; the first block is its own."""
+        return _dominators(self.successors, self.postorder)
 
     @cached_property
     def dominators_of_end(self) -> set[int]:
         """The blocks on every way from the entry to where threads leave the body."""
-        return _dominating(self.successors, self._order, len(self.starts))
+        block, dominating = len(self.starts), set()
+        while block in self.dominators and block:
+            block = self.dominators[block]
+            dominating.add(block)
+        return dominating
+
+    def last_instruction(self, block: int) -> int | None:
+        """The index of the last instruction of a block in the body, None if it has none."""
+        return self._instruction(reversed(self._statements(block)))
+
+    def first_instruction(self, block: int) -> int | None:
+        """The index of the first instruction of a block in the body, None if it has none."""
+        return self._instruction(self._statements(block))
+
+    def _statements(self, block: int) -> Sequence[int]:
+        after = self.starts[block + 1] if block + 1 < len(self.starts) else len(self._body)
+        return range(self.starts[block], after)
+
+    def _instruction(self, indices: Iterable[int]) -> int | None:
+        return next((index for index in indices if self._body.mnemonics[index] is not None), None)
 
     def once(self, index: int) -> bool:
         """Whether no thread executes a statement twice in one call of the body. index: of the statement in the body."""
@@ -79,16 +147,6 @@ class FlowGraph:
         """Whether every thread that leaves the body has executed a statement, and once. index: of the statement."""
         block = self.block(index)
         return block in self.acyclic and block in self.dominators_of_end
-
-
-def _target(body: Body, index: int) -> str | None:
-    """The label that a branch (``bra``) names; None for a branch by a table (``brx``). index: of the statement."""
-    decoded = body.mnemonics[index]
-    if decoded is None or decoded.word != "bra":
-        return None
-    # "@%p bra.uni LABEL", without the semicolon: the label is the last word.
-    words = body.code[body.ends[index - 1] if index else body.start : body.ends[index] - 1].split()
-    return words[-1]
 
 
 def _postorder(graph: list[list[int]]) -> list[int]:
@@ -145,15 +203,13 @@ def _acyclic(graph: list[list[int]], order: list[int]) -> set[int]:
     return acyclic
 
 
-def _dominating(graph: list[list[int]], order: list[int], end: int) -> set[int]:
-    """The nodes, other than the end, on every path from node 0 to the end; none where there is no path.
+def _dominators(graph: list[list[int]], order: list[int]) -> dict[int, int]:
+    """The immediate dominator of each node that node 0 reaches; node 0 is its own.
 
     By the algorithm of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm". graph: the successors of each
     node; order: its postorder.
     """
     number = {node: position for position, node in enumerate(order)}
-    if end not in number:
-        return set()
     predecessors: dict[int, list[int]] = {node: [] for node in order}
     for node in order:
         for successor in graph[node]:
@@ -181,11 +237,57 @@ def _dominating(graph: list[list[int]], order: list[int], end: int) -> set[int]:
             if dominator.get(node) != common:
                 dominator[node] = common
                 changed = True
-    dominating = set()
-    while end != 0:
-        end = dominator[end]
-        dominating.add(end)
-    return dominating
+    return dominator
+
+
+class Edge(NamedTuple):
+    """A way from one basic block into another. branch: the index of the branch in the body, None where threads fall
+    through. by_table: the branch may go to other blocks, too (``brx.idx``)."""
+
+    start: int
+    end: int
+    branch: int | None
+    by_table: bool = False
+
+
+class Loops:
+    """The natural loops of a body. graph: its flow graph.
+
+    heads: the blocks that back edges go to. back_edges: those whose end dominates their start, in text order.
+    irreducible: edges that close a cycle with several entries: it has no head, and they are no back edges.
+    """
+
+    def __init__(self, body: Body, graph: FlowGraph) -> None:
+        self._body = body
+        self._graph = graph
+        self.back_edges: list[Edge] = []
+        self.irreducible: list[Edge] = []
+        number = {block: position for position, block in enumerate(graph.postorder)}
+        # The last block is for threads that have left the body.
+        for start in sorted(number.keys() - {len(graph.starts)}):
+            for edge in self._edges(start):
+                # Each cycle has an edge that goes back in the postorder; others cannot go to a dominator.
+                if edge.end in number and number[edge.end] >= number[start]:
+                    (self.back_edges if self._dominates(edge.end, start) else self.irreducible).append(edge)
+        self.heads = sorted({edge.end for edge in self.back_edges})
+
+    def _edges(self, start: int) -> Iterator[Edge]:
+        """The edges from a block to other blocks, without those out of the body."""
+        body, graph = self._body, self._graph
+        index = graph.last_instruction(start)
+        decoded = body.mnemonics[index] if index is not None else None
+        if index is not None and decoded is not None and decoded.flow is Flow.JUMP:
+            by_table = decoded.word != "bra"
+            for end in dict.fromkeys(graph.block(label.before) for label in graph.branches[index]):
+                yield Edge(start, end, index, by_table)
+        if decoded is None or not decoded.ends_block or index in body.guarded:
+            yield Edge(start, start + 1, None)
+
+    def _dominates(self, block: int, other: int) -> bool:
+        dominators = self._graph.dominators
+        while other != block and dominators[other] != other:
+            other = dominators[other]
+        return other == block
 
 
 class End(NamedTuple):

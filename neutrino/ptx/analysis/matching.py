@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import re
+import itertools
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,149 +14,45 @@ from typing import NamedTuple, overload
 
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
+from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops
+from neutrino.ptx.analysis.places import flow_places
+from neutrino.ptx.analysis.ranges import Ranges
+from neutrino.ptx.analysis.surroundings import Locations, Surroundings, asks_for_lines, asks_for_surroundings
 from neutrino.ptx.isa.forms import TYPE
 from neutrino.ptx.isa.instruction import Mnemonic
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.module import NOT_CODE, Function, Module
+from neutrino.ptx.text.module import Function, Module
 
-# Its groups: file, line and column, then those of the call that the line was inlined at.
-_LOC = re.compile(
-    r"\.loc[ \t]+(\d+)[ \t]+(\d+)(?:[ \t]+(\d+))?"
-    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?",
-    re.ASCII,
-)
-_MOST_CALLERS = 32
-"""Inlined calls that are followed outwards at most; a text may claim that a line was inlined into itself."""
+_MOST = 3
+"""Names of each kind that are named at most, since they go into a message."""
 
 
-@dataclass(frozen=True)
-class SourcePlace:
-    """A line of a source file. callers: where its function was inlined, as (file, line), from the inside out."""
+def near_misses(module: Module, body: Body, patterns: Sequence[Pattern]) -> str:
+    """What a body has that comes close to what some patterns match, for a message that they match nothing in it.
 
-    file: str
-    line: int
-    callers: tuple[tuple[str, int], ...] = ()
-
-    def is_in(self, lines: SourceLines) -> bool:
-        """Whether the line itself is one of these; those that it was inlined into do not count."""
-        return lines.first <= self.line <= lines.last and is_file(self.file, lines.file)
-
-    def __str__(self) -> str:
-        """``file.cu:42, inlined at main.cu:7``, without folders."""
-        places = [(self.file, self.line), *self.callers]
-        return ", inlined at ".join(f"{file.rpartition('/')[2]}:{line}" for file, line in places)
-
-
-def is_file(path: str, name: str) -> bool:
-    """Whether a path is ``name`` or ends in ``/name``."""
-    return path == name or path.endswith("/" + name.lstrip("/"))
-
-
-@dataclass(frozen=True)
-class _Location:
-    """One ``.loc``. place: number of its file, line, column. inlined_at: the place of the call that it was inlined at,
-    None if it was not inlined."""
-
-    place: tuple[int, int, int]
-    inlined_at: tuple[int, int, int] | None
-
-
-class Locations:
-    """The source lines of a body's instructions, as its ``.loc`` directives (compiled with ``-lineinfo``) give them.
-
-    start, end: of the body in the module's text. The directives are read when first asked for. False if there are none.
+    "" if there is nothing to say; else it begins with a comma. module: that the body is in.
     """
-
-    def __init__(self, module: Module, start: int, end: int) -> None:
-        self._module = module
-        self._start = start
-        self._end = end
-        # The results of `_place`, by the directive's index among those of the body.
-        self._places: dict[int, SourcePlace | None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._directives)
-
-    @cached_property
-    def _directives(self) -> list[re.Match[str]]:
-        return _find_locations(self._module.text, self._start, self._end)
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [match.start() for match in self._directives]
-
-    def place(self, position: int) -> SourcePlace | None:
-        """The source line of the instruction at a position of the module's text, None where the text does not say."""
-        # A directive holds for all instructions up to the next one, so the last one before the position counts; -1
-        # where none is.
-        index = bisect_right(self._starts, position) - 1
-        if index not in self._places:
-            self._places[index] = self._place(index) if index >= 0 else None
-        return self._places[index]
-
-    def _place(self, index: int) -> SourcePlace | None:
-        """The source line that the index-th directive gives, with the lines that it was inlined at."""
-        location = self._location(index)
-        file, line, _ = location.place
-        if not line:
-            return None  # line 0: no line of the source (DWARF, 6.2.2)
-        callers: list[tuple[str, int]] = []
-        while location.inlined_at is not None and len(callers) < _MOST_CALLERS:
-            caller_file, caller_line, _ = location.inlined_at
-            callers.append((self._file(caller_file), caller_line))
-            # The call may itself be in inlined code. Where that was inlined is in the last directive before this one
-            # that gives the call's place as its own.
-            candidates = self._by_place.get(location.inlined_at, ())
-            earlier = bisect_right(candidates, index - 1) - 1
-            if earlier < 0:
-                break
-            index = candidates[earlier]
-            location = self._location(index)
-        return SourcePlace(self._file(file), line, tuple(callers))
-
-    @cached_property
-    def _by_place(self) -> dict[tuple[int, int, int], list[int]]:
-        """The numbers of the directives that give each place, ascending."""
-        numbers: dict[tuple[int, int, int], list[int]] = {}
-        for index in range(len(self._directives)):
-            numbers.setdefault(self._location(index).place, []).append(index)
-        return numbers
-
-    def _location(self, index: int) -> _Location:
-        """Decode the index-th directive. Its column may be missing, and all three numbers of ``inlined_at``."""
-        file, line, column, *inlined_at = (int(group or 0) for group in self._directives[index].groups())
-        return _Location((file, line, column), tuple(inlined_at) if any(inlined_at) else None)  # type: ignore[arg-type]
-
-    def _file(self, number: int) -> str:
-        return self._module.source_files.get(number, f"file {number}")
+    words = []
+    untyped = _untyped(body, patterns)
+    if untyped:
+        words.append(f", but for the type: {', '.join(untyped)}")
+    if any(pattern.callees for pattern in patterns):
+        called = {name: None for name, start, _ in body.called if body.declaration(name, start) is None}
+        words.append(f"; it calls {_listed(called)}" if called else "; it calls no function by its name")
+    if any(pattern.ranges for pattern in patterns):
+        marked = Ranges(module, body).names
+        words.append(f"; it has marks of {_listed(marked)}" if marked else "; it has no marks of ranges")
+    if any(pattern.subject in {Subject.LOOP_HEAD, Subject.BACK_EDGE} for pattern in patterns):
+        words.append("; it has no loop" if not Loops(body, FlowGraph(body)).heads else "")
+    return "".join(words)
 
 
-def _find_locations(text: str, start: int, end: int) -> list[re.Match[str]]:
-    """The ``.loc`` directives of a text from start to end, without those in comments and strings, in text order.
-
-    text: as written, since in a module's ``code`` the directives are blanked, too.
-    """
-    if text.find(".loc", start, end) < 0:
-        return []
-    matches = list(_LOC.finditer(text, start, end))
-    not_code = [match.span() for match in NOT_CODE.finditer(text, start, end)]
-    if not not_code:
-        return matches
-    starts = [span_start for span_start, _ in not_code]
-
-    def is_code(position: int) -> bool:
-        # The last comment or string that begins at the position or before, -1 without one.
-        index = bisect_right(starts, position) - 1
-        return index < 0 or position >= not_code[index][1]
-
-    return [match for match in matches if is_code(match.start())]
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:_MOST]) + (" …" if len(names) > _MOST else "")
 
 
-_MOST_NEAR_MISSES = 3
-"""Opcodes that ``near_misses`` names at most, since they go into a message."""
-
-
-def near_misses(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+def _untyped(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
     """Opcodes of a body that some pattern would match if it did not name a type, for a hint where it matched nothing.
 
     patterns: of probes that matched nothing in the body. Compilers use different types: for ``ld.global.f32`` the body
@@ -175,7 +72,7 @@ def near_misses(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
         if any(pattern.matches(opcode.parts) for pattern in untyped_patterns.get(opcode.word, ()))
     }
     in_text_order = dict.fromkeys(body.statement(index).opcode for index in body.where(near))
-    return tuple(in_text_order)[:_MOST_NEAR_MISSES]
+    return tuple(in_text_order)[:_MOST]
 
 
 _GLOB = frozenset("*?[")
@@ -196,8 +93,36 @@ class Hit(NamedTuple):
     closes: tuple[tuple[Probe, int], ...] = ()
 
 
+class Spot(NamedTuple):
+    """A place between instructions where code of probes goes. number: its place among the sites, as of a hit.
+
+    position: where the code goes, in the module's text. at, text: the position and the text that it is shown by.
+    guard: the predicate as written of the threads that it is for, None for all. before: as of a ``Place``. probes: in
+    file order; equal ones are the same tuple. is_end: it is where a range ends, so that the ``after`` snippets go
+    there; else the ``before`` snippets.
+    """
+
+    number: int
+    position: int
+    at: int
+    text: str
+    guard: str | None
+    before: int | None
+    probes: tuple[Probe, ...]
+    is_end: bool = False
+
+
+class Unreachable(NamedTuple):
+    """A place that probes match and that no code can go to. at, text: as of a ``Spot``. reason: why."""
+
+    at: int
+    text: str
+    probes: tuple[Probe, ...]
+    reason: str
+
+
 class OpcodeHits(Sequence[Hit]):
-    """The hits of a body where opcode and guard alone decide which probes match: no probe asks for source lines.
+    """The hits of a body where opcode and guard alone decide which probes match: none asks for what is around them.
 
     Bodies may have very many hits, so each `Hit` is made only when asked for. indices: of the matched instructions in
     the body. first: the number of the first hit. plan: the probes that apply in the body's function.
@@ -258,23 +183,33 @@ class Found:
     """What probes match in a body.
 
     hits: the instructions, in text order. next_number: the number of the next body's first hit. places: the
-    source lines of its instructions. lacks_lines: a probe asks for some, and the text has none.
+    source lines of its instructions. lacks_lines: a probe asks for some, and the text has none. spots: the places
+    between instructions, in text order; unreachable: those that no code can go to. fault: what is wrong with the marks
+    of a range that a probe names, None if they are well-formed.
     """
 
     hits: OpcodeHits | tuple[Hit, ...]
     next_number: int
     places: Locations
     lacks_lines: bool = False
+    spots: tuple[Spot, ...] = ()
+    unreachable: tuple[Unreachable, ...] = ()
+    fault: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether probes match anything, or what they match is not known."""
+        return bool(self.hits or self.spots or self.unreachable or self.fault)
 
     @property
     def probes(self) -> tuple[Probe, ...]:
         """Each probe that matches something in the body, once."""
+        at_spots = {id(probe): probe for spot in self.spots for probe in spot.probes}
         if isinstance(self.hits, OpcodeHits):
             # Many hits, but few different tuples of probes: first each tuple once, then each probe of them once.
             combinations = {id(probes): probes for probes in self.hits.different_probes}.values()
             return tuple({id(probe): probe for probes in combinations for probe in probes}.values())
         # By id: hits hold the matcher's own probe objects, and most share a few tuples of them.
-        matched: dict[int, Probe] = {}
+        matched: dict[int, Probe] = at_spots
         seen_combinations: set[int] = set()
         for hit in self.hits:
             if id(hit.probes) not in seen_combinations:
@@ -285,27 +220,13 @@ class Found:
         return tuple(matched.values())
 
 
-class _LineCondition(NamedTuple):
-    """Source lines that an instruction must be on, None for any, and those that it must not be on."""
-
-    lines: SourceLines | None
-    excluded: tuple[SourceLines, ...]
-
-    def holds(self, place: SourcePlace | None) -> bool:
-        """Whether an instruction with this place meets it. One without a known line is on none."""
-        if place is None:
-            return self.lines is None
-        is_on = self.lines is None or place.is_in(self.lines)
-        return is_on and not any(place.is_in(lines) for lines in self.excluded)
-
-
 @dataclass(frozen=True)
 class _Choice:
-    """The probes that match an opcode. probes: those that match it on every source line. on_lines: those that match it
-    on certain lines only, as (the probe's index in file order, conditions of which one must hold)."""
+    """The probes that match an opcode. probes: those that match it wherever it is. conditional: those that match it
+    under conditions only, as (the probe's index in file order, conditions of which one must hold)."""
 
     probes: tuple[Probe, ...]
-    on_lines: tuple[tuple[int, tuple[_LineCondition, ...]], ...]
+    conditional: tuple[tuple[int, tuple[Pattern, ...]], ...]
 
 
 class _Choices(dict[Mnemonic, "_Choice | None"]):
@@ -344,6 +265,7 @@ class _Plan:
 
     active: the probes. choices: by opcode, those of its instructions without a guard; guarded: of those with one, the
     same object when no pattern asks for a guard. line_probes: the probes of source lines, each with its lines.
+    place_probes: those of places between instructions, each with its patterns for these.
     """
 
     def __init__(self, active: Sequence[_ActiveProbe]) -> None:
@@ -354,7 +276,7 @@ class _Plan:
         # The patterns with their probe's index, by what an instruction must have to match: the first part of its
         # opcode or its class; under "" those that match every instruction.
         self._patterns: dict[str, list[tuple[int, Pattern]]] = {}
-        # The results of `probes`: by the choice's id and the indices of the probes whose lines fit.
+        # The results of `probes`: by the choice's id and the indices of the probes whose conditions hold.
         self._narrowed: dict[tuple[int, frozenset[int]], tuple[Probe, ...]] = {}
         # For `matched`: the opcodes that were looked at so far, in any body, and those of them that have probes.
         self._met: set[Mnemonic] = set()
@@ -364,6 +286,10 @@ class _Plan:
             for entry in active
             if (lines := [pattern.lines for pattern in entry.patterns
                           if pattern.subject is Subject.LINE and pattern.lines is not None])
+        ]  # fmt: skip
+        self.place_probes = [
+            (entry.probe, [pattern for pattern in entry.patterns if pattern.is_place])
+            for entry in active if any(pattern.is_place for pattern in entry.patterns)
         ]  # fmt: skip
         patterns = []
         for entry in self._active:
@@ -379,16 +305,30 @@ class _Plan:
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
 
     @cached_property
+    def _every(self) -> list[Pattern]:
+        """All patterns that match instructions or places."""
+        of_places = [pattern for _, patterns in self.place_probes for pattern in patterns]
+        return [*of_places, *(pattern for entry in self._active for pattern in entry.patterns)]
+
+    @cached_property
     def asks_for_lines(self) -> bool:
         """Whether some pattern names a source line."""
-        return bool(self.line_probes) or any(
-            pattern.lines or pattern.not_lines for entry in self._active for pattern in entry.patterns
-        )
+        return bool(self.line_probes) or any(map(asks_for_lines, self._every))
+
+    @cached_property
+    def asks_for_surroundings(self) -> bool:
+        """Whether more than opcode and guard decides which probes match, or some go to places between instructions."""
+        return bool(self.line_probes or self.place_probes) or any(map(asks_for_surroundings, self._every))
+
+    @cached_property
+    def ranges(self) -> Set[str]:
+        """The names of ranges that patterns have, which may be globs."""
+        return {name for pattern in self._every for name in (*pattern.ranges, *pattern.not_ranges)}
 
     def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
         """Those of these opcodes that probes match, at instructions with a guard or without.
 
-        Only for plans that do not ask for source lines. Many bodies have the same opcodes, so results are kept.
+        Only for plans that do not ask for surroundings. Many bodies have the same opcodes, so results are kept.
         """
         for opcode in opcodes - self._met:
             self._met.add(opcode)
@@ -396,20 +336,18 @@ class _Plan:
                 self._matched.add(opcode)
         return opcodes & self._matched
 
-    def probes(self, choice: _Choice, place: SourcePlace | None) -> tuple[Probe, ...]:
+    def probes(self, choice: _Choice, holds: Callable[[Pattern], bool]) -> tuple[Probe, ...]:
         """The probes that match an instruction, in file order.
 
-        choice: of its opcode. place: its source line, None where that is not known. Equal results are the same tuple,
-        so that callers can cache by its id.
+        choice: of its opcode. holds: returns whether a condition holds there. Equal results are the same tuple, so that
+        callers can cache by its id.
         """
-        on_this_line = frozenset(
-            index for index, conditions in choice.on_lines if any(condition.holds(place) for condition in conditions)
-        )
-        key = (id(choice), on_this_line)
+        chosen = frozenset(index for index, conditions in choice.conditional if any(map(holds, conditions)))
+        key = (id(choice), chosen)
         if key not in self._narrowed:
             always = {id(probe) for probe in choice.probes}
             self._narrowed[key] = tuple(
-                entry.probe for entry in self._active if entry.index in on_this_line or id(entry.probe) in always
+                entry.probe for entry in self._active if entry.index in chosen or id(entry.probe) in always
             )
         return self._narrowed[key]
 
@@ -428,20 +366,16 @@ class _Plan:
                 if not is_excluded and pattern.matches(parts, classes):
                     matching.setdefault(index, []).append(pattern)
         always = []
-        on_lines = []
+        conditional = []
         for entry in self._active if matching else ():
             patterns = matching.get(entry.index, ())
-            conditions = tuple(
-                _LineCondition(pattern.lines, pattern.not_lines)
-                for pattern in patterns
-                if pattern.lines is not None or pattern.not_lines
-            )
-            # With one pattern that names no lines, the probe matches on every line.
-            if len(conditions) < len(patterns):
+            needed = list(filter(asks_for_surroundings, patterns))
+            # With one pattern without conditions, the probe matches everywhere.
+            if len(needed) < len(patterns):
                 always.append(entry.probe)
-            elif conditions:
-                on_lines.append((entry.index, conditions))
-        return _Choice(tuple(always), tuple(on_lines)) if always or on_lines else None
+            elif needed:
+                conditional.append((entry.index, tuple(needed)))
+        return _Choice(tuple(always), tuple(conditional)) if always or conditional else None
 
 
 class Matcher:
@@ -460,6 +394,8 @@ class Matcher:
             (probe, patterns) for probe in probes
             if (patterns := [entry for entry in probe.tracepoint.patterns if entry.subject is Subject.FUNCTION])
         )  # fmt: skip
+        # The results of `_same`, by the ids of the probes.
+        self._tuples: dict[tuple[int, ...], tuple[Probe, ...]] = {}
         # By mangled name, all names that a function goes by.
         self._names: dict[str, frozenset[str]] = {}
         # The results of `_plan`, by those of the restrictions that a function meets.
@@ -490,48 +426,102 @@ class Matcher:
         """
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
+        if not plan.asks_for_surroundings:
+            hits = OpcodeHits(body, first, plan)
+            return Found(hits, first + len(hits), places)
         # Looking at places at all reads the text's line information, which few probes need.
         lacks_lines = not places if plan.asks_for_lines else False
-        hits: OpcodeHits | tuple[Hit, ...]
-        if plan.asks_for_lines:
-            hits, next_number = self._find_by_line(plan, body, places, first)
-        else:
-            hits = OpcodeHits(body, first, plan)
-            next_number = first + len(hits)
-        return Found(hits, next_number, places, lacks_lines)
+        surroundings = Surroundings(module, body, places, self._is_called)
+        numbers = itertools.count(first)
+        named = surroundings.ranges.names if plan.ranges else ()
+        asked = [name for name in named if any(fnmatch.fnmatchcase(name, glob) for glob in plan.ranges)]
+        fault = next(filter(None, map(surroundings.ranges.fault, asked)), None)
+        pending, unreachable = self._places(plan, body, surroundings)
+        found = tuple(self._numbered(plan, body, surroundings, pending, numbers))
+        hits_there = tuple(entry for entry in found if isinstance(entry, Hit))
+        spots = tuple(entry for entry in found if isinstance(entry, Spot))
+        return Found(hits_there, next(numbers), places, lacks_lines, spots, unreachable, fault)
 
-    def _find_by_line(self, plan: _Plan, body: Body, places: Locations, first: int) -> tuple[tuple[Hit, ...], int]:
-        """The hits in a body with probes that ask for source lines, and the number after the last hit's.
+    def _places(
+        self, plan: _Plan, body: Body, surroundings: Surroundings
+    ) -> tuple[list[Spot], tuple[Unreachable, ...]]:
+        """The places between instructions that probes match, in text order and without numbers, and those that no code
+        can go to."""
+        spots: list[Spot] = []
+        unreachable: list[Unreachable] = []
+        for mark in surroundings.ranges.marks if plan.place_probes else ():
+            at = mark.position
+            probes = self._probes_at(plan, surroundings, {Subject.RANGE}, at, at, mark.name)
+            sided = self._same(tuple(probe for probe in probes if (probe.before if mark.is_begin else probe.after)))
+            if sided:
+                # Code names what is declared at the entry, which may come after the mark.
+                spots.append(Spot(-1, max(at, body.entry), at, mark.text, None, None, sided, not mark.is_begin))
+        asked = {pattern.subject for _, patterns in plan.place_probes for pattern in patterns}
+        for place in flow_places(body) if asked - {Subject.RANGE} else ():
+            probes = self._probes_at(plan, surroundings, place.subjects, place.position, place.at)
+            if probes and place.obstacle:
+                unreachable.append(Unreachable(place.at, place.text, probes, place.obstacle))
+            elif probes:
+                spots.append(Spot(-1, place.position, place.at, place.text, place.guard, place.before, probes))
+        # Marks come before what begins there.
+        return sorted(spots, key=lambda spot: spot.position), tuple(unreachable)
 
-        plan: the probes that apply in its function. places: the source lines of its instructions. first: the number of
-        the first hit.
+    def _probes_at(
+        self, plan: _Plan, surroundings: Surroundings, subjects: Set[Subject], position: int, at: int, mark: str = ""
+    ) -> tuple[Probe, ...]:
+        """The probes that match a place, in file order. subjects: what it is; mark: of a mark, the name of its range.
+
+        position, at: as of a ``Spot``.
         """
-        line_sides = _line_sides(plan, body, places) if plan.line_probes else {}
-        hits: list[Hit] = []
-        number = first
+        return self._same(tuple(
+            probe for probe, patterns in plan.place_probes
+            if any(
+                pattern.subject in subjects
+                and (pattern.subject is not Subject.RANGE or fnmatch.fnmatchcase(mark, pattern.ranges[0]))
+                and surroundings.meets(pattern, position, at, None)
+                for pattern in patterns
+            )
+        ))  # fmt: skip
+
+    def _same(self, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
+        """The same tuple for equal ones, so that callers can cache by its id."""
+        return self._tuples.setdefault(tuple(map(id, probes)), probes)
+
+    def _numbered(
+        self, plan: _Plan, body: Body, surroundings: Surroundings, spots: Sequence[Spot], numbers: Iterator[int]
+    ) -> Iterator[Hit | Spot]:
+        """Yield the hits in a body whose probes ask for what is around, and the spots, in text order and numbered.
+
+        plan: the probes that apply in its function. spots: in text order, without numbers. numbers: gives them.
+        """
+        line_sides = _line_sides(plan, body, surroundings.places) if plan.line_probes else {}
         # The number of each hit, by its instruction's index in the body: where a run ends, that of its first
         # instruction is needed.
-        numbers: dict[int, int] = {}
+        numbers_of: dict[int, int] = {}
         choices, guarded = plan.choices, plan.guarded
         # A run of a line may begin or end at any opcode.
         candidates = {opcode for opcode in body.opcodes if line_sides or choices[opcode] or guarded[opcode]}
+        pending = deque(spots)
         for index in body.where(candidates):
             statement = body.statement(index)
             if statement.mnemonic is None:
                 continue
+            while pending and pending[0].position <= statement.start:
+                yield pending.popleft()._replace(number=next(numbers))
             choice = (choices if statement.guard is None else guarded)[statement.mnemonic]
             probes: tuple[Probe, ...] = ()
             if choice is not None:
-                probes = plan.probes(choice, places.place(statement.position)) if choice.on_lines else choice.probes
+                holds = functools.partial(_holds, surroundings, statement)
+                probes = plan.probes(choice, holds) if choice.conditional else choice.probes
             sides = line_sides.get(index, _NO_SIDES)
-            own_number = number if probes or sides.opens else None
+            own_number = next(numbers) if probes or sides.opens else None
             if own_number is not None:
-                numbers[index] = own_number
-                number += 1
-            closes = tuple((probe, numbers[opening]) for probe, opening in sides.closes)
+                numbers_of[index] = own_number
+            closes = tuple((probe, numbers_of[opening]) for probe, opening in sides.closes)
             if own_number is not None or closes:
-                hits.append(Hit(own_number, statement, probes, sides.opens, closes))
-        return tuple(hits), number
+                yield Hit(own_number, statement, probes, sides.opens, closes)
+        for spot in pending:
+            yield spot._replace(number=next(numbers))
 
     def _plan(self, function: str) -> _Plan:
         """The probes that apply to the instructions of a function, with those of their patterns that do.
@@ -594,6 +584,10 @@ def _without_result(name: str) -> Iterator[str]:
         depth += {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}.get(character, 0)
         if character == " " and depth == 0:
             yield name[at + 1 :]
+
+
+def _holds(surroundings: Surroundings, statement: Statement, pattern: Pattern) -> bool:
+    return surroundings.meets(pattern, statement.start, statement.position, statement.index)
 
 
 def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSides]:

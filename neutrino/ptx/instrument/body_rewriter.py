@@ -4,7 +4,6 @@ into the copy of a function that a kernel calls (``functions.py`` says what copi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -21,9 +20,6 @@ from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.edits import Edits, after
-
-# The declarations that a body begins with.
-_DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
 
 
 def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str) -> None:
@@ -45,9 +41,7 @@ def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str)
 def insert_at_entry(edits: Edits, body: Body, lines: Sequence[str]) -> None:
     """Insert instructions before all others of a body, after its declarations, which they may refer to."""
     if lines:
-        # +1: after the opening brace.
-        match = _DECLARATIONS.match(body.code, body.start + 1, body.end)
-        edits.insert_first(match.end() if match else body.start + 1, after(lines))
+        edits.insert_first(body.entry, after(lines))
 
 
 _Key = tuple[int, str]
@@ -104,6 +98,9 @@ class BodyRewriter:
             variables=self._variables,
             places=self.plan.found.places,
         )
+        # First, so that it stands before the code of the instruction that follows the place.
+        for spot in self.plan.spots:
+            writer.write_spot(spot)
         for placed in self.plan.placed:
             writer.write_snippets(placed)
         RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)

@@ -27,7 +27,7 @@ from neutrino.ptx.text.body import Body
 
 class PlaceOperands:
     """The values of helpers in a snippet at no single instruction: LANES, and SITE and LINE at the beginning or end of
-    a source line.
+    a source line, and at places between instructions.
 
     Used as ``SiteOperands``. where: the place in messages, ``a source line``. number: the value of SITE; line: returns
     that of LINE; None without one. here: lines to put where the snippet goes, whose registers come from scratch.
@@ -41,6 +41,7 @@ class PlaceOperands:
         self._line = line
         self._scratch = scratch
         self._lanes: Value | None = None
+        self._guard: Guard | None = None
         self.here: list[str] = []
 
     @classmethod
@@ -49,8 +50,9 @@ class PlaceOperands:
         return cls("the entry and ends of a kernel or function", None, None, scratch)
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Another snippet begins. guard: None, since a line has no predicate; LANES are computed anew."""
+        """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew."""
         self._lanes = None
+        self._guard = guard
 
     def __call__(self, helper: str, element: str | None) -> Value:
         """The value of a helper. Raises UnsupportedError where it has none."""
@@ -62,7 +64,8 @@ class PlaceOperands:
             raise UnsupportedError(f"{helper} has no meaning at {self._where}")
         if self._lanes is None:
             self._lanes = Value(self._scratch.take("b32"), "b32")
-            self.here.append(f"activemask.b32 {self._lanes.text};")
+            prefix = self._guard.prefix if self._guard is not None else ""
+            self.here.append(f"{prefix}activemask.b32 {self._lanes.text};")
         return self._lanes
 
 

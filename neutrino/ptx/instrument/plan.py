@@ -7,9 +7,7 @@ which is thrown away (a trial).
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,28 +15,24 @@ from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
-from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.ptx.analysis.additions import Added, Runs
+from neutrino.ptx.analysis.additions import Runs
 from neutrino.ptx.analysis.flow_graph import End, all_ends
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
-from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, near_misses
+from neutrino.ptx.analysis.matching import Found, Spot, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
 from neutrino.ptx.instrument.functions import around_call, copy_header, copy_name, pass_address, with_their_callers
 from neutrino.ptx.instrument.module_variables import (
     check_given_addresses,
-    check_load,
     pass_by_address,
     read_through_global_memory,
 )
 from neutrino.ptx.instrument.operands import PlaceOperands
 from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text
-from neutrino.ptx.instrument.site_writer import Placed, SiteWriter
+from neutrino.ptx.instrument.site_planner import SitePlanner
+from neutrino.ptx.instrument.site_writer import Placed
 from neutrino.ptx.instrument.twin import LeftOut, Shown, Site, SiteList, SkippedKernel
-from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
-from neutrino.ptx.isa.opcodes import Flow
-from neutrino.ptx.text.body import Statement
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Module, Parameter
 
@@ -77,9 +71,9 @@ class BodyPlan:
     """What to insert where in one body. found: what the probes match. at_entry, at_ends: the snippets there, with their
     probes. snippets: all that the body will hold, with their probes' levels. ends: where threads leave it.
 
-    placed: the code at its instructions, in text order. runs: the instructions whose probes only add constants, which
-    are added up per run; None where no instruction has a probe. points_to_constants: whether a generic load in the
-    kernel may read a constant. sites: for manifests and listings.
+    placed: the code at its instructions, in text order. spots: the places between them with code. runs: the
+    instructions whose probes only add constants, which are added up per run; None where no instruction has a probe.
+    points_to_constants: whether a generic load in the kernel may read a constant. sites: for manifests and listings.
     """
 
     callee: Callee
@@ -89,6 +83,7 @@ class BodyPlan:
     snippets: tuple[tuple[Snippet, Level], ...]
     ends: tuple[End, ...]
     placed: tuple[Placed, ...]
+    spots: tuple[Spot, ...]
     runs: Runs | None
     points_to_constants: bool
     sites: SiteList
@@ -190,7 +185,10 @@ class _Planner:
         bodies = (self._kernel, *functions)
         # Whether probes have code around a body: at its entry or its ends.
         has_around = any(body.at_entry or body.at_ends for body in bodies)
-        if not has_around and not any(body.found.hits for body in bodies):
+        fault = next((body.found.fault for body in bodies if body.found.fault is not None), None)
+        if fault is not None:
+            raise UnsupportedError(fault)
+        if not has_around and not any(body.found for body in bodies):
             raise SkipError(Reason.NO_SITE, self._nothing_matches())
 
         # The probe block, and the version that has room for it.
@@ -237,7 +235,7 @@ class _Planner:
         number = self._kernel.found.next_number
         for callee in self._needs.functions:
             found = rewriting.find_in_function(callee, number)
-            number = found.next_number if found.hits else number  # of no use without hits, see `find_in_function`
+            number = found.next_number if found else number  # of no use without hits, see `find_in_function`
             found_by_key[callee.key] = found
             if _concern(rewriting, callee, found):
                 with_concern.append(callee.key)
@@ -276,11 +274,11 @@ class _Planner:
         """A message for a kernel without sites: what the probes look for, and which opcodes come close."""
         probes = self._rewriting.probes.probes
         patterns = [pattern for probe in probes for pattern in probe.tracepoint.patterns]
-        near = near_misses(self._needs.kernel.body, patterns)
+        near = near_misses(self._needs.kernel.module, self._needs.kernel.body, patterns)
         return (
             "no instruction matches "
             + ", ".join(sorted({probe.tracepoint.text for probe in probes}))
-            + (f", but for the type: {', '.join(near)}" if near else "")
+            + near
             + (": the text has no line information" if self._kernel.found.lacks_lines else "")
         )
 
@@ -321,6 +319,12 @@ def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
         first = next((statement for statement in leaving if statement.word == "exit"), None)
     if first is not None:
         return f"line {callee.module.line(first.position)}: {first.opcode}"
+    if found.fault is not None:
+        return found.fault
+    places = [(place.at, place.text) for place in found.spots] + [(place.at, place.text) for place in found.unreachable]
+    if places:
+        at, text = places[0]
+        return f"line {callee.module.line(at)}: {text}"
     if callee.variables:
         return f"the variable {callee.variables[0].name}"
     return "a tracepoint" if rewriting.matcher.function_probes(callee.function.name) else None
@@ -346,6 +350,7 @@ class _Body:
         self._rewriting = rewriting
         self._variables: dict[str, str] = {}
         self._placed: tuple[Placed, ...] = ()
+        self._spots: tuple[Spot, ...] = ()
         self._runs: Runs | None = None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
@@ -389,10 +394,13 @@ class _Body:
 
     def place_sites(self, *, points_to_constants: bool) -> None:
         """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
-        if self.found.hits:
-            sites = _Sites(self._rewriting, self, self._variables, points_to_constants=points_to_constants)
+        if self.found:
+            sites = SitePlanner(
+                self._rewriting, self.callee, self.found.places, self.sites, lambda: self.emission, self._variables,
+                points_to_constants=points_to_constants,
+            )  # fmt: skip
             self._runs = Runs(self.callee.body)
-            self._placed = sites.place_all(self.found.hits, self._runs)
+            self._placed, self._spots = sites.place_all(self.found, self._runs)
 
     def check_names(self) -> None:
         """Refuse a function whose module has names of the probes', which are chosen to occur in no text of the kernel's
@@ -430,7 +438,7 @@ class _Body:
         """The plan, once all steps are done."""
         return BodyPlan(
             self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self.snippets, self.ends,
-            self._placed, self._runs, points_to_constants, self.sites,
+            self._placed, self._spots, self._runs, points_to_constants, self.sites,
         )  # fmt: skip
 
 
@@ -465,234 +473,3 @@ class _TrialEmissions:
             for snippet, level in snippets:
                 emission.note_snippet(snippet, level)
         return emissions
-
-
-_NOT_BY_OPCODE = Added((), 0)  # stands for instructions whose opcode does not decide what is added
-
-_NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCII)
-"""A line that begins as an instruction, within what goes on to the next semicolon. No operand looks so."""
-
-# In an operand: a name, or an integer other than 0.
-_TOKEN = re.compile(r"(?P<name>[A-Za-z_$%][\w$%]*)|(?<![\w.$%])[1-9]\d*(?![\w.])", re.ASCII)
-_VECTOR = re.compile(r"\.reg\s*\.v[248]\b", re.ASCII)
-
-
-class _Sites:
-    """Decides where the code at one body's instructions goes, in text order, and refuses what cannot be written.
-
-    variables: as in ``SiteWriter``. points_to_constants: a generic load may read a constant, which lies elsewhere for
-    the twin.
-    """
-
-    def __init__(
-        self, rewriting: Rewriting, body: _Body, variables: Mapping[str, str], *, points_to_constants: bool
-    ) -> None:
-        self._rewriting = rewriting
-        self._module = body.callee.module
-        self._code = body.callee.module.code
-        self._body = body.callee.body
-        self._facts = rewriting.facts
-        self._additions = rewriting.additions
-        self._planned = body
-        self._sites = body.sites
-        self._places = body.found.places
-        self._variables = variables
-        self._points_to_constants = points_to_constants
-        self._calls = bool(self._body.call_sequences)
-        # Instructions where writing has been tried: by opcode, guard and probes, where more than these does not matter.
-        self._tried: set[tuple[str, str | None, tuple[int, ...]]] = set()
-        # By declaration, the beginning of what `_shape` writes for its registers.
-        self._words: dict[object, str] = {}
-
-    @cached_property
-    def _trial(self) -> SiteWriter:
-        callee, emission = self._planned.callee, self._planned.emission
-        return SiteWriter(callee, self._facts, emission, Edits(), variables=self._variables, places=self._places)
-
-    def place_all(self, hits: Sequence[Hit], runs: Runs) -> tuple[Placed, ...]:
-        """Place the code of all hits of the body, and count in runs what they add. Raises UnsupportedError, PtxError.
-
-        Returns the places that get code. Instructions at which probes only add constants, most of them as a rule, are
-        counted by their opcodes, without looking at each.
-        """
-        if not isinstance(hits, OpcodeHits):
-            # Some hits depend on their source lines.
-            every = [self._place(hit, runs) for hit in hits]
-            return tuple(placed for placed in every if placed.has_code)
-        indices, mnemonics = hits.indices, self._body.mnemonics
-        by_opcode = self._added_by_opcode(hits)
-        added = [by_opcode.get(mnemonics[index], _NOT_BY_OPCODE) for index in indices]
-        not_by_opcode = self._not_by_opcode(indices)
-        # Indices of the hits that need a look at each; those between them are counted all at once, in text order.
-        one_by_one = [at for at, index in enumerate(indices) if index in not_by_opcode or added[at] is _NOT_BY_OPCODE]
-        with_code = []
-        start = 0
-        for at in one_by_one:
-            runs.add_all(indices, added, start, at)
-            placed = self._place(hits[at], runs)
-            if placed.has_code:
-                with_code.append(placed)
-            start = at + 1
-        runs.add_all(indices, added, start, len(indices))
-        # `_place` has listed its sites itself; the rest is listed here, with how many probes they have.
-        count = sum([len(one.amounts) * sites for one, sites in Counter(added).items()])
-        self._sites.add_hits(hits, one_by_one, count - sum([len(added[at].amounts) for at in one_by_one]))
-        return tuple(with_code)
-
-    def _not_by_opcode(self, indices: Sequence[int]) -> set[int]:
-        """The instructions where more than the opcode decides about the code of probes, by their indices in the body:
-        those with a guard, of several lines, or in a call sequence. indices: of the sites.
-        """
-        body = self._body
-        result = {*body.guarded, *body.multiline(indices)}
-        for start, end in body.call_sequences:
-            result.update(range(body.index_at(start), body.index_at(end) + 1))
-        return result
-
-    def _added_by_opcode(self, hits: OpcodeHits) -> dict[Mnemonic | None, Added]:
-        """By opcode, what probes add at its instructions without a guard, if they do nothing else there."""
-        added: dict[Mnemonic | None, Added] = {}
-        for opcode, probes in hits.unguarded.items():
-            # Such loads are looked at one by one, in `_place`, as is what ends a block or calls.
-            is_checked_load = self._points_to_constants and opcode.text.startswith("ld")
-            if opcode.flow is None and not is_checked_load:
-                alone = self._additions.added_alone(probes, self._body, opcode)
-                if alone is not None:
-                    added[opcode] = alone
-        return added
-
-    def _place(self, hit: Hit, runs: Runs) -> Placed:
-        """Decide where the code of one instruction's probes goes: next to it, or around the call that it is part of.
-
-        Lists the site, and leaves to runs what its probes only add. Raises UnsupportedError, PtxError.
-        """
-        statement = hit.statement
-        decoded, start, end = statement.mnemonic, statement.start, statement.end
-        if decoded is None:
-            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
-        if self._code.find("\n", start, end - 1) >= 0:
-            # A statement of several lines may be two, the first of which lacks its semicolon.
-            self._check_end(statement)
-        if self._points_to_constants and decoded.text.startswith("ld"):
-            check_load(statement, self._module.line(start))
-        probes = hit.probes
-        in_call = self._calls and self._body.call_sequence(statement.position) is not None
-        # The probes that have a site here.
-        shown: Collection[Probe] = probes
-        # Whether its additions are no part of a run of sites: a called function may end the thread, so that a thread
-        # may execute the sites before a call and not those after it.
-        stands_alone = False
-        if decoded.flow is not None or in_call or hit.opens or hit.closes:
-            if in_call:
-                start, end, probes = self._around_call(hit)
-            stands_alone = start != statement.start or decoded.flow is Flow.CALL
-            # After a branch, ``ret`` or ``exit`` no code runs: only ``before`` snippets go there.
-            if decoded.ends_block and any(probe.after for probe in probes):
-                self._sites.leave_out(
-                    self._shown(statement), [probe for probe in probes if probe.after], "nothing runs after it"
-                )
-                probes = tuple(probe for probe in probes if probe.before)
-                stands_alone = True
-            shown = self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes
-        self._sites.add(statement, tuple(shown), hit.number)
-        parted = self._additions.part(probes)
-        added = self._additions.added(parted, statement) if parted.adding and not stands_alone else None
-        if added is not None:
-            runs.add_site(statement, added)
-        placed = Placed(hit, start, end, parted.all if added is None else parted.others)
-        if placed.has_code:
-            self._check(placed)
-        return placed
-
-    def _check_end(self, statement: Statement) -> None:
-        """Raises PtxError when a line of a statement looks like another instruction: a semicolon is missing."""
-        text = statement.text
-        after_opcode = statement.position - statement.start + len(statement.opcode)
-        if next_instruction := _NEXT.search(text, after_opcode):
-            line = self._module.line(statement.start)
-            raise PtxError(line, text[: next_instruction.start()], "no ';' before the next instruction")
-
-    def _around_call(self, hit: Hit) -> tuple[int, int, tuple[Probe, ...]]:
-        """Where code before and after an instruction of a call goes, and the probes whose code does: outside the call.
-
-        Leaves out probes that read operands of a move of arguments or results, which are not known there. Raises
-        UnsupportedError when the call sequence holds other instructions.
-        """
-        statement = hit.statement
-        sequence = self._body.call_sequence(statement.position)
-        if sequence is None:
-            return statement.start, statement.end, hit.probes
-        is_call = statement.word == "call"
-        if not self._body.is_plain_call(sequence):
-            detail = "shares its braces with other instructions" if is_call else "is part of a call sequence"
-            shown = self._shown(statement)
-            raise UnsupportedError(f"line {shown.line}: {shown.text!r} {detail}")
-        if is_call:
-            return sequence[0], sequence[1], hit.probes
-        # A move of an argument goes before the call, one of a result after it: not all threads come back from calls.
-        side = sequence[0] if statement.opcode.startswith("st") else sequence[1]
-        lacking = [probe for probe in hit.probes if self._facts.reads_operands(probe)]
-        reason = "it is part of a call, around which its operands are not known"
-        self._sites.leave_out(self._shown(statement), lacking, reason)
-        return side, side, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
-
-    def _shown(self, statement: Statement) -> Shown:
-        return Shown.of(statement, self._module, self._places)
-
-    def _check(self, placed: Placed) -> None:
-        """Refuse a site at which probes lack what they name, by a trial. Raises UnsupportedError, PtxError.
-
-        One trial per opcode, guard and probes where these decide about the code, else per shape of the instruction.
-        """
-        hit = placed.hit
-        statement, guard = hit.statement, hit.statement.guard
-        probes = tuple(map(id, placed.probes))
-        # Not plain: code of source lines, or an instruction that names its own predicate.
-        plain = not hit.opens and not hit.closes and not (
-            guard and guard_register(guard) in self._code[statement.position : statement.end]
-        )  # fmt: skip
-        key = (statement.opcode, guard, probes)
-        if plain and key in self._tried:
-            return
-        instruction = statement.instruction
-        if instruction is None or not self._code.startswith(";", statement.end - 1):
-            start = statement.start
-            raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
-        if not plain and (hit.opens or hit.closes):
-            self._trial.write_snippets(placed)
-            return
-        # Shared with all modules of these probes. The value: whether opcode and guard alone decide about the code.
-        tried_shapes = self._rewriting.tried.shapes
-        # Code between lanes is refused at some places between a product and its sum, so that the places matter.
-        clear = None
-        if any(map(self._facts.holds_collective, placed.probes)):
-            sides = placed.start, placed.end
-            clear = tuple((self._trial.is_clear(side), self._trial.may_exchange(side)) for side in sides)
-        shape = (statement.opcode, guard is None, probes, clear, *self._shape(instruction, statement.position))
-        if shape not in tried_shapes:
-            tried_shapes[shape] = self._trial.write_snippets(placed)
-        if plain and tried_shapes[shape]:
-            self._tried.add(key)
-
-    def _shape(self, instruction: Instruction, position: int) -> Iterator[str]:
-        """An instruction's operands with the names of registers replaced by what matters of them for inserted code: how
-        they are declared, and whether the instruction writes them. Equal shapes get equal code, but for names.
-        """
-        written = instruction.written
-        declared = self._body.declaration
-
-        def replacement(match: re.Match[str]) -> str:
-            name = match["name"]
-            if name is None:
-                return "1"  # for every integer other than 0: only an offset of 0 needs no addition
-            declaration = declared(name, position)
-            if declaration is None:
-                return f"[{name in self._variables}]{name}"
-            known = self._words.get(declaration)
-            if known is None:
-                head = self._code[declaration.start : self._code.find(";", declaration.start)]
-                is_vector = declaration.count is None and _VECTOR.match(head) is not None
-                known = self._words[declaration] = f"<{declaration.space} {declaration.type} {is_vector}"
-            return f"{known} {name in written}>"
-
-        return (_TOKEN.sub(replacement, operand) for operand in instruction.operands)

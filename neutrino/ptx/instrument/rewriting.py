@@ -160,7 +160,7 @@ class TriedCode:
         self.around: set[int] = set()
         """The ids of snippets at entries and ends that could be written."""
         self.shapes: dict[Hashable, bool] = {}
-        """By the shape of an instruction with its probes (``plan._Sites``), if their code could be written there:
+        """By the shape of an instruction with its probes (``SitePlanner``), if their code could be written there:
         whether opcode and guard alone decide about that code."""
 
     def limit(self) -> None:
@@ -244,4 +244,4 @@ class Rewriting:
         found = self._found_in.get(callee.key)
         if found is None:
             found = self._found_in[callee.key] = self.find(callee)
-        return self.find(callee, first) if found.hits else found
+        return self.find(callee, first) if found else found

@@ -18,7 +18,8 @@ from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_
 from neutrino.ptx.analysis.contraction import HIDDEN_PRODUCT, PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
-from neutrino.ptx.analysis.matching import Hit, Locations
+from neutrino.ptx.analysis.matching import Hit, Spot
+from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.operands import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
@@ -370,6 +371,30 @@ class SiteWriter:
         depends_on_operands = operands.reads_operands or operands_after.reads_operands or early
         # Code with floating-point arithmetic is written anew each time, so that all its instructions are counted.
         return None if depends_on_operands or arithmetic_before != self._emission.arithmetic else code
+
+    def write_spot(self, spot: Spot) -> None:
+        """Insert the snippets of probes at a place between instructions. Raises UnsupportedError."""
+        scratch = self._emission.scratch
+        mark = scratch.mark()
+        guard = Guard(guard_register(spot.guard), "!" in spot.guard) if spot.guard is not None else None
+        operands = PlaceOperands(
+            "a place between instructions", spot.number, functools.partial(self._line, spot.at), scratch
+        )
+        lines: list[str] = []
+        waited = False
+        for probe in spot.probes:
+            snippet = probe.after if spot.is_end else probe.before
+            if snippet is None:
+                continue
+            try:
+                waited |= self._snippet(snippet, operands, guard, spot.position, lines, level=probe.level)
+            except UnsupportedError as error:
+                line = self._module.line(spot.at)
+                raise UnsupportedError(f"probe '{probe.name}' at line {line}: {spot.text!r}: {error}") from None
+        self._edits.insert(spot.position, before(lines))
+        # As at instructions: stores further down still read the registers.
+        if not waited:
+            scratch.release(mark)
 
     def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
         """The values of helpers in the snippets before or after the instruction of a hit."""

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from neutrino.abi.reasons import Reason
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
-from neutrino.ptx.analysis.matching import Hit, Locations
+from neutrino.ptx.analysis.matching import Hit
+from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, without_locations
@@ -97,9 +98,8 @@ class SiteList:
                 Site(probe.name, probe.tracepoint.text, shown.line, shown.text, number, shown.source, self._function)
                 for probe in probes
             ]
-        if self._hits:
-            # Back in text order: instructions by their numbers, then where the body ends, which has no number.
-            sites.sort(key=lambda site: (site.number is None, site.number or 0))
+        # Back in text order: instructions by their numbers, then where the body ends, which has no number.
+        sites.sort(key=lambda site: (site.number is None, site.number or 0))
         # A stable sort: on one line that order stays.
         return sorted(sites, key=lambda site: site.line)
 

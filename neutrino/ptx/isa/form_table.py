@@ -298,7 +298,7 @@ FAULTS: dict[str, str] = {
     "unknown-opcode": "`position` does not begin with a PTX instruction",
     "unknown-modifier": "a warning: no instruction has this modifier, so the pattern matches nothing",
     "modifier-order": "a warning: a state space or a vector after a type, so the pattern matches nothing",
-    "nothing-after": "an `after` where nothing can run: after a branch or an end",
+    "nothing-after": "an `after` where nothing can run: after a branch or an end, or at a place in the flow graph",
     "not-an-instruction": "a statement that is not an instruction, `.reg` or `SAVE`",
     "label": "a label in a snippet",
     "brackets": "`{ }` or `[ ]` in an instruction: a vector or an address",

@@ -23,7 +23,7 @@ from neutrino.probing.ir.operands import (
 )
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.types import Type
-from neutrino.probing.model import CLASSES, Pattern, Subject
+from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.forms import type_by_pattern
@@ -59,6 +59,11 @@ _NO_OPERANDS = {
     Subject.KERNEL: ("'kernel'", "a kernel has no operands; probe an instruction"),
     Subject.FUNCTION: ("a function", "a function has no operands; probe an instruction, such as 'ld.global func:NAME'"),
     Subject.LINE: ("a source line", "a line has no operands; probe an instruction, such as 'ld.global file.cu:42'"),
+    Subject.RANGE: ("a mark", "a mark has no operands; probe an instruction, such as 'ld.global range:NAME'"),
+    **{
+        subject: (f"'{subject.value}'", "a place between instructions has no operands; probe an instruction")
+        for subject in FLOW_SUBJECTS
+    },
 }
 
 
@@ -92,8 +97,8 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
-        # These do not come from operands: lanes are everywhere, and a source line has numbers too.
-        if word == "LANES" or (word in LITERALS and pattern.subject is Subject.LINE):
+        # These do not come from operands: lanes are everywhere, and source lines and places have numbers too.
+        if word == "LANES" or (word in LITERALS and (pattern.subject is Subject.LINE or pattern.is_place)):
             continue
         if not pattern.has_operands:
             where, hint = _NO_OPERANDS[pattern.subject]

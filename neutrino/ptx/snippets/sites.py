@@ -9,9 +9,9 @@ from neutrino.errors import Span
 from neutrino.probing.ir.operands import Register, SiteOperand, Special, SpecialRegister
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, ClockAfter, Convert, Operation, Operator, walk
-from neutrino.probing.model import CLASSES, Pattern, Subject
+from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.source_text import SourceText
-from neutrino.probing.tracepoints import OTHER_NAMES
+from neutrino.probing.tracepoints import OTHER_NAMES, OTHER_PLACES
 from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.forms import MODIFIERS, is_modifier, misplaced_modifier, types_last
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
@@ -43,6 +43,9 @@ class SiteChecker:
         for pattern in probe.tracepoint.patterns:
             if pattern.opcode:
                 self._check_pattern(pattern, probe)
+            elif pattern.subject in FLOW_SUBJECTS and probe.after:
+                message = f"'{pattern.subject.value}' has no after: its code goes before what is there"
+                self._report(self._locate_pattern(pattern, probe), "nothing-after", message, "use before")
             for modifier in pattern.without:
                 exclamation_mark = self._source.locate(f"!{modifier}", self._locate_pattern(pattern, probe))
                 # The modifier follows its exclamation mark.
@@ -94,6 +97,8 @@ class SiteChecker:
         """Return what to write in place of a pattern whose opcode PTX does not have."""
         opcode = pattern.opcode[0]
         guess = self._guess(opcode, [*FIRST_PARTS, *CLASSES])
+        if opcode in OTHER_PLACES:
+            return f"did you mean '{OTHER_PLACES[opcode]}'?"
         if opcode in CLASSES:
             example = ".".join((_CLASS_EXAMPLES[opcode], *pattern.opcode[1:]))
             return f'a class has no modifiers: write "{opcode}", or an opcode such as "{example}"'
@@ -132,7 +137,8 @@ class SiteChecker:
         If the file writes it in another way, such as with escapes, the result is the place of the probe.
         """
         start = self._source.locate(probe.tracepoint.text, probe.span)
-        return self._source.locate(".".join(pattern.opcode) or pattern.group or "*", start)
+        word = pattern.subject.value if pattern.subject in FLOW_SUBJECTS else "*"
+        return self._source.locate(".".join(pattern.opcode) or pattern.group or word, start)
 
     def warn_of_early_clocks(self, probes: Sequence[Probe]) -> None:
         """Warn of a time that ends when a load was issued, not when its result is there.

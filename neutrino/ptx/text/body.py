@@ -48,6 +48,8 @@ _WHITE_SPACE = " \t\n\r\v\f"
 _NO_WORDS = ("",)
 # What precedes the dot of a declaration's type.
 _DECLARING = (".reg", " .param", "\t.param", "\n.param")
+# The declarations that a body begins with.
+_DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
 # A declaration: its state space, and the rest up to an initial value or the semicolon.
 _DECLARATION = re.compile(r"\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII)
 # One name of that rest, with the count of "%r<5>" and the extents of an array.
@@ -330,6 +332,13 @@ class Body:
         """Of these indices of statements, those whose statements are written over more than one line."""
         code, start, ends = self.code, self.start, self.ends
         return [index for index in indices if "\n" in code[ends[index - 1] if index else start : ends[index]].strip()]
+
+    @cached_property
+    def entry(self) -> int:
+        """The position before all instructions, after the declarations that the body begins with."""
+        # +1: after the opening brace.
+        match = _DECLARATIONS.match(self.code, self.start + 1, self.end)
+        return match.end() if match else self.start + 1
 
     @property
     def guarded(self) -> KeysView[int]:
