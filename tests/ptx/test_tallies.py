@@ -59,7 +59,7 @@ def _counted(plan: Tallies, counts: Sequence[int]) -> list[int]:
     words = [0] * len(plan.counters)
     for count, adds in zip(counts, plan.adds, strict=True):
         for counter, amount in adds:
-            assert 0 < amount < 1 << 32
+            assert 0 < amount < 1 << plan.counters[counter].bits
             words[counter] = (words[counter] + count * amount) % (1 << plan.counters[counter].bits)
     return words
 

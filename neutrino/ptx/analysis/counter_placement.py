@@ -257,11 +257,14 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
             for key, amount in row.amounts.items():
                 constants[key] = constants.get(key, 0) + amount
     for group in groups:
+        width = _group_bits(group, bits)
         for number, amount in group.added.items():
-            adds[number][len(counters)] = amount
+            # The counter wraps around; what branches take from rows and add to others may be more than it holds.
+            if amount % (1 << width):
+                adds[number][len(counters)] = amount % (1 << width)
         for key, factor in group.factors.items():
             parts.setdefault(key, []).append(Part(len(counters), 0, 0, factor, None))
-        counters.append(Counter(_group_bits(group, bits), packed=False))
+        counters.append(Counter(width, packed=False))
     for word in _in_words(small):
         shift = 0
         for entry in word:
