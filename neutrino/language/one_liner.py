@@ -264,7 +264,7 @@ class _ClauseReader(SnippetReader):
             columns.append(column)
             saved.append((column.field, *self._row_value(argument, code)))
         shown_text = None
-        if isinstance(text, ast.Constant):
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
             try:
                 kinds = zip(columns, saved, strict=True)
                 examples = ["" if column.is_site else 0.0 if kind.is_float else 0 for column, (_, kind, _) in kinds]

@@ -13,6 +13,7 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -30,13 +31,16 @@ PAGES = tuple(ROOT / "docs" / name for name in ("one-liners.md", "tutorial.md", 
 PROGRAM = "y[6] = 37, sum of y = 77806\n"
 """What the program prints."""
 _ONE_LINER = "neutrino --device embedded -q -e "
-_MOST_TOGETHER = 6
-"""One-liners in one run: the device has little memory for maps."""
+_MOST_TOGETHER = 9
+"""One-liners in one run."""
+_INCOMPLETE = re.compile(r"ran without probes|found no memory| dropped")
+"""What is said where the maps of a launch had no memory; on a loaded machine the launch before may still have it."""
+_MOST_RUNS = 4
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^```python\n(# (\w+\.py)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMES = re.compile(r"\b(elapsed|clock|time)\b")
 """Other probes in the same run take time, too."""
-_MAP = re.compile(r"@(\w*)(?:\[\w*\])? = |\b(print)\(")
+_MAP = re.compile(r"@(\w*)(?:\[\w*\])? = |(?<!= )\b(print)\(")
 # Where the program's memory is depends on how much of the device the maps take.
 _ADDRESS = re.compile(r"\b(0x20[0-9a-f]{7,}|3518\d{10})\b")
 
@@ -94,14 +98,15 @@ class Folder:
         words = shlex.split(command)
         if words[0] in ("neutrino-report", "neutrino-probe"):
             return self._call(report.main if words[0] == "neutrino-report" else probe.main, words[1:])
-        programs = {"neutrino": [sys.executable, "-m", "neutrino.cli.run"], "python": [sys.executable]}
+        if words[0] == "python":
+            return self._call(lambda arguments: runpy.run_path(*arguments), words[1:])
         finished = subprocess.run(
-            [*programs.get(words[0], words[:1]), *words[1:]], cwd=self.path, env=self._environment, text=True,
+            [sys.executable, "-m", "neutrino.cli.run", *words[1:]], cwd=self.path, env=self._environment, text=True,
             capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         return (finished.stdout + finished.stderr).replace(str(self.path), ".")
 
-    def _call(self, main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> str:
+    def _call(self, main: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> str:
         """What a command prints that needs no process of its own."""
         printed = io.StringIO()
         before = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
@@ -131,19 +136,28 @@ def differences(page: Path, folder: Folder) -> list[str]:
                 groups.append(group := [])
             group.append(example)
             continue
-        printed = folder.run(example.command)
+        printed = _complete(folder, example.command)
         if comparable(printed) != comparable(example.output):
             wrong.append(f"$ {example.command}\n{printed}")
     for group in groups:
         texts = " ".join(f"-e {shlex.quote(shlex.split(example.command)[5])}" for example in group)
-        options = "--tracedir together --max-device-memory 64M --device embedded -q"
-        printed = folder.run(f"neutrino {options} {texts} ./program")
+        options = "--tracedir together --device embedded:memory=2G --max-device-memory 512M -q"
+        printed = _complete(folder, f"neutrino {options} {texts} ./program")
         expected = PROGRAM + "".join(example.output.removeprefix(PROGRAM) for example in group)
         if not all(example.output.startswith(PROGRAM) for example in group):
             wrong.append("a one-liner's output does not begin with the program's")
         if comparable(printed) != comparable(expected):
             wrong.append(f"$ {texts}\n{printed}")
     return wrong
+
+
+def _complete(folder: Folder, command: str) -> str:
+    """What a command prints, once all launches had memory for their maps."""
+    for _ in range(_MOST_RUNS):
+        printed = folder.run(command)
+        if not _INCOMPLETE.search(printed):
+            break
+    return printed
 
 
 def _fits(example: Example, group: Sequence[Example]) -> bool:

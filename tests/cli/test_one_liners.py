@@ -73,11 +73,6 @@ def test_keys(folder: Path, tmp_path: Path) -> None:
     assert lines[lines.index("@lanes, all kernels:") :][1:4] == ["  0  896", "  1  896", "  and 30 keys more"]
 
 
-def test_nothing_saved(folder: Path, tmp_path: Path) -> None:
-    arguments = ["--device", "embedded", "-q", "-e", "st.global /BYTES == 16/ { @wide = count() }", "./program"]
-    assert run(folder, *arguments, home=tmp_path).stderr == "\n@wide: nothing was saved\n\n"
-
-
 def test_faults_end_the_run_before_it_begins(folder: Path, tmp_path: Path) -> None:
     result = run(folder, "--device", "embedded", "-e", "ld.global { @a = cuont() }", "./program", home=tmp_path)
     assert (result.stdout, result.returncode) == ("", 125)
