@@ -143,9 +143,12 @@ def checked_text(text: str, examples: Sequence[float | str]) -> str:
             raise TextError(f"{{{name}{'!' + conversion if conversion else ''}}} in the text", "write {} or {:#x}")
         if "{" in (spec or ""):
             raise TextError("{ in a format", "write its width as a number")
-        if any(len(digits) > 3 or int(digits) > _MOST_WIDTH for digits in re.findall(r"\d+", spec or "", re.ASCII)):
+        if any(len(digits) > 3 or int(digits) > _MOST_WIDTH for digits in re.findall(r"\d+", spec or "")):
             raise TextError(f"a width in {{:{spec}}}", f"it may be {_MOST_WIDTH}")
         try:
+            if (spec or "").endswith("c"):
+                # Not every number is a character.
+                raise ValueError(spec)
             format(example, spec or "")
         except ValueError:
             kind, hint = _FORMATS[type(example)]

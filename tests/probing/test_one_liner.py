@@ -53,6 +53,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a place with a name": ("ld.global { print(¦'{x}', BYTES) }", "one-liner", "{x} in the text"),
     "a wide place": ("ld.global { print(¦'{:999}', BYTES) }", "one-liner", "a width"),
     "an integer's format": ("ld.global { print(¦'{:x}', f32(OUT)) }", "one-liner", "{:x} of a fraction"),
+    "a wide place in other digits": ("ld.global { print(¦'{:٩٩٩٩}', BYTES) }", "one-liner", "a width"),
+    "a character": ("ld.global { print(¦'{:c}', BYTES) }", "one-liner", "{:c} of an integer"),
     "a lone brace": ("ld.global { print(¦'{', BYTES) }", "one-liner", "Single '{'"),
     "a long text": (f"ld.global {{ print(¦'{'a' * 500}') }}", "one-liner", "a text of 500 characters"),
     "an open text": ("ld.global { print(¦'abc) }", "one-liner", "the ' is not closed"),
@@ -161,7 +163,7 @@ def test_forms(text: str) -> None:
     assert load_probes([], [text]).maps
 
 
-@given(st.text("ld.global st{}/@=;()[]'\n\\ \0äcountsm BYTES1,|&:#", max_size=60))
+@given(st.text("ld.global st{}/@=;()[]'\"\n\\ \0äcountsm BYTES1,|&:#", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     # Any other error fails.
     with contextlib.suppress(ProbeError):
