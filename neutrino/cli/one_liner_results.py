@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from neutrino.language.one_liner import Use
+from neutrino.cli.rows import (
+    MOST_KERNELS,
+    by_kernel,
+    label,
+    read_rows,
+    row_lines,
+    shortened,
+    site_labels,
+)
+from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted
 
+if TYPE_CHECKING:
+    from neutrino.language.uses import Use
+    from neutrino.tracing import TraceKernel
+
+MOST_ROWS = 20
+"""Rows of a ``print`` that are printed, unless the command says how many."""
 _BAR_WIDTH = 40
-_NAME_WIDTH = 60
-_MOST_KERNELS = 20
-"""Kernels that are printed per map; the rest is in the total."""
+_MOST_REFUSED = 3
+"""Kernels of which is said why their twins could not be made."""
 _MOST_KEYS = 20
 """Keys that are printed per kernel, unless the one-liner says how many."""
-_UNNAMED = "unnamed"
+UNNAMED, SAVE, PRINT = "unnamed", "save", "print"
+_OF_OTHER_TYPE = re.compile(r": make the field (\w+), or save ([\w.]+)\.bits$")
+"""What is said of probe files."""
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _HISTOGRAMS = ("hist", "lhist")
 _TOTALS = {"count": "total", "sum": "total", "avg": "mean", "topk": "total", "min": "least", "max": "greatest"}
@@ -58,7 +76,7 @@ class _Result:
     many saves found no place for their key.
     """
 
-    parts: dict[tuple[int, ...], _Value] = field(default_factory=dict)
+    parts: dict[tuple[int | str, ...], _Value] = field(default_factory=dict)
     lost: int = 0
 
     def add(self, function: str, other: _Result) -> None:
@@ -75,57 +93,80 @@ class _Result:
         return sum(numbers)
 
 
-def results_of(texts: Sequence[str]) -> Callable[[Path], str]:
+def results_of(texts: Sequence[str], most_rows: int = MOST_ROWS) -> Callable[[Path], str]:
     """Return a function that returns what is printed of a complete trace of a run with these one-liners.
 
-    Raises ProbeError if they have faults.
+    most_rows: how many rows of a ``print`` are printed. Raises ProbeError if the one-liners have faults.
     """
     from neutrino.language.one_liner import uses_of_maps
 
-    return partial(_results, uses=uses_of_maps("\n".join(texts)))
+    return partial(_results, uses=uses_of_maps("\n".join(texts)), most_rows=most_rows)
 
 
-def _results(path: Path, uses: Mapping[str, Use]) -> str:
-    """Return the results of a trace as text. uses: how each map is used. Damaged data are reported in the text."""
+def _results(path: Path, uses: Mapping[str, Use], most_rows: int) -> str:
+    """Return the results of a trace as text. Damaged data are reported in the text. The others: as ``results_of``."""
     # Imported here, in the process that reads the trace: a run itself does not need NumPy.
     from neutrino.abi.reasons import Reason
     from neutrino.demangle import demangle
     from neutrino.errors import NeutrinoError
     from neutrino.tracing import Trace
 
+    of_rows = {name: use for name, use in uses.items() if use.function in (SAVE, PRINT)}
     try:
         trace = Trace(path)
-        results: dict[str, dict[str, _Result]] = {name: {} for name in uses}
-        for kernel in trace.kernels:
+        names = {kernel.id: demangle(kernel.name) for kernel in trace.kernels}
+        results: dict[str, dict[str, _Result]] = {name: {} for name in uses.keys() - of_rows.keys()}
+        for kernel in trace.kernels if results else ():
             if kernel.manifest is None:
                 continue
-            kernel_name = demangle(kernel.name)
             for views in kernel.stacks():
-                for name in uses.keys() & views.keys():
-                    result = results[name].setdefault(kernel_name, _Result())
-                    result.add(uses[name].function, _result(uses[name].function, views[name]))
+                for name in results.keys() & views.keys():
+                    result = results[name].setdefault(names[kernel.id], _Result())
+                    result.add(uses[name].function, _result(uses[name], views[name], kernel))
+        rows = read_rows(trace, names, of_rows, most_rows)
     except NeutrinoError as error:
         return f"neutrino: the results cannot be read: {error}\n"
     # Of a process of torchrun or mpirun: which of them prints.
     rank = next((f" (rank {trace.process[word]})" for word in _RANKS if word in trace.process), "")
     lines = []
     for name, use in uses.items():
-        lines += ["", *_map_lines(f"@{'' if name == _UNNAMED else name}{rank}", use, results[name])]
+        is_print = use.function == PRINT and name.partition("_")[0] == PRINT
+        title = name if is_print else f"@{'' if name == UNNAMED else name}"
+        if name not in of_rows:
+            lines += ["", *_map_lines(f"{title}{rank}", use, results[name])]
+        elif not sum(rows[name].counts.values()) + rows[name].dropped:
+            lines += ["", f"{title}{rank}: nothing was saved"]
+        else:
+            lines += ["", f"{title}{rank}:"]
+            if use.function == PRINT:
+                lines += row_lines(rows[name], use, names, most_rows, len(of_rows))
+            else:
+                lines.append(f"  {counted(sum(rows[name].counts.values()), 'row')}: {by_kernel(rows[name])}")
+                lines.append(f"  to read them: neutrino-report {path} --rows {MOST_ROWS} --map {name}")
+            if rows[name].dropped:
+                dropped = counted(rows[name].dropped, "row")
+                lines.append(f"  {dropped} more found no memory: --max-device-memory makes room")
     # Kernels without a site have nothing to count.
     missing = sum(count for reason, count in trace.coverage.not_probed.items() if reason is not Reason.NO_SITE)
     if missing:
         share = f"{trace.coverage.probed:,} of {trace.coverage.probed + missing:,} launches"
         lines += ["", f"These are of {share}: the others ran without probes; see neutrino-report {path} --why"]
+        # Such as an operand of another type than the one-liner takes it for.
+        refused = [kernel for kernel in trace.kernels if kernel.reason is Reason.UNSUPPORTED and kernel.counters]
+        for kernel in refused[:_MOST_REFUSED]:
+            detail = _OF_OTHER_TYPE.sub(r": write \1(\2)", kernel.detail)
+            lines.append(f"  {shortened(names[kernel.id])}: {escaped(detail)}")
     return "\n".join([*lines, ""]) + "\n"
 
 
-def _result(function: str, view: Any) -> _Result:
-    """Return the result of some launches. view: of the map, whose rows are as its type reads them."""
+def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
+    """Return the result of some launches of a kernel. view: of the map, whose rows are as its type reads them."""
+    function = use.function
     rows = view.valid().reshape(-1)
     names = rows.dtype.names
     result = _Result()
 
-    def add(part: tuple[int, ...], number: Any, count: int = 1) -> None:
+    def add(part: tuple[int | str, ...], number: Any, count: int = 1) -> None:
         result.parts.setdefault(part, _Value()).add(function, _Value(number, count))
 
     # In Python's integers, which do not wrap around.
@@ -135,8 +176,9 @@ def _result(function: str, view: Any) -> _Result:
             add((low, high), count)
     elif "key" in names:
         value = {"avg": "sum", "topk": "count"}.get(function, function)
+        labels = site_labels(kernel, use.value.is_line) if use.value.is_site else {}
         for key, number, count in zip(*(rows[name].tolist() for name in ("key", value, "count")), strict=True):
-            add((key,), number, count)
+            add((label(labels, key) if use.value.is_site else key,), number, count)
         result.lost = view.dropped
     elif function == "avg":
         for mean, count in zip(rows["mean"].tolist(), rows["count"].tolist(), strict=True):
@@ -159,22 +201,28 @@ def _map_lines(title: str, use: Use, by_kernel: dict[str, _Result]) -> Iterable[
         return
     order = sorted(found, key=lambda name: found[name].size(use.function), reverse=use.function != "min")
     total = _Result()
-    for result in found.values():
-        total.add(use.function, result)
+    kernels_of = Counter(part for result in found.values() for part in result.parts)
+    for name, result in found.items():
+        parts = {}
+        for part, value in result.parts.items():
+            # Lines of PTX and instructions of two kernels are not the same, as source lines are.
+            is_other = use.value.is_site and kernels_of[part] > 1 and str(part[0]).startswith("PTX line")
+            parts[(f"{part[0]} in {name}",) if is_other else part] = value
+        total.add(use.function, _Result(parts, result.lost))
     if () in total.parts:
         yield f"{title}:"
-        rows = [(_short(name), _only(found[name], use)) for name in order[:_MOST_KERNELS]]
-        if len(order) > _MOST_KERNELS:
-            rows.append((f"and {len(order) - _MOST_KERNELS} kernels more", ""))
+        rows = [(shortened(name), _only(found[name], use)) for name in order[:MOST_KERNELS]]
+        if len(order) > MOST_KERNELS:
+            rows.append((f"and {len(order) - MOST_KERNELS} kernels more", ""))
         if len(order) > 1:
             rows.append((_TOTALS[use.function], _only(total, use)))
         yield from _columns(rows)
         return
     lines = _bucket_lines if use.function in _HISTOGRAMS else partial(_key_lines, use=use)
-    for name in order[:_MOST_KERNELS] if len(order) > 1 else ():
-        yield f"{title}, {_short(name)}:"
+    for name in order[:MOST_KERNELS] if len(order) > 1 else ():
+        yield f"{title}, {shortened(name)}:"
         yield from lines(found[name])
-    yield f"{title}, {'all kernels' if len(order) > 1 else _short(order[0])}:"
+    yield f"{title}, {'all kernels' if len(order) > 1 else shortened(order[0])}:"
     yield from lines(total)
 
 
@@ -191,10 +239,11 @@ def _key_lines(result: _Result, use: Use) -> Iterable[str]:
     sign = 1 if use.function == "min" else -1
     keys = sorted(numbers, key=lambda key: (sign * numbers[key], key))
     most = use.most or _MOST_KEYS
-    rows = [(_number(key[0], use.is_address), _number(numbers[key])) for key in keys[:most]]
+    # Places are texts, which may come from the program.
+    rows = [(_key(key[0], use), _number(numbers[key])) for key in keys[:most]]
     yield from _columns(rows)
     if len(keys) > most:
-        yield f"  and {len(keys) - most:,} keys more"
+        yield f"  and {counted(len(keys) - most, 'key')} more"
     if result.lost:
         yield f"  {result.lost:,} times there was no room for a key: each number may lack as many values"
 
@@ -211,7 +260,7 @@ def _bucket_lines(result: _Result) -> Iterable[str]:
 
 def _only(result: _Result, use: Use) -> str:
     """Return the number of a map without keys as text."""
-    return _number(result.parts[()].shown(use.function), use.is_address)
+    return _number(result.parts[()].shown(use.function), use.value.is_address)
 
 
 def _number(value: Any, is_address: bool = False) -> str:
@@ -221,7 +270,6 @@ def _number(value: Any, is_address: bool = False) -> str:
     return f"{value:,.1f}" if abs(value) >= 100_000 else f"{value:.6g}"
 
 
-def _short(name: str) -> str:
-    """Return a kernel's name, shortened in the middle."""
-    half = (_NAME_WIDTH - 1) // 2
-    return name if len(name) <= _NAME_WIDTH else f"{name[:half]}…{name[-half:]}"
+def _key(key: int | str, use: Use) -> str:
+    """Return a key as text: a number, or the place of an instruction."""
+    return escaped(key) if isinstance(key, str) else _number(key, use.value.is_address)

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neutrino.cli.kernel_names import shorten
+from neutrino.cli.rows import number_of_rows, record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.why import Why, coverage_document, explain, why_document
 from neutrino.demangle import demangle
@@ -75,6 +76,8 @@ def _run(options: argparse.Namespace) -> int:
         options.trace, options.why = [options.why], ""
     if not options.trace:
         _parser().error("the following arguments are required: trace")
+    if options.rows and (options.json or options.why is not None):
+        _parser().error("--rows is of the report as tables; in Python, launches() of a kernel has all records")
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         asked = Selection((options.why,) if options.why else ())
@@ -111,6 +114,15 @@ def _run(options: argparse.Namespace) -> int:
         except TraceError as error:
             status = _fail(error)
 
+    known = {entry.name for summary in summaries for kernel in summary.kernels for entry in kernel.maps}
+    unknown = [name for name in options.map if name not in known] if known else []
+    if unknown:
+        return _fail(f"--map {unknown[0]}: no such map; there are {', '.join(sorted(known))}")
+    if options.map:
+        chosen = [_with_maps(summary, options.map) for summary in summaries]
+        # Of a folder, the traces that have them.
+        summaries = [summary for summary in chosen if summary.kernels] or chosen
+
     # The report.
     try:
         if options.why is None:
@@ -138,6 +150,14 @@ def _run(options: argparse.Namespace) -> int:
     return status
 
 
+def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
+    """Return a summary with these maps alone, and the kernels that have them."""
+    kernels = (
+        replace(kernel, maps=tuple(entry for entry in kernel.maps if entry.name in names)) for kernel in summary.kernels
+    )
+    return replace(summary, kernels=tuple(kernel for kernel in kernels if kernel.maps))
+
+
 def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> None:
     """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written."""
     if options.json:
@@ -147,7 +167,7 @@ def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> No
         for number, summary in enumerate(summaries):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
             with console.capture() as captured:
-                _Report(console, options.wide, options.all).show(summary)
+                _Report(console, options.wide, options.all, options.rows).show(summary)
             # Each part ends with an empty line; one between traces is enough, and none at the end.
             print(("\n" if number else "") + captured.get().rstrip("\n"))
     if sys.stdout is not None:
@@ -197,6 +217,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KERNEL",
         help="instead of the report: for each kernel why launches were not probed, what is known about that, and what "
         "helps; those with most such launches first. with KERNEL, a pattern as for -k, those kernels in any case",
+    )
+    parser.add_argument("--map", help="only these maps, by their names", **names)
+    parser.add_argument(
+        "--rows",
+        type=number_of_rows,
+        default=0,
+        metavar="N",
+        help="also print the first N records of each map that keeps records: by launch, block, warp, lane and order",
     )
     parser.add_argument("--all", action="store_true", help="also list every site, and kernels that were never launched")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
@@ -311,8 +339,12 @@ def _demangled(kernel: TraceKernel) -> str:
 class _Report:
     """Prints the summary of a trace as tables on a console, as narrow as the console is."""
 
-    def __init__(self, console: Console, wide: bool, show_all: bool) -> None:
-        """wide: whether to print whole kernel names (--wide). show_all: whether to leave nothing out (--all)."""
+    def __init__(self, console: Console, wide: bool, show_all: bool, rows: int = 0) -> None:
+        """wide: whether to print whole kernel names (--wide). show_all: whether to leave nothing out (--all).
+
+        rows: records to print of each map of a kernel (--rows).
+        """
+        self.rows = rows
         self.console = console
         self.wide = wide
         self.show_all = show_all
@@ -376,6 +408,8 @@ class _Report:
             self._line(f"  {_retargeted(manifest.retargeted)}")
         for entry in summary.maps:
             self._map(entry)
+            for line in record_lines(summary.kernel, entry.name, self.rows) if self.rows else ():
+                self._line(line, soft_wrap=True)
         self._line()
 
     def _map(self, entry: MapSummary) -> None:

@@ -13,7 +13,8 @@ from typing import NoReturn
 from neutrino.cli.defines import add_define
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.loading import load
-from neutrino.cli.one_liner_results import results_of
+from neutrino.cli.one_liner_results import MOST_ROWS, results_of
+from neutrino.cli.rows import number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
@@ -96,6 +97,13 @@ def _parser() -> _Parser:
         metavar="TEXT",
         help="a probe in one line, whose results are printed on stderr at the end, as in "
         "'ld.global { @bytes = hist(BYTES) }' or 'kernel { @time = max(elapsed) }'; repeatable",
+    )
+    parser.add_argument(
+        "--rows",
+        type=number_of_rows,
+        default=MOST_ROWS,
+        metavar="N",
+        help=f"rows of a print(…) of -e that are printed at the end: the first N (default: {MOST_ROWS})",
     )
     parser.add_argument(
         "-k",
@@ -231,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             hides_arguments=options.no_argv,
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
-            results=results_of(options.expression) if options.expression else None,
+            results=results_of(options.expression, options.rows) if options.expression else None,
         )
         start(request)
     except ProbeError as error:

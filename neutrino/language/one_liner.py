@@ -2,38 +2,48 @@
 
     ld.global { @bytes = hist(BYTES) }
     kernel { @t = avg(elapsed) }
-    st.global /BYTES == 16/ { @wide = count(); @most = max(ADDR) }
+    st.global /BYTES == 16/ { @wide = count(); print("{:#x}", ADDR) }
 
     program   = clause { clause }
     clause    = position [ "/" expression "/" ] "{" statement { ";" statement } "}"
-    statement = map "=" function "(" arguments ")" | a statement of a probe in Python
+    statement = [ map "=" ] function "(" arguments ")" | a statement of a probe in Python
     map       = "@" [ NAME ] [ "[" key "]" ]
 
-Positions are those of probe files, expressions and statements those of probes in Python. A map is made by its use. The
-text is parsed, never run; all faults are reported at once, each at its line and column.
+Positions are those of probe files, expressions and statements those of probes in Python. A map is made by its use; only
+``print`` needs no name for it. The text is parsed, never run; all faults are reported at once, each at its line and
+column.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.language.clauses import EXAMPLE, UNNAMED, Clause, ClauseText, map_of
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
+from neutrino.language.locals import Result
 from neutrino.language.statements import Names, SnippetReader
-from neutrino.language.vocabulary import (
-    CHANGING,
+from neutrino.language.uses import (
+    ALL_FUNCTIONS,
     FUNCTIONS,
-    HELPERS,
-    PLACES,
-    SITE_OPERANDS,
-    TYPES,
-    type_of_result,
+    MOST_COLUMNS,
+    MOST_KEYS,
+    PRINT,
+    ROWS,
+    TextError,
+    Use,
+    Value,
+    checked_text,
+    field_name,
 )
+from neutrino.language.vocabulary import CHANGING, HELPERS, PLACES, SITE_OPERANDS, TYPES, settled, type_of_result
+from neutrino.language.vocabulary import FUNCTIONS as COMPUTING
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes
@@ -50,78 +60,15 @@ FILE = "-e"
 """What diagnostics call the text of the option."""
 FAULTS = {"one-liner": "a clause of a one-liner that cannot be read, or a map that cannot be made"}
 """Code → what is wrong; others are those of probes in Python."""
-UNNAMED = "unnamed"
-"""The name that the map ``@`` has in traces."""
 
 _ALIAS = "nl"
-_ELAPSED = "elapsed"
-_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, _ELAPSED})
-_NAMES = frozenset({*TYPES, *FUNCTIONS, "bits", "warp"})
+_ELAPSED, _LINE = "elapsed", "line"
+_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, _ELAPSED, _LINE})
+_SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
+_NAMES = frozenset({*TYPES, *COMPUTING, "bits", "warp"})
 """Written in small letters alone."""
-_KEYS, _MOST_KEYS = 256, 512
-"""Keys that a map has room for, at least and at most."""
-_EXAMPLE = "write POSITION { STATEMENT }, as in 'ld.global { @bytes = sum(BYTES) }'"
-_OPENING = re.compile(r"\s/(?!/)|\{")
-_CLOSING = re.compile(r"/\s*\{")
+_AXES = frozenset("XYZW")
 _LANGUAGE = re.compile(rf"\b{_ALIAS}\.(\w+)(?:\(\))?")
-_MAP = re.compile(r"@([A-Za-z_]\w*)?", re.ASCII)
-_COMPOUND = re.compile(r"\s*(if|for|while)\b")
-_BRACKETS = {"(": ")", "[": "]", "{": "}"}
-
-
-@dataclass(frozen=True)
-class _Function:
-    """A function that makes a map. arguments: in words. table: the keys of the map's table, from the arguments.
-
-    field: the name of its one field, "" without a value. constants: names of the arguments after the value. keep: what
-    a map with keys keeps of the values; None for a function that has none. is_integer: takes no fractions.
-    """
-
-    arguments: str
-    table: Callable[[Mapping[str, int]], dict[str, Any]]
-    field: str = "value"
-    constants: tuple[str, ...] = ()
-    keep: tuple[str, ...] | None = None
-    is_integer: bool = True
-
-
-_FUNCTIONS: Mapping[str, _Function] = {
-    "count": _Function("", lambda _: {"type": "sum"}, field="", keep=()),
-    "sum": _Function("value", lambda _: {"type": "sum"}, field="sum", keep=("sum",)),
-    "min": _Function("value", lambda _: {"type": "min"}, field="min", keep=("min",), is_integer=False),
-    "max": _Function("value", lambda _: {"type": "max"}, field="max", keep=("max",), is_integer=False),
-    "avg": _Function("value", lambda _: {"type": "avg"}, keep=("sum",)),
-    "hist": _Function("value", lambda _: {"type": "histogram", "scale": "log2"}),
-    "lhist": _Function(
-        "value, low, high, step", lambda given: {"type": "histogram", "scale": "linear", **given},
-        constants=("low", "high", "step"),
-    ),
-    # Kept as a hash, so that the results of launches and of kernels can be added up.
-    "topk": _Function("value, n", lambda given: {"type": "hash", "room": _room(given["n"])}, "key", ("n",)),
-}  # fmt: skip
-
-
-def _room(most: int) -> int:
-    """Return for how many keys there is room in a map of which so many are printed."""
-    return max(_KEYS, min(4 * most, _MOST_KEYS))
-
-
-@dataclass(frozen=True)
-class Use:
-    """How a map is used. function: the name. most: how many keys are printed; 0 for all. is_address: shown in hex."""
-
-    function: str
-    most: int = 0
-    is_address: bool = False
-
-
-@dataclass(frozen=True)
-class _Clause:
-    """Where the parts of a clause are in the text: each from its first character to after its last."""
-
-    position: tuple[int, int]
-    filter: tuple[int, int] | None
-    statements: tuple[tuple[int, int], ...]
 
 
 class _OneLineFaults(Faults):
@@ -138,6 +85,9 @@ class _OneLineFaults(Faults):
 
     def report(self, node: Any, code: str, message: str, hint: str = "") -> None:
         """Add a fault; names of ``neutrino.language`` are those of a one-liner, without ``nl.``."""
+        if code == "python-name" and isinstance(node, ast.Name) and not hint:
+            guess = nearest(node.id, _SHOWN_WORDS)
+            hint = f"did you mean {guess}?" if guess else "the values of an instruction are ADDR, BYTES, OUT, IN1 …"
         super().report(node, code, *(_LANGUAGE.sub(r"\1", text) for text in (message, hint)))
 
 
@@ -152,7 +102,7 @@ class _Words(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """Give words their meaning; the function that makes a map keeps its name."""
-        name, _ = _map_of(node)
+        name, _ = map_of(node)
         if name is None or not isinstance(node.value, ast.Call):
             self.generic_visit(node)
             return node
@@ -169,8 +119,11 @@ class _Words(ast.NodeTransformer):
         self.has_out |= word == "out"
         self.has_elapsed |= word == _ELAPSED
         language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
-        attribute = "clock" if word == _ELAPSED else word
+        attribute = {_ELAPSED: "clock", _LINE: "site"}.get(word, word)
         value: ast.expr = ast.copy_location(ast.Attribute(language, attribute, ast.Load()), node)
+        if word == _LINE:
+            # Recorded as the instruction's number, which readers look up.
+            value.is_line = True  # type: ignore[attr-defined]
         if attribute in CHANGING:
             value = ast.copy_location(ast.Call(value, [], []), node)
         if word != _ELAPSED:
@@ -183,12 +136,14 @@ class _Words(ast.NodeTransformer):
         if isinstance(node.value, ast.Name) and node.value.id == _ALIAS:
             self.has_out |= node.attr == "out"
             return node
+        if isinstance(node.value, ast.Name) and node.value.id.lower() in _WORDS and node.attr in _AXES:
+            node.attr = node.attr.lower()
         self.generic_visit(node)
         return node
 
 
 class _ClauseReader(SnippetReader):
-    """Reads the statements of a clause: those of probes, and ``@name = function(value)``.
+    """Reads the statements of a clause: those of probes, ``@name = function(value)`` and ``print(value)``.
 
     tables: map → the table that it was made from, over all clauses; uses: how it is used. Maps that it makes are added
     to the mapping of maps.
@@ -196,23 +151,49 @@ class _ClauseReader(SnippetReader):
 
     def __init__(
         self, faults: Faults, registers: dict[str, Register], maps: dict[str, Map], tables: dict[str, dict[str, Any]],
-        uses: dict[str, Use],
+        uses: dict[str, Use], operand_type: Type | None,
     ) -> None:  # fmt: skip
+        """operand_type: of OUT and IN at all instructions of the clause; None where it is not known."""
         super().__init__(faults, Names(_ALIAS, registers, maps), set())
         self._made = maps
         self._tables = tables
         self._uses = uses
+        self._operand_type = operand_type
+        # Those without a name, by place: a loop that is unrolled has them several times.
+        self._prints: dict[tuple[int, int], str] = {}
 
     def _statement(self, node: ast.stmt, code: list[Statement]) -> None:
         """Translate one statement. Raises LanguageError if it is not supported."""
-        name, key = _map_of(node)
-        if name is None:
-            super()._statement(node, code)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            self._action(name, key, node, node.value, code)
-        else:
-            hint = f"write {_shown(name)} = count(), or another of {', '.join(_FUNCTIONS)}"
+        name, key = map_of(node)
+        call = node.value if isinstance(node, (ast.Expr, ast.Assign)) else None
+        function = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        if name is not None and isinstance(node, ast.Assign) and isinstance(call, ast.Call):
+            self._action(name, key, node, call, code)
+        elif name is not None:
+            hint = f"write {_shown(name)} = count(), or another of {', '.join(ALL_FUNCTIONS)}"
             raise self._faults.refuse(node, "one-liner", "a map is made by a function", hint)
+        elif isinstance(call, ast.Call) and isinstance(node, ast.Expr) and function == PRINT:
+            place = call.lineno, call.col_offset
+            if place not in self._prints:
+                names = (f"{PRINT}_{number}" if number > 1 else PRINT for number in itertools.count(1))
+                self._prints[place] = next(each for each in names if each not in self._uses)
+            self._rows(self._prints[place], node, call, PRINT, code)
+        elif isinstance(call, ast.Call) and isinstance(node, ast.Expr) and function in ALL_FUNCTIONS:
+            hint = f"write @name = {self._faults.quote(call)}"
+            raise self._faults.refuse(node, "one-liner", f"the map of {function} has no name", hint)
+        elif isinstance(call, ast.Call) and isinstance(node, ast.Expr) and (hint := self._meant(call, function)):
+            raise self._faults.refuse(node, "one-liner", f"'{self._faults.quote(call.func)}' is called", hint)
+        else:
+            super()._statement(node, code)
+
+    def _meant(self, call: ast.Call, function: str) -> str:
+        """Return what may be meant by a call of something that there is not; "" if nothing is similar."""
+        method = call.func
+        if isinstance(method, ast.Attribute) and hasattr(method.value, "map_name"):
+            values = ", ".join(self._faults.quote(argument) for argument in call.args)
+            return f"write {self._faults.quote(method.value)} = {method.attr}({values})"
+        guess = nearest(function, ALL_FUNCTIONS) if function else None
+        return f"did you mean {guess}?" if guess else ""
 
     def _own_save_of(self, node: ast.stmt) -> None:
         """Return None: a clause has no ``nl.save``, only maps that are made by their use."""
@@ -220,40 +201,107 @@ class _ClauseReader(SnippetReader):
     def _action(self, name: str, key: ast.expr | None, node: ast.stmt, call: ast.Call, code: list[Statement]) -> None:
         """Translate ``@name[key] = function(value)``: a save to the map, which is made at its first use."""
         word = call.func.id if isinstance(call.func, ast.Name) else ""
-        function = _FUNCTIONS.get(word)
-        if function is None:
-            guess = nearest(word, _FUNCTIONS) if word else None
-            hint = f"did you mean {guess}?" if guess else f"there are {', '.join(_FUNCTIONS)}"
+        function = FUNCTIONS.get(word)
+        if function is None and word not in ROWS:
+            guess = nearest(word, ALL_FUNCTIONS) if word else None
+            hint = f"did you mean {guess}?" if guess else f"there are {', '.join(ALL_FUNCTIONS)}"
             raise self._faults.refuse(call, "one-liner", f"'{self._faults.quote(call.func)}' makes no map", hint)
+        if key is not None and (function is None or function.keep is None):
+            others = ", ".join(other for other, each in FUNCTIONS.items() if each.keep is not None)
+            hint = f"write the key as a value: {word}(key, …)" if function is None else f"with a key there are {others}"
+            raise self._faults.refuse(key, "one-liner", f"{word} has no key", hint)
+        if function is None:
+            self._rows(name, node, call, word, code)
+            return
         if call.keywords or len(call.args) != len(function.constants) + bool(function.field):
-            message = f"{len(call.args) + len(call.keywords)} arguments of {word}"
+            number = len(call.args) + len(call.keywords)
+            message = f"{number} argument{'' if number == 1 else 's'} of {word}"
             raise self._faults.refuse(call, "one-liner", message, f"write {word}({function.arguments})")
-        if key is not None and function.keep is None:
-            others = ", ".join(other for other, each in _FUNCTIONS.items() if each.keep is not None)
-            raise self._faults.refuse(key, "one-liner", f"{word} has no key", f"with a key there are {others}")
         constants = dict(zip(function.constants, map(self._integer, call.args[1:]), strict=True))
         table = function.table(constants)
         values = [(function.field, call.args[0])] if function.field else []
         if key is not None:
-            table = {"type": "hash", "room": _MOST_KEYS, "keep": list(function.keep or ())}
+            table = {"type": "hash", "room": MOST_KEYS, "keep": list(function.keep or ())}
             values = [("key", key), *((("value", call.args[0]),) if function.field else ())]
-        saved = [(field, *self._value(function, argument, code)) for field, argument in values]
+        # What is printed as more than a number: keys, and the least and greatest value.
+        shown = key if key is not None else call.args[0] if word in {"min", "max", "topk"} else None
+        value = self._shown_value(shown) if shown is not None and (key is not None or word == "topk") else Value()
+        if word in {"min", "max"} and key is None:
+            value = Value(is_address=_has_address(call.args[0]))
+        if value.is_site:
+            # Reports know a field of this name.
+            values[0] = ("site", values[0][1])
+        saved = [(field, *self._value(function.is_integer, argument, code)) for field, argument in values]
         # What only counts saves a 1.
         saved = saved or [("count", Type.U64, Constant(Type.U64, 1))]
-        # What is printed in hex: keys, and the least and greatest value.
-        shown = key if key is not None else call.args[0] if word in {"min", "max", "topk"} else None
-        use = Use(word, constants.get("n", 0), shown is not None and _has_address(shown))
-        table |= {"level": "thread", "data": {field: kind.value for field, kind, _ in saved}}
+        self._save_to(name, table, Use(word, constants.get("n", 0), value), saved, node, code)
+
+    def _rows(self, name: str, node: ast.stmt, call: ast.Call, word: str, code: list[Statement]) -> None:
+        """Translate ``save(…)`` or ``print(…)``: a save to a log, which is made at its first use."""
+        arguments, text = list(call.args), None
+        if word == PRINT and arguments and isinstance(getattr(arguments[0], "value", None), str):
+            text = arguments.pop(0)
+        if call.keywords or (not arguments and text is None) or len(arguments) > MOST_COLUMNS:
+            number = len(arguments) + len(call.keywords)
+            message = f"{number} value{'' if number == 1 else 's'} of {word}"
+            if call.keywords:
+                message = f"{call.keywords[0].arg or '**'}= in {word}"
+            hint = f"write {word}({ROWS[word]})"
+            if len(arguments) > MOST_COLUMNS:
+                hint = f"there are at most {MOST_COLUMNS}"
+            raise self._faults.refuse(call, "one-liner", message, hint)
+        columns: list[Value] = []
+        saved: list[tuple[str, Type, SavedOperand]] = []
+        for argument in arguments:
+            if isinstance(argument, ast.JoinedStr) or (
+                isinstance(argument, ast.Constant) and isinstance(argument.value, (str, bytes))
+            ):
+                hint = 'write print("{:#x} has {}", ADDR, BYTES): the text first, a {} for each value'
+                raise self._faults.refuse(argument, "one-liner", "a text in the place of a value", hint)
+            shown = self._shown_value(argument)
+            field = "site" if shown.is_site else shown.title
+            column = replace(shown, field=field_name(field, [each.field for each in columns]))
+            columns.append(column)
+            saved.append((column.field, *self._row_value(argument, code)))
+        shown_text = None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            try:
+                kinds = zip(columns, saved, strict=True)
+                examples = ["" if column.is_site else 0.0 if kind.is_float else 0 for column, (_, kind, _) in kinds]
+                shown_text = checked_text(text.value, examples)
+            except TextError as error:
+                raise self._faults.refuse(text, "one-liner", str(error), error.hint) from None
+        # A text alone saves a 1.
+        saved = saved or [("printed", Type.U8, Constant(Type.U8, 1))]
+        self._save_to(name, {"type": "log"}, Use(word, columns=tuple(columns), text=shown_text), saved, node, code)
+
+    def _save_to(
+        self, name: str, table: dict[str, Any], use: Use, saved: Sequence[tuple[str, Type, SavedOperand]],
+        node: ast.stmt, code: list[Statement],
+    ) -> None:  # fmt: skip
+        """Append a save to a map. table: of the map, without its fields. saved: for each field name, type and value."""
+        table = table | {"level": "thread", "data": {field: kind.value for field, kind, _ in saved}}
         operands = tuple(operand for *_, operand in saved)
         code.append(Save(self._map(name, table, use, node), operands, self._faults.span(node)))
 
-    def _value(self, function: _Function, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
-        """Evaluate a value or key that is saved: return the type of its field, 64 bits of its kind, and the operand."""
+    def _shown_value(self, node: ast.expr) -> Value:
+        """Return how a key or a value of a row is shown: an address in hex, an instruction's number as its place."""
+        is_site = isinstance(node, ast.Attribute) and node.attr == "site" and _is_language(node.value)
+        if is_site:
+            node.is_shown = True  # type: ignore[attr-defined]
+        title = self._faults.quote(node)
+        return Value("", title, _has_address(node), is_site, is_site and hasattr(node, "is_line"))
+
+    def _value(self, is_integer: bool, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
+        """Evaluate a value or key that is saved: return the type of its field, 64 bits of its kind, and the operand.
+
+        is_integer: fractions are refused.
+        """
         result = self._expressions.evaluate(node, code, Type.U64)
-        value = type_of_result(result)
+        value = self._type_of(result)
         kind = Type.U64
         if value is not None and value.is_float:
-            if function.is_integer:
+            if is_integer:
                 hint = "write u64(…) or s64(…) to round it to an integer; min and max take fractions"
                 raise self._faults.refuse(node, "one-liner", f"'{self._faults.quote(node)}' is {value}", hint)
             kind = Type.F64 if value is Type.F64 else Type.F32
@@ -263,14 +311,34 @@ class _ClauseReader(SnippetReader):
             return kind, result
         return kind, self._expressions.convert(result, kind, node, code)
 
+    def _type_of(self, result: Result) -> Type | None:
+        """Return the type of a value; None for a number, and for an operand whose type is not known."""
+        value = type_of_result(result)
+        return self._operand_type if value is None and isinstance(result, SiteOperand) else value
+
+    def _row_value(self, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
+        """Evaluate a value of a row: return the type of its field, the value's own if fields can have it, and it."""
+        result = self._expressions.evaluate(node, code, Type.U64)
+        value = settled(self._type_of(result))
+        if isinstance(result, (int, float)):
+            kind = Type.F64 if isinstance(result, float) else Type.S64 if result < 0 else Type.U64
+        elif value is None or value is Type.PRED:
+            kind = Type.U8 if value is Type.PRED else Type.U64
+        else:
+            kind = Type.F32 if value in {Type.F16, Type.BF16} else value
+        if isinstance(result, SiteOperand) and value in {None, kind}:
+            return kind, result
+        return kind, self._expressions.convert(result, kind, node, code)
+
     def _map(self, name: str, table: dict[str, Any], use: Use, node: ast.stmt) -> Map:
         """Return the map of that name, which is made at its first use. Raises LanguageError if it has another use."""
         first = self._uses.setdefault(name, use)
-        if first.function != use.function or self._tables.setdefault(name, table) != table:
-            hint = "use another name; one map takes values of one kind"
+        message = f"{_shown(name)} is {first.function}() elsewhere"
+        if first.function == use.function:
             message = f"{_shown(name)} is {first.function}() of other values elsewhere"
-            if first.function != use.function:
-                message = f"{_shown(name)} is {first.function}() elsewhere"
+        is_alike = (first.function, first.text) == (use.function, use.text)
+        if not is_alike or self._tables.setdefault(name, table) != table:
+            hint = "use another name; one map takes values of one kind"
             raise self._faults.refuse(node, "one-liner", message, hint)
         if name not in self._made:
             document = Document(FILE, "")
@@ -285,27 +353,28 @@ class _ClauseReader(SnippetReader):
         return self._made[name]
 
 
+def _operand_type(tracepoint: Tracepoint) -> Type | None:
+    """Return the type of OUT and IN, where a position names it: f32 of ``ld.global.f32``; None of ``ld.global``."""
+    kinds: set[Type | None] = set()
+    for pattern in tracepoint.patterns:
+        named = [Type(part) for part in pattern.opcode[1:] if part in TYPES and not part.startswith("u")]
+        # A conversion has two.
+        kinds.add(named[0] if len(named) == 1 and named[0].bits >= 32 else None)
+    return kinds.pop() if len(kinds) == 1 else None
+
+
 def _shown(name: str) -> str:
     """Return a map's name as it is written in a one-liner."""
     return "@" if name == UNNAMED else f"@{name}"
 
 
+def _is_language(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == _ALIAS
+
+
 def _has_address(node: ast.expr) -> bool:
     """Return whether a value is computed from an address."""
     return any(isinstance(each, ast.Attribute) and each.attr == "addr" for each in ast.walk(node))
-
-
-def _map_of(node: ast.stmt) -> tuple[str | None, ast.expr | None]:
-    """Return the name of the map that a statement is about, None if it is about none, and its key if it has one."""
-    target: ast.expr | None = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        (target,) = node.targets
-    key = None
-    if isinstance(target, ast.Subscript):
-        key = target.slice
-        target = target.value
-    name = getattr(target, "map_name", None)
-    return (name, key) if isinstance(name, str) else (None, None)
 
 
 def read_one_liner(text: str) -> DraftProbes:
@@ -342,9 +411,7 @@ class _Reader:
 
     def __init__(self, faults: _OneLineFaults, text: str) -> None:
         self._faults = faults
-        self._text = text
-        # As in Python's nodes: lines from 1, columns in bytes.
-        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self._text = ClauseText(faults, text)
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
         self._tables: dict[str, dict[str, Any]] = {}
@@ -354,7 +421,7 @@ class _Reader:
         """Return the probes. Faults are reported, and clauses that have them are left out."""
         probes: list[Probe] = []
         try:
-            for number, clause in enumerate(self._clauses(), start=1):
+            for number, clause in enumerate(self._text.clauses(), start=1):
                 try:
                     probes += self._probes(number, clause)
                 except LanguageError:
@@ -362,138 +429,36 @@ class _Reader:
         except LanguageError:
             pass
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
-        return DraftProbes(FILE, self._text, maps, registers, tuple(probes))
+        return DraftProbes(FILE, self._text.text, maps, registers, tuple(probes))
 
-    # The parts of the text
-
-    def _clauses(self) -> Iterator[_Clause]:
-        """Find the clauses. Raises LanguageError where one cannot be read to its end, which is reported."""
-        at = self._after_space(0)
-        if at == len(self._text):
-            raise self._refuse(0, "there is no probe", _EXAMPLE)
-        while at < len(self._text):
-            opening = _OPENING.search(self._text, at)
-            if opening is None:
-                raise self._refuse(at, f"'{self._text[at:].strip():.40}' has no statements", _EXAMPLE)
-            head = at, opening.start()
-            if not self._text[slice(*head)].strip():
-                raise self._refuse(at, "there is no position", _EXAMPLE)
-            brace, chosen = opening.end() - 1, None
-            if self._text[brace] == "/":
-                closing = _CLOSING.search(self._text, brace + 1)
-                if closing is None:
-                    raise self._refuse(brace, "the filter has no end", "write /EXPRESSION/ before the {")
-                chosen, brace = (brace + 1, closing.start()), closing.end() - 1
-            statements, at = self._body(brace)
-            at = self._after_space(at)
-            yield _Clause(head, chosen, statements)
-
-    def _after_space(self, at: int) -> int:
-        """Return where the next clause begins: after spaces and semicolons."""
-        while at < len(self._text) and (self._text[at].isspace() or self._text[at] == ";"):
-            at += 1
-        return at
-
-    def _body(self, brace: int) -> tuple[tuple[tuple[int, int], ...], int]:
-        """Return the statements from a brace on, and what is after the one that closes it."""
-        statements, expected, start = [], ["}"], brace + 1
-        for at in range(brace + 1, len(self._text)):
-            character = self._text[at]
-            if character in _BRACKETS:
-                expected.append(_BRACKETS[character])
-            elif character in _BRACKETS.values():
-                if character != expected.pop():
-                    raise self._refuse(at, f"'{character}' closes nothing")
-                if not expected:
-                    statements.append((start, at))
-                    return tuple(statements), at + 1
-            elif character in ";\n" and len(expected) == 1:
-                # As in Python, everything up to the end of the line belongs to an if.
-                if character == ";" and _COMPOUND.match(self._text, start):
-                    continue
-                statements.append((start, at))
-                start = at + 1
-        raise self._refuse(brace, "the { is not closed", "write a } at the end of the clause")
-
-    def _refuse(self, at: int, message: str, hint: str = "") -> LanguageError:
-        """Report a fault at an offset of the text, and return the error for the caller to raise."""
-        return self._faults.refuse(self._node_at(at), "one-liner", message, hint)
-
-    def _node_at(self, at: int) -> ast.AST:
-        """Return a node at an offset of the text, for faults."""
-        line, column = self._place(at)
-        return ast.Pass(lineno=line, col_offset=column)
-
-    def _place(self, at: int) -> tuple[int, int]:
-        """Return the line of an offset, from 1, and its column in bytes."""
-        line = sum(start <= at for start in self._line_starts)
-        return line, len(self._text[self._line_starts[line - 1] : at].encode(errors="replace"))
-
-    # Python
-
-    def _parse(self, part: tuple[int, int], mode: str) -> ast.AST | None:
-        """Return the syntax tree of a part of the text, with places in the whole text; None if it is empty.
-
-        A name of a map gets an attribute ``map_name``. Raises LanguageError if it is not Python.
-        """
-        start, end = part
-        start += len(self._text[start:end]) - len(self._text[start:end].lstrip())
-        written = self._text[start:end].rstrip()
-        if not written:
-            return None
-        names: dict[int, str] = {}
-
-        def plain(match: re.Match[str]) -> str:
-            names[len(written[: match.start()].encode())] = match[1] or UNNAMED
-            return f"_{match[1] or ''}"
-
-        text = _MAP.sub(plain, written)
-        try:
-            tree = ast.parse(text, mode=mode)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            offset = max((getattr(error, "offset", None) or 1) - 1, 0)
-            reason = getattr(error, "msg", None) or str(error) or "nested too deeply"
-            hint = "write 'and' and 'or'" if "&&" in written or "||" in written else ""
-            if _COMPOUND.match(written):
-                hint = "write it in one line, as in if CONDITION: STATEMENT; longer probes go in a .py file"
-            raise self._faults.refuse(
-                self._node_at(min(start + offset, end)), "not-python", f"not Python: {reason}", hint
-            ) from None
-        line, column = self._place(start)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and node.lineno == 1 and node.col_offset in names:
-                node.map_name = names[node.col_offset]  # type: ignore[attr-defined]
-            for lines, columns in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
-                if getattr(node, lines, None) is None:
-                    continue
-                if getattr(node, lines) == 1:
-                    setattr(node, columns, getattr(node, columns) + column)
-                setattr(node, lines, getattr(node, lines) + line - 1)
-        return tree
-
-    def _probes(self, number: int, clause: _Clause) -> list[Probe]:
+    def _probes(self, number: int, clause: Clause) -> list[Probe]:
         """Return the probe of a clause, and with ``elapsed`` the one before it that reads the clock.
 
         number: of the clause, from 1. Raises LanguageError for faults, which are reported.
         """
+        text = self._text
         start, end = clause.position
-        position = self._text[start:end].rstrip()
-        if "," in position:
-            raise self._refuse(start + position.index(","), "',' in a position", "write | between positions")
-        # Quotes stand around positions with spaces and braces; positions have none of their own.
+        position = text.text[start:end].rstrip()
+        # Quotes stand around names of functions with spaces, commas and braces.
+        unquoted = re.sub("'[^']*'|\"[^\"]*\"", lambda quoted: " " * len(quoted[0]), position)
+        if "," in unquoted:
+            hint = "write | between positions, and quotes around the name of a function with a comma"
+            raise text.refuse(start + unquoted.index(","), "',' in a position", hint)
         tracepoint, position_faults = parse_tracepoint(re.sub("['\"]", " ", position))
         for fault in position_faults:
-            self._faults.report(self._node_at(start + fault.start), fault.code, fault.message, fault.hint)
+            self._faults.report(text.node_at(start + fault.start), fault.code, fault.message, fault.hint)
         words = _Words(f"start_{number}")
         statements = []
         for part in clause.statements:
-            tree = self._parse(part, "exec")
+            tree = text.parse(part, "exec")
             if isinstance(tree, ast.Module):
                 statements += [words.visit(statement) for statement in tree.body]
-        chosen = self._parse(clause.filter, "eval") if clause.filter else None
+        chosen = text.parse(clause.filter, "eval") if clause.filter else None
+        if clause.filter and chosen is None:
+            raise text.refuse(clause.filter[0] - 1, "the filter is empty", "write /EXPRESSION/, or leave it out")
         condition = words.visit(chosen.body) if isinstance(chosen, ast.Expression) else None
         if not statements:
-            raise self._refuse(start, f"'{position}' has no statements", _EXAMPLE)
+            raise text.refuse(start, f"'{position}' has no statements", EXAMPLE)
         for node in ast.walk(ast.Module(statements, [])):
             name = getattr(node, "map_name", None)
             if isinstance(name, str) and len(name) > MAX_MAP_NAME:
@@ -502,11 +467,11 @@ class _Reader:
         return self._with_code(number, clause, tracepoint, condition, statements, words)
 
     def _with_code(
-        self, number: int, clause: _Clause, tracepoint: Tracepoint | None, condition: ast.expr | None,
+        self, number: int, clause: Clause, tracepoint: Tracepoint | None, condition: ast.expr | None,
         statements: list[ast.stmt], words: _Words,
     ) -> list[Probe]:  # fmt: skip
         """Return the probes of a clause whose parts are parsed, as ``_probes`` does."""
-        span = self._faults.span(self._node_at(clause.position[0]))
+        span = self._faults.span(self._text.node_at(clause.position[0]))
         has_start = tracepoint is not None and _has_start(tracepoint)
         if words.has_elapsed:
             register = Register(f"%start_{number}", Type.U64, 0, span)
@@ -516,17 +481,26 @@ class _Reader:
                     "write kernel { … } or range:NAME { … }; how long an instruction takes is another question: see "
                     "the docs on latency"
                 )
-                raise self._refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
-        reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses)
+                raise self._text.refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
+        operand_type = _operand_type(tracepoint) if tracepoint is not None else None
+        reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses, operand_type)
         body = list(statements)
         if condition is not None:
             body = [ast.copy_location(ast.If(condition, body, []), condition)]
+        faults_before = len(self._faults.diagnostics)
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)
+        for node in ast.walk(function):
+            if hasattr(node, "is_line") and not hasattr(node, "is_shown"):
+                hint = "the position '* file.cu:42' selects a line; SITE is the instruction's number"
+                message = "'line' is a key, or a value of print and save"
+                self._faults.report(node, "one-liner", message, hint)
         if tracepoint is None or (not snippet.statements and self._faults.diagnostics):
             raise LanguageError(str(number))
         if not any(isinstance(statement, Save) for statement in walk(snippet.statements)):
-            raise self._refuse(clause.position[0], "nothing is saved", "write @ = count(), or another map")
+            if len(self._faults.diagnostics) > faults_before:
+                raise LanguageError(str(number))
+            raise self._text.refuse(clause.position[0], "nothing is saved", "write @ = count(), or another map")
         is_after = words.has_elapsed or words.has_out
         before, after = (None, snippet) if is_after else (snippet, None)
         probes = [Probe(f"e{number}", tracepoint, Level.THREAD, before, after, span)]

@@ -34,6 +34,56 @@ def most_rows(record_size: int) -> int:
     return rows
 
 
+def chunks(region: Rows, size: int) -> Rows:
+    """Return where the chunks of one launch's log are: int64 ``[chunk][4]``, its first unit, how many units, its slot
+    (the warp in the grid, at block level the block), and how many records it has.
+
+    region: the log's bytes, uint8. size: of a record, in bytes. Much cheaper than reading the records.
+    """
+    import numpy as np
+
+    taken = min(int(region[:8].view("<u8")[0]), (len(region) - LOG_CONTROL) // LOG_UNIT)
+    units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
+    # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
+    words = units.view("<u4").data
+    step, head = LOG_UNIT // 4, LOG_HEADER // LOG_UNIT
+    found = []
+    at = 0
+    while at + head <= taken:
+        slot, mask, rows = words[at * step], words[at * step + 1], words[at * step + 2]
+        lanes = mask.bit_count()
+        length = -(-(LOG_HEADER + lanes * rows * size) // LOG_UNIT)
+        # As in Log.read: the last one may not have fitted.
+        if not lanes or not rows or at + length > taken:
+            break
+        found.append((at, length, slot, rows, lanes))
+        at += length
+    table = np.array(found, np.int64).reshape(-1, 5)
+    # After 16 bytes, how many rows each lane has left.
+    heads = units.reshape(-1, LOG_UNIT)[table[:, :1] + np.arange(head)].reshape(len(table), LOG_HEADER)[:, 16:]
+    filled = np.maximum(table[:, 3:4].astype(np.int32) - heads, 0)
+    filled[np.arange(filled.shape[1]) >= table[:, 4:]] = 0
+    return np.column_stack([table[:, :3], filled.sum(axis=1, dtype=np.int64)])
+
+
+def first_slots(region: Rows, size: int, most: int) -> Rows:
+    """Return a log with the chunks of its first slots alone, as many slots as have ``most`` records together.
+
+    region, size: as for ``chunks``.
+    """
+    import numpy as np
+
+    found = chunks(region, size)
+    found = found[np.argsort(found[:, 2], kind="stable")]
+    enough = np.flatnonzero(np.cumsum(found[:, 3]) >= most)
+    if enough.size:
+        found = found[found[:, 2] <= found[enough[0], 2]]
+    parts = [region[LOG_CONTROL + at * LOG_UNIT :][: length * LOG_UNIT] for at, length in found[:, :2].tolist()]
+    control = np.array(region[:LOG_CONTROL])
+    control[:8] = np.frombuffer(np.uint64(found[:, 1].sum()).tobytes(), np.uint8)
+    return np.concatenate([control, *parts])
+
+
 @dataclass(frozen=True)
 class Log(MapType):
     """All records that are saved, as far as the launch's memory reaches; those that do not fit are counted.

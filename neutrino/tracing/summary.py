@@ -281,12 +281,12 @@ def _summarize_keys(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]])
     # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
     order = np.argsort(~columns["sum" if "sum" in columns else "count"], kind="stable")
     order = order[: entry.document().get("n")]
-    by_number = _sites_by_number(sites) if entry.fields[0].name == "site" else {}
+    by_number = sites_by_number(sites) if entry.fields[0].name == "site" else {}
     summaries = []
     for number in order.tolist():
         key = int(keys[number])
         kept = {name: int(column[number]) for name, column in columns.items()}
-        place, instruction = _place_of(by_number.get(key, {}))
+        place, instruction = place_of(by_number.get(key, {}))
         summaries.append(KeySummary(key, kept.pop("count"), kept, place, instruction))
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=data.launches, dropped=data.dropped,
@@ -356,23 +356,23 @@ def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[Si
 
     values: the number of the site in each record. sites: of the kernel's manifest, to find their places.
     """
-    site_by_number = _sites_by_number(sites)
+    site_by_number = sites_by_number(sites)
     rows = []
     for number, records in zip(*np.unique(values, return_counts=True), strict=True):
         # A field called site may have other numbers, which a probe saved; they have no place.
-        place, instruction = _place_of(site_by_number.get(int(number), {}))
+        place, instruction = place_of(site_by_number.get(int(number), {}))
         rows.append(SiteSummary(int(number), int(records), place, instruction))
     return tuple(sorted(rows, key=lambda row: (-row.records, row.number)))
 
 
-def _sites_by_number(sites: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def sites_by_number(sites: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return a manifest's sites by their numbers."""
     # Several probes at one instruction have entries with one number; the first of them is used.
     # Entries of kernel entries and ends have no number.
     return {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
 
 
-def _place_of(site: dict[str, Any]) -> tuple[str, str]:
+def place_of(site: dict[str, Any]) -> tuple[str, str]:
     """Return the place and the instruction of a manifest's site, "" where it has none."""
     place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
     return place, str(site.get("instruction", ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Layout, Map, Report
+from neutrino.maps.log import chunks, first_slots
 from neutrino.maps.regions import LANES, Region, copies_of, copy_stride
 
 Array = npt.NDArray[Any]
@@ -161,6 +162,22 @@ class MapView:
         saved = np.arange(self.cap) < self.counts[..., None]
         saved = saved & self.exists[..., None]
         return np.moveaxis(saved, -1, -2) if self.map.level is Level.THREAD else saved
+
+    @property
+    def record_count(self) -> int:
+        """How many records ``valid`` returns; of a log without reading them."""
+        if self.map.kind.layout is not Layout.CHUNKS:
+            return len(self.valid())
+        regions = self.records.reshape(-1, self.records.shape[-1])
+        return sum(int(chunks(region, self.map.size)[:, 3].sum()) for region in regions)
+
+    def first(self, most: int) -> MapView:
+        """Return a view that has the first ``most`` records at least, in the order of ``valid``; of a log, which is
+        read as a whole, not many more. For one launch.
+        """
+        if self.map.kind.layout is not Layout.CHUNKS:
+            return self
+        return replace(self, records=first_slots(self.records, self.map.size, most))
 
     @property
     def dropped(self) -> int:

@@ -1,10 +1,9 @@
-"""``neutrino -e``: what one-liners print at the end of a program, on the embedded device; the examples of the page."""
+"""``neutrino -e``: what one-liners print at the end of a program, on the embedded device."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "one-liners.md"
-EXAMPLES = re.findall(r"```console\n\$ neutrino (.*)\n((?:.*\n)*?)```", PAGE.read_text())
 MANY_KEYS = "st.global { @a[ADDR] = sum(BYTES); @b[ADDR] = max(BYTES); @c[ADDR] = count(); @d[ADDR] = avg(BYTES) }"
 OUTPUT = "y[6] = 37, sum of y = 77806\n"
 
@@ -34,20 +31,6 @@ def run(folder: Path, *arguments: str, home: Path) -> subprocess.CompletedProces
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
-def test_the_examples_of_the_page(
-    folder: Path, command: str, printed: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    result = run(folder, *shlex.split(command), home=tmp_path_factory.getbasetemp())
-    assert result.returncode == 0, result.stderr
-    # A terminal shows both together.
-    assert result.stdout + result.stderr == printed
-
-
-def test_page_has_examples() -> None:
-    assert len(EXAMPLES) > 3
 
 
 def test_results_follow_the_coverage(folder: Path, tmp_path: Path) -> None:
@@ -90,11 +73,6 @@ def test_keys(folder: Path, tmp_path: Path) -> None:
     assert lines[lines.index("@lanes, all kernels:") :][1:4] == ["  0  896", "  1  896", "  and 30 keys more"]
 
 
-def test_nothing_saved(folder: Path, tmp_path: Path) -> None:
-    arguments = ["--device", "embedded", "-q", "-e", "st.global /BYTES == 16/ { @wide = count() }", "./program"]
-    assert run(folder, *arguments, home=tmp_path).stderr == "\n@wide: nothing was saved\n\n"
-
-
 def test_faults_end_the_run_before_it_begins(folder: Path, tmp_path: Path) -> None:
     result = run(folder, "--device", "embedded", "-e", "ld.global { @a = cuont() }", "./program", home=tmp_path)
     assert (result.stdout, result.returncode) == ("", 125)
@@ -118,3 +96,53 @@ def test_ranks_say_which_they_are(folder: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("RANK", "3")
     result = run(folder, "--device", "embedded", "-q", "-e", "st.global { @a = count() }", "./program", home=tmp_path)
     assert result.stderr == "\n@a (rank 3):\n  saxpy  12,288\n\n"
+
+
+def test_rows(folder: Path, tmp_path: Path) -> None:
+    # Four threads at the border of the first two blocks: x is their index modulo 7, and y begins with 1.
+    chosen = "/tid == 0 and ctaid == 1 or tid == 127 and ctaid == 0/"
+    texts = [
+        f"ld.global.f32 {chosen} {{ print('{{:.2f}}\\x1b[2J\\n', OUT); @kept = save(OUT, lane) }}",
+        f"ld.global {chosen} {{ @places[line] = count() }} kernel /tid == 1 and ctaid == 5/ {{ print(tid, warpid) }}",
+        "st.global /BYTES == 16/ { print('wide') }",
+    ]
+    expressions = [word for text in texts for word in ("-e", text)]
+    command = ["--device", "embedded", "-q", "--rows", "7", *expressions, "./program"]
+    result = run(folder, *command, home=tmp_path)
+    lines = result.stderr.splitlines()
+    rows = []
+    total = {127: 1.0, 128: 1.0}
+    for launch in range(3):
+        for thread in (127, 128):
+            rows += [(launch, thread, value) for value in (float(thread % 7), total[thread])]
+            total[thread] += 2 * (thread % 7)
+    printed = [line.split() for line in lines[lines.index("print:") + 1 :][:9]]
+    assert printed[0] == ["launch", "kernel", "block", "warp", "lane", "text"]
+    assert printed[1:8] == [
+        [str(launch), "saxpy", str(thread // 128), str(thread % 128 // 32), str(thread % 32), f"{value:.2f}\\x1b[2J"]
+        for launch, thread, value in rows[:7]
+    ]
+    assert printed[8] == ["7", "of", "14", "rows:", "saxpy", "12,", "sum", "2;", "--rows", "N", "prints", "more"]
+    at = lines.index("@kept:")
+    (trace,) = (tmp_path / "trace").iterdir()
+    assert lines[at + 1 : at + 3] == [
+        "  14 rows: saxpy 12, sum 2", f"  to read them: neutrino-report {trace} --rows 20 --map kept",
+    ]  # fmt: skip
+    places = lines[lines.index("@places, all kernels:") + 1 :][:3]
+    assert [line.rpartition("  ")[2] for line in places] == ["6", "6", "2"]
+    assert "sum" not in "".join(places)
+    assert all(line.startswith("  PTX line ") for line in places)
+    second = [line.split() for line in lines[lines.index("print_2:") + 1 :][:6]]
+    assert second[0] == ["launch", "kernel", "block", "warp", "lane", "tid", "warpid"]
+    assert second[1] == ["0", "saxpy", "5", "0", "1", "1", "0"]
+    assert [row[:2] for row in second[1:5]] == [["0", "saxpy"], ["1", "saxpy"], ["2", "saxpy"], ["3", "sum"]]
+    assert second[5] == ["4", "rows:", "saxpy", "3,", "sum", "1"]
+    assert lines[lines.index("print_3: nothing was saved") :] == ["print_3: nothing was saved", ""]
+
+
+def test_an_operand_without_its_type_is_named(folder: Path, tmp_path: Path) -> None:
+    result = run(folder, "--device", "embedded", "-q", "-e", "ld.global { print(OUT) }", "./program", home=tmp_path)
+    lines = result.stderr.splitlines()
+    assert lines[1] == "print: nothing was saved"
+    assert lines[3].startswith("These are of 0 of 4 launches")
+    assert lines[4].endswith("OUT of ld.global.nc.f32 is .f32, but field 'out' is u64: write f32(OUT)")

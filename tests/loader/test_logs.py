@@ -39,7 +39,10 @@ def _check_log(view: MapView, wanted: int) -> int:
     assert rows == sorted(set(rows))
     # Each thread's records are its first ones.
     assert {(*row[:-1], row[-1] - 1) for row in rows if row[-1]} <= set(rows)
-    assert len(rows) == len(view.valid())
+    assert len(rows) == len(view.valid()) == view.record_count
+    first = view.first(3)
+    assert _rows(first)[:3] == rows[:3]
+    assert first.valid()[:3].tolist() == view.valid()[:3].tolist()
     assert len(rows) + view.dropped == wanted
     return len(rows)
 

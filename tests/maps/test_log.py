@@ -10,7 +10,7 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Layout
-from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, Log, most_rows
+from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, Log, chunks, first_slots, most_rows
 from neutrino.probing.writing import write
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
@@ -65,6 +65,13 @@ def test_columns_are_lanes_and_later_chunks_come_later() -> None:
 )
 def test_what_is_not_whole_is_left_out(region: np.ndarray, records: int) -> None:
     assert len(Log.read(region, ROW)) == records
+    assert chunks(region, ROW["size"])[:, 3].sum() == records
+
+
+@pytest.mark.parametrize(("most", "rows"), [(0, 1), (1, 1), (2, 5), (9, 5)])
+def test_the_first_slots_are_read_alone(most: int, rows: int) -> None:
+    region = _region(ONE + TWO + THREE)
+    assert _rows(first_slots(region, ROW["size"], most)) == _rows(region)[:rows]
 
 
 def test_a_lane_has_few_bytes_in_a_chunk() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from neutrino.abi.levels import Level
 from neutrino.errors import ProbeError
-from neutrino.language.one_liner import FAULTS, read_one_liner
+from neutrino.language.one_liner import FAULTS, read_one_liner, uses_of_maps
 from neutrino.probing.ir.statements import If, Save
 from neutrino.verification import load_probes
 
@@ -45,6 +45,33 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "two kinds of keys": ("ld.global { @a[lane] = count(); ¦@a = count() }", "one-liner", "of other values elsewhere"),
     "a key that is a fraction": ("ld.global.f32 { x: f32 = OUT; @a[¦x] = count() }", "one-liner", "'x' is f32"),
     "too many keys": ("ld.global { @ = topk(ADDR, ¦1 + BYTES) }", "python-expression", "whole numbers"),
+    "nothing to print": ("ld.global { ¦print() }", "one-liner", "0 values of print"),
+    "two texts": ("ld.global { print('a', ¦'b') }", "one-liner", "a text in the place"),
+    "an f-string": ("ld.global { print(¦f'{BYTES}') }", "one-liner", "a text in the place"),
+    "an option of print": ("ld.global { ¦print(BYTES, sep=1) }", "one-liner", "sep= in print"),
+    "C's format": ("ld.global { print(¦'%d bytes', BYTES) }", "one-liner", "1 value for 0 places"),
+    "too few values": ("ld.global { print(¦'{} {}', BYTES) }", "one-liner", "1 value for 2 places"),
+    "a place with a name": ("ld.global { print(¦'{x}', BYTES) }", "one-liner", "{x} in the text"),
+    "a wide place": ("ld.global { print(¦'{:999}', BYTES) }", "one-liner", "a width"),
+    "an integer's format": ("ld.global { print(¦'{:x}', f32(OUT)) }", "one-liner", "{:x} of a fraction"),
+    "a wide place in other digits": ("ld.global { print(¦'{:٩٩٩٩}', BYTES) }", "one-liner", "a width"),
+    "a character": ("ld.global { print(¦'{:c}', BYTES) }", "one-liner", "{:c} of an integer"),
+    "a lone brace": ("ld.global { print(¦'{', BYTES) }", "one-liner", "Single '{'"),
+    "a long text": (f"ld.global {{ print(¦'{'a' * 500}') }}", "one-liner", "a text of 500 characters"),
+    "an open text": ("ld.global { print(¦'abc) }", "one-liner", "the ' is not closed"),
+    "an open quote": ("¦'func:f { @ = count() }", "one-liner", "the ' is not closed"),
+    "two texts of one map": ("ld.global { @a = print('x {}', lane); ¦@a = print('y {}', lane) }", "one-liner", "@a is"),
+    "many values": (f"ld.global {{ @a = ¦save({'lane, ' * 40}) }}", "one-liner", "40 values of save"),
+    "a save without a name": ("ld.global { ¦save(BYTES) }", "one-liner", "the map of save has no name"),
+    "a save with a key": ("ld.global { @a[¦lane] = save(BYTES) }", "one-liner", "save has no key"),
+    "a save as a method": ("ld.global { ¦@a.save(BYTES) }", "one-liner", "'@a.save' is called"),
+    "printf": ("ld.global { ¦printf('x') }", "one-liner", "'printf' is called"),
+    "a map with +=": ("ld.global { ¦@a += 1 }", "one-liner", "made by a function"),
+    "a line as a number": ("ld.global /¦line == 3/ { @ = count() }", "one-liner", "'line' is a key"),
+    "an empty filter": ("ld.global ¦/ / { @ = count() }", "one-liner", "the filter is empty"),
+    "one brace more": ("ld.global { @ = count() } ¦}", "one-liner", "'}' closes nothing"),
+    "no semicolon": ("ld.global { print(lane) ¦print(lane) }", "not-python", "not Python"),
+    "a misspelt word": ("ld.global { @ = sum(¦Bytes) }", "python-name", "Bytes has no value"),
     "a long name": (f"ld.global {{ ¦@{'a' * 80} = count() }}", "one-liner", "80 characters"),
 }
 
@@ -67,6 +94,12 @@ def test_faults_have_their_place(marked: str, code: str, words: str) -> None:
 
 def test_every_fault_is_provoked() -> None:
     assert {code for _, code, _ in WRONG.values()} >= set(FAULTS)
+
+
+def test_a_fault_is_reported_once() -> None:
+    with pytest.raises(ProbeError) as caught:
+        read_one_liner("ld.global { @ = avg(f32(OUT)) }")
+    assert [fault.code for fault in caught.value.diagnostics] == ["one-liner"]
 
 
 def test_all_faults_are_reported_at_once() -> None:
@@ -121,13 +154,17 @@ def test_fields_have_the_kind_of_the_value(value: str, function: str, field: str
         "'ld.global' { @ = count() }",
         "vector.cu:42 { @ = count() }",
         "* func:f { @ = count() }",
+        "'func:f<int, 3>(char {})' | \"func:g\" { @ = count() }",
+        "ld.global{print('# {{}} ; }} @x {}', LANES)} st.global { print(\"'\") }",
+        "ld.global { @a = count() # don't\n}",
+        "ld.global /TID.X == 0 and CTAID == 0/ { a = nl.array(u32, 2); for i in range(2): a[i] = LANE; print(i) }",
     ],
 )
 def test_forms(text: str) -> None:
     assert load_probes([], [text]).maps
 
 
-@given(st.text("ld.global st{}/@=;()[]'\n\\ \0äcountsm BYTES1,|&:#", max_size=60))
+@given(st.text("ld.global st{}/@=;()[]'\"\n\\ \0äcountsm BYTES1,|&:#", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     # Any other error fails.
     with contextlib.suppress(ProbeError):
@@ -148,3 +185,32 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_keys_and_words(text: str) -> None:
     assert load_probes([], [text]).maps
+
+
+def test_rows_keep_values_as_they_are() -> None:
+    values = "ADDR, OUT, OUT.x, line, lane, s64(lane) - 1, lane > 3, 0.5, -2, 7"
+    rows, printed = read_one_liner(f"ld.global.f32 {{ @a = save({values}); print('{{}}', SITE) }}").maps
+    assert [(field.name, field.type.value) for field in rows.fields] == [
+        ("addr", "u64"), ("out", "f32"), ("out_x", "f32"), ("site", "u32"), ("lane", "u32"), ("value", "s64"),
+        ("value_2", "u8"), ("value_3", "f64"), ("value_4", "s64"), ("value_5", "u64"),
+    ]  # fmt: skip
+    assert (printed.name, printed.kind.name) == ("print", "log")
+
+
+def test_prints_have_names_of_their_own() -> None:
+    text = "ld.global { @print = count(); print(lane); for i in range(2): print(i) } st.global { print(lane) }"
+    uses = uses_of_maps(text)
+    assert {name: use.function for name, use in uses.items()} == {
+        "print": "count", "print_2": "print", "print_3": "print", "print_4": "print",
+    }  # fmt: skip
+    assert [use.columns[0].title for use in uses.values() if use.columns] == ["lane", "i", "lane"]
+
+
+@pytest.mark.parametrize(
+    ("position", "kind"),
+    [("ld.global.f64", "f64"), ("ld.f32 | st.f32", "f32"), ("ld.s32", "s32"), ("ld.global", "u64"),
+     ("cvt.f32.s32", "u64"), ("ld.f32 | ld.f64", "u64"), ("ld.f16", "u64")],
+)  # fmt: skip
+def test_operands_have_the_type_that_the_position_names(position: str, kind: str) -> None:
+    (rows,) = read_one_liner(f"{position} {{ print(IN1) }}").maps
+    assert [item.type.value for item in rows.fields] == [kind]

@@ -181,6 +181,29 @@ def test_caps_levels_and_sites(
     ]  # fmt: skip
 
 
+def test_rows_of_chosen_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(write_sites(tmp_path / "Nov20_131500_4242"))
+    assert main([trace, "--rows", "3", "--map", "Loads"]) == 0
+    text = capsys.readouterr().out
+    assert "Ends" not in text
+    lines = text.splitlines()
+    at = lines.index("    launch  block  warp  k  value  site")
+    assert [line.split(maxsplit=5) for line in lines[at + 1 : at + 5]] == [
+        ["0", "0", "0", "0", "5", "a.cu:42: ld.f32 %f0, [%a]"],
+        ["0", "0", "0", "1", "5", "PTX line 9: ld.f32 %f1, [%a]"],
+        ["0", "0", "0", "2", "5", "instruction 2"],
+        ["3", "of", "14", "records"],
+    ]
+    assert main([trace, "--json", "--map", "Ends"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["traces"][0]["kernels"][0]["maps"]
+    assert entry["name"] == "Ends"
+    assert main([trace, "--map", "Lods"]) == 2
+    assert "--map Lods: no such map; there are Ends, Loads" in capsys.readouterr().err
+    for options in (["--rows", "-1"], ["--rows", "1", "--json"]):
+        with pytest.raises(SystemExit):
+            main([trace, *options])
+
+
 def test_selection(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(trace), "--json", "-k", "at::native"]) == 3
     (document,) = json.loads(capsys.readouterr().out)["traces"]

@@ -20,7 +20,7 @@
 #define LONGEST_TIMEOUT_S 86400 /* a day */
 #define SECOND_NS UINT64_C(1000000000)
 #define LARGEST_ENTRY (UINT64_C(1) << 32)
-#define LARGEST_TEXT (UINT64_C(1) << 20)
+#define LARGEST_TEXT (UINT64_C(16) << 20)
 #define KEY_SIZE 32
 
 /* neutrino_request.kind */

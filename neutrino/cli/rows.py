@@ -1,0 +1,213 @@
+"""Recorded rows as text: those of ``print`` and ``save`` of one-liners, and of any map that keeps records."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from neutrino.cli.kernel_names import shorten
+from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted, table
+
+if TYPE_CHECKING:
+    from neutrino.language.uses import Use, Value
+    from neutrino.tracing import MapView, Trace, TraceKernel
+
+NAME_WIDTH = 60
+"""Characters of a kernel's name."""
+MOST_KERNELS = 20
+"""Kernels that are listed per map; the rest is in the total."""
+_MOST_TEXT = 3 << 20
+"""Characters of all tables together: the hook takes 16 MiB."""
+_PLACES = ("block", "warp", "lane")
+_NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's end"}
+
+
+def number_of_rows(text: str) -> int:
+    """Parse an option's number of rows, for argparse."""
+    if not re.fullmatch(r"\d{1,6}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows from 0 to 999999")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one launch. submitted: when, in ns. launch: its number in the trace."""
+
+    submitted: int
+    launch: int
+    kernel: TraceKernel
+    view: MapView
+    count: int
+
+
+@dataclass
+class Rows:
+    """What a map of rows has recorded. counts: rows of each kernel, by its name. dropped: rows without room.
+
+    parts: of the launches with the first rows, in the order of submission.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    dropped: int = 0
+    parts: list[_Part] = field(default_factory=list)
+
+    def keep(self, most: int) -> None:
+        """Forget the launches that come after the first ``most`` rows."""
+        self.parts.sort(key=lambda part: (part.submitted, part.launch))
+        rows = 0
+        for number, part in enumerate(self.parts):
+            rows += part.count
+            if rows >= most:
+                del self.parts[number + 1 :]
+                return
+
+
+def read_rows(trace: Trace, kernel_names: dict[int, str], uses: dict[str, Use], most: int) -> dict[str, Rows]:
+    """Return what the maps of rows have recorded, by name. Raises TraceError for damaged data.
+
+    kernel_names: kernel's id → name as it is shown. uses: of these maps. most: how many rows will be printed.
+    """
+    found = {name: Rows() for name in uses}
+    for kernel in trace.kernels if uses else ():
+        names = {entry.name for entry in kernel.manifest.maps} & uses.keys() if kernel.manifest else set()
+        submitted = dict(zip(kernel.indices.tolist(), kernel.records["submit_ns"].tolist(), strict=True))
+        for launch in kernel.launches() if names else ():
+            for name in names:
+                view, rows = launch.maps[name], found[name]
+                part = _Part(submitted[launch.index], launch.index, kernel, view, view.record_count)
+                shown = kernel_names[kernel.id]
+                rows.counts[shown] = rows.counts.get(shown, 0) + part.count
+                rows.dropped += view.dropped
+                if part.count and most:
+                    rows.parts.append(part)
+        for rows in found.values():
+            rows.keep(most)
+    return found
+
+
+def row_lines(rows: Rows, use: Use, kernel_names: dict[int, str], most: int, tables: int) -> Iterator[str]:
+    """Yield the lines of a table of the first rows: by launch, block, warp, lane and the order of saving.
+
+    The last line has the number of rows of all launches, also by kernel. tables: how many there are, which share the
+    room that there is for text.
+    """
+    head = ["launch", "kernel", *_PLACES]
+    head += ["text"] if use.text is not None else [escaped(column.title) for column in use.columns]
+    cells: list[Sequence[str]] = []
+    for part in rows.parts:
+        number = min(most - len(cells), part.count)
+        view = part.view.first(number)
+        records, places = view.valid()[:number], view.places()
+        kernel = shortened(kernel_names[part.kernel.id])
+        shown = [_column(records, column, part.kernel, use.text is not None) for column in use.columns]
+        for row in range(number):
+            values = [column[row] for column in shown]
+            words = [escaped(use.text.format(*values))] if use.text is not None else [escaped(str(v)) for v in values]
+            where = [str(places[axis][row]) for axis in _PLACES]
+            cells.append([str(part.launch), kernel, *where, *words])
+    widths = [max(map(len, column)) + 2 for column in zip(head, *cells, strict=True)]
+    del cells[_MOST_TEXT // tables // sum(widths) :]
+    # Numbers to the right, texts and places to the left.
+    left = {"kernel", "text", *(escaped(column.title) for column in use.columns if column.is_site)}
+    if cells:
+        yield from table(head, cells, right=set(head) - left)
+    total = sum(rows.counts.values())
+    numbers = f"{len(cells):,} of {counted(total, 'row')}" if len(cells) < total else counted(total, "row")
+    more = "; --rows N prints more" if len(cells) < total else ""
+    yield f"  {numbers}: {by_kernel(rows)}{more}"
+
+
+def record_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
+    """Yield the lines of a table of the first records of a map of a kernel, in the order of ``row_lines``.
+
+    Nothing for a map that keeps no records. name: the map's. most: how many records.
+    """
+    from neutrino.maps.declaration import Layout
+
+    head: list[str] = []
+    cells: list[Sequence[str]] = []
+    total = 0
+    for launch in kernel.launches():
+        view = launch.maps[name]
+        if view.map.kind.layout is Layout.COPIES:
+            return
+        count = view.record_count
+        total += count
+        number = min(most - len(cells), count)
+        if not number:
+            continue
+        view = view.first(number)
+        records, places = view.valid()[:number], view.places()
+        fields = [field.name for field in view.map.fields]
+        # As in read.py, brackets tell a place from a field of the same name.
+        head = ["launch", *(f"[{axis}]" if axis in fields else axis for axis in places), *fields]
+        columns = [_column(records, _field(field), kernel, is_formatted=False) for field in fields]
+        for row in range(number):
+            where = [str(column[row]) for column in places.values()]
+            cells.append([str(launch.index), *where, *(escaped(column[row]) for column in columns)])
+    if cells:
+        for line in table(head, cells, right=set(head) - {"site"}):
+            yield f"  {line}"
+    if len(cells) < total:
+        yield f"    {len(cells):,} of {counted(total, 'record')}"
+
+
+def _field(name: str) -> Value:
+    """Return how a field of any map is shown: a field called ``site`` is an instruction."""
+    from neutrino.language.uses import Value
+
+    return Value(name, is_address=name in ("addr", "address"), is_site=name == "site")
+
+
+def by_kernel(rows: Rows) -> str:
+    """Return how many rows each kernel has, most first."""
+    order = sorted((name for name in rows.counts if rows.counts[name]), key=lambda name: -rows.counts[name])
+    parts = [f"{shortened(name)} {rows.counts[name]:,}" for name in order[:MOST_KERNELS]]
+    if len(order) > MOST_KERNELS:
+        parts.append(f"{len(order) - MOST_KERNELS} kernels more")
+    return ", ".join(parts)
+
+
+def _column(records: Any, column: Value, kernel: TraceKernel, is_formatted: bool) -> list[Any]:
+    """Return a column's values as they are printed: numbers that a text formats, else texts."""
+    values = records[column.field]
+    if column.is_site:
+        labels = site_labels(kernel, column.is_line)
+        return [label(labels, number) for number in values.tolist()]
+    numbers: list[Any] = values.tolist()
+    if is_formatted:
+        return numbers
+    if column.is_address:
+        return [f"{number:#x}" for number in numbers]
+    # NumPy's own text of a fraction: as few digits as tell it from all others of its type.
+    return [str(value) for value in values] if values.dtype.kind == "f" else [str(number) for number in numbers]
+
+
+def site_labels(kernel: TraceKernel, is_line: bool) -> dict[int, str]:
+    """Return a kernel's instruction numbers → where they are. is_line: source lines alone, else with the instruction.
+
+    Without line information the place is the line of the PTX, and has the instruction in any case.
+    """
+    # Imported here, in the process that reads the trace: a run itself does not need NumPy.
+    from neutrino.tracing.summary import place_of, sites_by_number
+
+    labels = {}
+    for number, site in sites_by_number(kernel.manifest.sites if kernel.manifest else ()).items():
+        place, instruction = place_of(site)
+        labels[number] = place if is_line and site.get("source") else f"{place}: {instruction}"
+    return labels
+
+
+def label(labels: dict[int, str], number: int) -> str:
+    """Return where an instruction is. labels: of its kernel."""
+    return labels.get(number) or _NO_INSTRUCTION.get(number) or f"instruction {number}"
+
+
+def shortened(name: str) -> str:
+    """Return a kernel's name as it is printed."""
+    return shorten(escaped(name), NAME_WIDTH)
+

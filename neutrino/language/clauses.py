@@ -1,0 +1,197 @@
+"""The text of one-liners, taken apart into clauses, and their parts into Python's syntax trees.
+
+Quotes keep together what is between them: names of functions in positions, texts in statements.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neutrino.language.faults import Faults, LanguageError
+
+UNNAMED = "unnamed"
+"""The name that the map ``@`` has in traces."""
+EXAMPLE = "write POSITION { STATEMENT }, as in 'ld.global { @bytes = sum(BYTES) }'"
+
+_FILTER = re.compile(r"(?<=\s)/(?!/)")
+_CLOSING = re.compile(r"/\s*\{")
+_STRING = r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\""""
+_MAP = re.compile(rf"{_STRING}|@([A-Za-z_]\w*)?", re.ASCII)
+_COMPOUND = re.compile(r"\s*(if|for|while)\b")
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+
+
+@dataclass(frozen=True)
+class Clause:
+    """Where the parts of a clause are in the text: each from its first character to after its last."""
+
+    position: tuple[int, int]
+    filter: tuple[int, int] | None
+    statements: tuple[tuple[int, int], ...]
+
+
+class ClauseText:
+    """The text of one-liners. Faults are reported at its lines and columns."""
+
+    def __init__(self, faults: Faults, text: str) -> None:
+        """faults: where faults are reported."""
+        self.text = text
+        self._faults = faults
+        # As in Python's nodes: lines from 1, columns in bytes.
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def clauses(self) -> Iterator[Clause]:
+        """Find the clauses. Raises LanguageError where one cannot be read to its end, which is reported."""
+        at = self._after_space(0)
+        if at == len(self.text):
+            raise self.refuse(0, "there is no probe", EXAMPLE)
+        while at < len(self.text):
+            if self.text[at] == "}":
+                raise self.refuse(at, "'}' closes nothing", "each clause is POSITION { STATEMENT }")
+            end = self._head(at)
+            head = at, end
+            if not self.text[slice(*head)].strip():
+                raise self.refuse(at, "there is no position", EXAMPLE)
+            brace, chosen = end, None
+            if self.text[end] == "/":
+                closing = _CLOSING.search(self.text, end + 1)
+                if closing is None:
+                    raise self.refuse(end, "the filter has no end", "write /EXPRESSION/ before the {")
+                chosen, brace = (end + 1, closing.start()), closing.end() - 1
+            statements, at = self._body(brace)
+            at = self._after_space(at)
+            yield Clause(head, chosen, statements)
+
+    def _head(self, start: int) -> int:
+        """Return where a clause's position ends: at its filter, which opens after a space, or at its body."""
+        at = start
+        while at < len(self.text):
+            character = self.text[at]
+            if character in "'\"":
+                closing = self.text.find(character, at + 1)
+                if closing < 0:
+                    raise self.refuse(at, f"the {character} is not closed", f"write a {character} after the name")
+                at = closing
+            elif character == "{" or _FILTER.match(self.text, at):
+                return at
+            at += 1
+        raise self.refuse(start, f"'{self.text[start:].strip():.40}' has no statements", EXAMPLE)
+
+    def _after_space(self, at: int) -> int:
+        """Return where the next clause begins: after spaces and semicolons."""
+        while at < len(self.text) and (self.text[at].isspace() or self.text[at] == ";"):
+            at += 1
+        return at
+
+    def _body(self, brace: int) -> tuple[tuple[tuple[int, int], ...], int]:
+        """Return the statements from a brace on, and what is after the one that closes it."""
+        statements, expected, start = [], ["}"], brace + 1
+        at = brace
+        while (at := at + 1) < len(self.text):
+            character = self.text[at]
+            if character in "'\"":
+                string = re.compile(_STRING).match(self.text, at)
+                if string is None:
+                    raise self.refuse(at, f"the {character} is not closed", "a text ends in the line that it begins in")
+                at = string.end() - 1
+            elif character == "#":
+                # A comment: up to the end of the line, which ends the statement.
+                at = (self.text + "\n").find("\n", at) - 1
+            elif character in _BRACKETS:
+                expected.append(_BRACKETS[character])
+            elif character in _BRACKETS.values():
+                if character != expected.pop():
+                    raise self.refuse(at, f"'{character}' closes nothing")
+                if not expected:
+                    statements.append((start, at))
+                    return tuple(statements), at + 1
+            elif character in ";\n" and len(expected) == 1:
+                # As in Python, everything up to the end of the line belongs to an if.
+                if character == ";" and _COMPOUND.match(self.text, start):
+                    continue
+                statements.append((start, at))
+                start = at + 1
+        raise self.refuse(brace, "the { is not closed", "write a } at the end of the clause")
+
+    def refuse(self, at: int, message: str, hint: str = "") -> LanguageError:
+        """Report a fault at an offset of the text, and return the error for the caller to raise."""
+        return self._faults.refuse(self.node_at(at), "one-liner", message, hint)
+
+    def node_at(self, at: int) -> ast.AST:
+        """Return a node at an offset of the text, for faults."""
+        line, column = self._place(at)
+        return ast.Pass(lineno=line, col_offset=column)
+
+    def _place(self, at: int) -> tuple[int, int]:
+        """Return the line of an offset, from 1, and its column in bytes."""
+        line = sum(start <= at for start in self._line_starts)
+        return line, len(self.text[self._line_starts[line - 1] : at].encode(errors="replace"))
+
+    def parse(self, part: tuple[int, int], mode: str) -> ast.AST | None:
+        """Return the syntax tree of a part of the text, with places in the whole text; None if it is empty.
+
+        A name of a map gets an attribute ``map_name``. Raises LanguageError if it is not Python.
+        """
+        start, end = part
+        start += len(self.text[start:end]) - len(self.text[start:end].lstrip())
+        written = self.text[start:end].rstrip()
+        if not written:
+            return None
+        names: dict[int, str] = {}
+
+        def plain(match: re.Match[str]) -> str:
+            if match[0][0] != "@":
+                return match[0]
+            names[len(written[: match.start()].encode())] = match[1] or UNNAMED
+            return f"_{match[1] or ''}"
+
+        text = _MAP.sub(plain, written)
+        try:
+            tree = ast.parse(text, mode=mode)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            offset = max((getattr(error, "offset", None) or 1) - 1, 0)
+            reason = getattr(error, "msg", None) or str(error) or "nested too deeply"
+            node = self.node_at(min(start + offset, end))
+            raise self._faults.refuse(node, "not-python", f"not Python: {reason}", _hint(written)) from None
+        line, column = self._place(start)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node.lineno == 1 and node.col_offset in names:
+                node.map_name = names[node.col_offset]  # type: ignore[attr-defined]
+            for lines, columns in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
+                if getattr(node, lines, None) is None:
+                    continue
+                if getattr(node, lines) == 1:
+                    setattr(node, columns, getattr(node, columns) + column)
+                setattr(node, lines, getattr(node, lines) + line - 1)
+        return tree
+
+
+def _hint(written: str) -> str:
+    """Return how to write in Python what is written in another language."""
+    if "&&" in written or "||" in written:
+        return "write 'and' and 'or'"
+    if re.search(r"!(?!=)", written):
+        return "write 'not'"
+    if "++" in written:
+        return "write @name = count()"
+    if _COMPOUND.match(written):
+        return "write it in one line, as in if CONDITION: STATEMENT; longer probes go in a .py file"
+    return "statements have a ; between them" if re.search(r"\)\s*[@\w]", written) else ""
+
+
+def map_of(node: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    """Return the name of the map that a statement is about, None if it is about none, and its key if it has one."""
+    target: ast.expr | None = None
+    if isinstance(node, (ast.Expr, ast.AugAssign, ast.AnnAssign)):
+        target = node.value if isinstance(node, ast.Expr) else node.target
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        (target,) = node.targets
+    key = None
+    if isinstance(target, ast.Subscript):
+        key = target.slice
+        target = target.value
+    name = getattr(target, "map_name", None)
+    return (name, key) if isinstance(name, str) else (None, None)

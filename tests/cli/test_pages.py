@@ -1,0 +1,43 @@
+"""The commands of the pages for users, and what they print there, on the embedded device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.pages import PAGES, Folder, differences, examples, filled
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The folder with the program: its kernels saxpy, which runs three times, and sum have 4,096 threads."""
+    folder = Folder(tmp_path_factory.mktemp("demo"), tmp_path_factory.getbasetemp() / "cache")
+    folder.build()
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_print_what_the_page_has(page: Path, folder: Folder) -> None:
+    wrong = differences(page, folder)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pages_have_examples() -> None:
+    least = {"one-liners": 6, "tutorial": 8, "cookbook": 20}
+    assert {page.stem for page in PAGES} == least.keys()
+    for page in PAGES:
+        text = page.read_text()
+        found = examples(text)
+        assert len(found) >= least[page.stem]
+        # Each has an output, and none is lost on the way.
+        assert all(example.output for example in found)
+        assert filled(text, {number: example.output for number, example in enumerate(found)}) == text
+
+
+def test_a_wrong_output_is_found(folder: Folder, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    command = "neutrino-report --map x nowhere"
+    page.write_text(f"```console\n$ {command}\nsomething else\n```\n")
+    (wrong,) = differences(page, folder)
+    assert "nowhere: cannot be read: No such file or directory" in wrong
