@@ -28,7 +28,9 @@ from bench.tree import tree_hash
 from bench.verdicts import Verdict, say
 from neutrino.abi.reasons import Reason
 from neutrino.cache.entry import read_entry
+from neutrino.maps.registry import SUM
 from neutrino.patch.image import patch_image
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
@@ -125,7 +127,7 @@ def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -
                     rows.append([file, kernel.name, kernel.reason.word, *[None] * (len(COLUMNS) - 3)])
                 continue
             manifest = json.loads(kernel.files["manifest.json"])
-            if not _changes(loaded.source, manifest["sites"]):
+            if not _changes(loaded, manifest["sites"]):
                 continue
             spills = [sum(manifest["spills"][side].values()) for side in ("original", "twin")]
             rows.append([
@@ -135,9 +137,9 @@ def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -
     return found
 
 
-def _changes(source: str, sites: Sequence[Mapping[str, Any]]) -> bool:
+def _changes(probes: ProbeSet, sites: Sequence[Mapping[str, Any]]) -> bool:
     """Whether there is more than the ends: a sum without a site is known to be nothing, and costs nothing."""
-    return 'type = "sum"' not in source or any(site["site"] is not None for site in sites)
+    return all(entry.kind.name != SUM.name for entry in probes.maps) or any(site["site"] is not None for site in sites)
 
 
 def by_hand(assembler: Assembler) -> list[Json]:

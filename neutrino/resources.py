@@ -9,8 +9,8 @@ _PACKAGE = Path(__file__).resolve().parent
 
 def shipped_probes() -> dict[str, Path]:
     """Return the path of every probe that ships with Neutrino, by its name, sorted."""
-    folder = _folder("probes")
-    return {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in {".toml", ".py"}}
+    paths = (path for path in _folder("probes").iterdir() if path.suffix in {".py", ".toml"})
+    return {path.stem: path for path in sorted(paths)}
 
 
 def tool_path(name: str) -> Path:

@@ -27,7 +27,7 @@ def is_first(lanes: nl.u32):
 
 @probe(pos="atom | red & !async", level="thread", before=True)
 def atomic():
-    same = nl.warp.same(nl.addr)
+    same = nl.warp.match(nl.addr)
     first_of_address = is_first(same)
     Atomics.save(nl.u64(is_first(nl.lanes)), 1, nl.u64(first_of_address))
     if first_of_address:

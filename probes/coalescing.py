@@ -46,8 +46,8 @@ def is_first(lanes: nl.u32):
 @probe(pos="ld.global | ldu.global", level="thread", before=True)
 def load():
     first = is_first(nl.lanes)
-    first_of_sector = is_first(nl.warp.same(nl.addr >> 5))
-    distinct = nl.bytes if is_first(nl.warp.same(nl.addr)) else nl.u64(0)
+    first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+    distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
     LoadRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
     if PER_SITE == 1:
         sectors = nl.popc(nl.warp.ballot(first_of_sector))
@@ -58,8 +58,8 @@ def load():
 @probe(pos="st.global", level="thread", before=True)
 def store():
     first = is_first(nl.lanes)
-    first_of_sector = is_first(nl.warp.same(nl.addr >> 5))
-    distinct = nl.bytes if is_first(nl.warp.same(nl.addr)) else nl.u64(0)
+    first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+    distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
     StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
     if PER_SITE == 1:
         sectors = nl.popc(nl.warp.ballot(first_of_sector))

@@ -24,6 +24,7 @@ from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
+from neutrino.resources import shipped_probes
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("twins.json")
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a", "sm_100a")
 ASSEMBLED = "sm_90"
-SHIPPED = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "probes").glob("*.toml")))
+SHIPPED = tuple(sorted(path.relative_to(ROOT).as_posix() for path in shipped_probes().values()))
 OTHERS = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()

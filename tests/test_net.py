@@ -63,13 +63,13 @@ def test_the_record_covers_exactly_what_is_there() -> None:
 
 def test_a_changed_probe_moves_its_digests(tmp_path: Path) -> None:
     """The digests see one instruction more."""
-    probe = Path(__file__).resolve().parent.parent / "probes" / "block_sched.toml"
-    text = probe.read_text().replace("mov.u32 %cuid, %smid;", "mov.u32 %cuid, %smid;\nadd.u32 %cuid, %cuid, 1;")
+    probe = Path(__file__).resolve().parent.parent / "probes" / "block_sched.py"
+    text = probe.read_text().replace("nl.cuid()", "nl.cuid() + 1")
     assert text != probe.read_text()
-    changed = tmp_path / "probe.toml"
+    changed = tmp_path / "probe.py"
     changed.write_text(text)
     kernels = kernel_files()[0]
-    case = " ".join((kernels, "probes/block_sched.toml", "sm_75"))
+    case = " ".join((kernels, "probes/block_sched.py", "sm_75"))
     found = text_digest((kernels, str(changed), "sm_75"))
     assert found != recorded()["text"][case]
     assert f"text: {case}: differs" in differences({"text": recorded()["text"] | {case: found}})

@@ -110,7 +110,7 @@ def test_nothing_inserts_what_is_not_verified(evil: Path, tmp_path: Path) -> Non
 
 
 def test_the_functions_do_what_they_say(tmp_path: Path) -> None:
-    probes = neutrino.load_probes(["block_sched", ROOT / "probes" / "gmem_bytes.toml"])
+    probes = neutrino.load_probes(["block_sched", ROOT / "probes" / "gmem_bytes.py"])
     assert [entry.name for entry in probes.maps] == ["BlockSched", "GmemBytes"]
     kernels = ROOT / "examples" / "embedded" / "kernels.ptx"
     (container,) = neutrino.extract(kernels, tmp_path / "images")

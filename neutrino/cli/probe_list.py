@@ -27,10 +27,11 @@ def configure(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the shipped probes as a table or as JSON. Returns the exit status."""
+    from neutrino.ptx.snippets.lowering import lower
     from neutrino.resources import shipped_probes
     from neutrino.verification import load_probe_file
 
-    shipped = [(name, str(path), load_probe_file(path)) for name, path in shipped_probes().items()]
+    shipped = [(name, str(path), lower(load_probe_file(path))) for name, path in shipped_probes().items()]
     if options.json:
         documents = [_document(name, path, probes) for name, path, probes in shipped]
         print(json.dumps({"probes": documents}, indent=1))

@@ -196,6 +196,7 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
     from neutrino.cli.difference import compare, hunks
     from neutrino.cli.probe_comments import with_comments
     from neutrino.demangle import demangle
+    from neutrino.ptx.snippets.lowering import lower
 
     file, kernel, twin = shown.file, shown.kernel, shown.twin
     # Several probes at one instruction are one site here.
@@ -216,7 +217,7 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
             yield ""
         lines = compare(_split(part.original), _split(part.probed))
         sites = [site for site in twin.sites if site.function == part.name]
-        lines = with_comments(lines, sites, probes, first=part.line, is_kernel=part.is_kernel)
+        lines = with_comments(lines, sites, lower(probes), first=part.line, is_kernel=part.is_kernel)
         if diff:
             yield from hunks(lines, first=part.line)
         else:

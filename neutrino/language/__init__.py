@@ -52,7 +52,9 @@ __all__ = [
     "in7",
     "in8",
     "in9",
+    "is_global",
     "lane",
+    "lanemask_lt",
     "lanes",
     "max",
     "min",
@@ -297,6 +299,8 @@ cluster_nctaid = Place()
 """How many blocks a cluster has (``u32`` each)."""
 lane = Value()
 """The thread's place in its warp (``u32``)."""
+lanemask_lt = Value()
+"""A bit for each lane below the thread's (``u32``)."""
 warpid = Value()
 """The warp's place in its block, by the threads' places (``u32``)."""
 
@@ -328,13 +332,25 @@ class Warp:
         """Return the lanes in which a condition is true, one bit each (``u32``)."""
         _refuse("warp.ballot")
 
+    def bit_or(self, value: int) -> int:
+        """Return the bits that are 1 in one of the lanes (``u32``)."""
+        _refuse("warp.bit_or")
+
+    def match(self, value: int) -> int:
+        """Return the lanes that have the same value, one bit each (``u32``). value: an integer of 32 or 64 bits."""
+        _refuse("warp.match")
+
+    def same(self, value: int) -> bool:
+        """Return whether all lanes have the same value. value: an integer of 32 or 64 bits."""
+        _refuse("warp.same")
+
+    def shuffle(self, value: _Number, lane: int) -> _Number:
+        """Return the value that another lane has; the thread's own where that lane is not there."""
+        _refuse("warp.shuffle")
+
     def first(self, value: _Number) -> _Number:
         """Return the value of the lowest of the lanes."""
         _refuse("warp.first")
-
-    def same(self, value: int) -> int:
-        """Return the lanes that have the same integer as this one, one bit each, its own included (``u32``)."""
-        _refuse("warp.same")
 
 
 warp = Warp()
@@ -382,6 +398,11 @@ def clz(value: int) -> int:
 def select(condition: float, then: _Number, otherwise: _Number) -> _Number:
     """Return ``then if condition else otherwise``: both are computed, and there is no branch."""
     _refuse("select")
+
+
+def is_global(address: int) -> bool:
+    """Return whether a generic address, such as ``nl.addr`` of a plain ``ld``, is in global memory."""
+    _refuse("is_global")
 
 
 class Array(Generic[_Number]):

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Callable, Collection, Mapping
 
 from neutrino.language.faults import Faults, LanguageError
-from neutrino.language.literals import Number, constant, fold
-from neutrino.language.locals import Locals, Result
+from neutrino.language.literals import Number, fold
+from neutrino.language.locals import Result
+from neutrino.language.values import ValueWriter
 from neutrino.language.vocabulary import (
     CHANGING,
     FUNCTIONS,
@@ -17,23 +18,23 @@ from neutrino.language.vocabulary import (
     SITE_OPERANDS,
     TYPES,
     VECTORS,
-    settled,
     type_of_result,
 )
 from neutrino.probing.document import shown
 from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.probing.ir.statements import (
+    REDUCED_TYPES,
     ClockAfter,
     Collective,
     Compare,
-    Convert,
-    Load,
+    IsGlobal,
     Operation,
     Operator,
     Reduction,
     Reinterpret,
     Relation,
     Select,
+    Shuffle,
     Statement,
 )
 from neutrino.probing.ir.types import Type
@@ -58,7 +59,7 @@ Caller = Callable[[ast.Call, list[Statement]], Result]
 """Reads the call of one of the file's own functions: appends its statements, and returns what the function returns."""
 
 
-class ExpressionReader:
+class ExpressionReader(ValueWriter):
     """Evaluates expressions: appends the statements that compute them to a list, and returns where the result is.
 
     alias: the name that ``neutrino.language`` is imported as. registers: those that all probes of the file share, by
@@ -76,10 +77,8 @@ class ExpressionReader:
 
         functions: the names of the file's own functions, which ``call`` reads.
         """
-        self.locals = Locals(registers)
+        super().__init__(faults, alias, registers)
         self.failed_names: set[str] = set()
-        self._faults = faults
-        self._alias = alias
         self._constants = constants
         self._functions = functions
         self._caller = call
@@ -299,9 +298,16 @@ class ExpressionReader:
             return self._caller(node, code)
         if isinstance(function, ast.Attribute) and self._is_warp(function.value) and function.attr in REDUCTIONS:
             return self._reduction(REDUCTIONS[function.attr], node, code)
+        if isinstance(function, ast.Attribute) and self._is_warp(function.value) and function.attr == "shuffle":
+            return self._shuffle(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and function.attr == "clock":
             return self._clock_after(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
+            if function.attr == "is_global" and len(node.args) == 1:
+                address = self.convert(self.evaluate(node.args[0], code, Type.U64), Type.U64, node.args[0], code)
+                target = self._temporary(Type.PRED, node)
+                code.append(IsGlobal(target, address, self._faults.span(node)))
+                return target
             if function.attr == "bits" and len(node.args) == 1:
                 return self._bits(node.args[0], code, expected)
             if function.attr in FUNCTIONS:
@@ -313,7 +319,10 @@ class ExpressionReader:
         if isinstance(function, ast.Name) and function.id in {"min", "max", "abs"}:
             hint = f"write {self._alias}.{function.id}(…)"
         else:
-            names = ("clock", "time", "cuid", "smid", *FUNCTIONS, "bits", *(f"warp.{name}" for name in REDUCTIONS))
+            names = (
+                "clock", "time", "cuid", "smid", *FUNCTIONS, "is_global", "bits",
+                *(f"warp.{name}" for name in (*REDUCTIONS, "shuffle")),
+            )
             hint = "the language has " + ", ".join(f"{self._alias}.{name}()" for name in names)
         raise self._faults.refuse(node, "python-call", f"'{self._faults.quote(function)}' is called", hint)
 
@@ -358,12 +367,26 @@ class ExpressionReader:
             raise self._faults.refuse(node, "python-call", message)
         (argument,) = node.args
         if reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}:
-            source: Register | Constant = self.condition(argument, code)
+            # Which lanes are there: a target may know that at once.
+            is_true = isinstance(argument, ast.Constant) and argument.value is True
+            source: Register | Constant = Constant(Type.PRED, 1) if is_true else self.condition(argument, code)
         else:
             result = self.evaluate(argument, code, None)
             source = self.convert(result, self._require_type(result, None, argument), argument, code)
-        target = self._temporary(Type.U32 if reduction.gives_lanes else source.type, node)
+        target = self._temporary(REDUCED_TYPES.get(reduction, source.type), node)
         code.append(Collective(reduction, target, source, self._faults.span(node)))
+        return target
+
+    def _shuffle(self, node: ast.Call, code: list[Statement]) -> Register:
+        """Evaluate ``nl.warp.shuffle(x, lane)``. Raises LanguageError for other than two values."""
+        if len(node.args) != 2 or node.keywords:
+            hint = f"write {self._alias}.warp.shuffle(x, {self._alias}.lane ^ 1)"
+            raise self._faults.refuse(node, "python-call", f"'{self._faults.quote(node.func)}' takes two values", hint)
+        result = self.evaluate(node.args[0], code, None)
+        source = self.convert(result, self._require_type(result, None, node.args[0]), node.args[0], code)
+        lane = self.convert(self.evaluate(node.args[1], code, Type.U32), Type.U32, node.args[1], code)
+        target = self._temporary(source.type, node)
+        code.append(Shuffle(target, source, lane, self._faults.span(node)))
         return target
 
     def _clock_after(self, node: ast.Call, code: list[Statement]) -> Register:
@@ -577,121 +600,3 @@ class ExpressionReader:
         second = self.convert(otherwise, common_type, node.orelse, code)
         code.append(Select(target, condition, first, second, self._faults.span(node)))
         return target
-
-    # Types
-
-    def type_of(self, node: ast.expr) -> Type:
-        """Return the type that an expression such as ``nl.u64`` names. Raises LanguageError if it names none."""
-        if isinstance(node, ast.Attribute) and self._is_language(node) and node.attr in TYPES:
-            return TYPES[node.attr]
-        known = ", ".join(f"{self._alias}.{name}" for name in TYPES)
-        message = f"'{self._faults.quote(node)}' is no type"
-        raise self._faults.refuse(node, "python-type", message, f"the types are {known}")
-
-    def _common_type(self, left: Result, right: Result, expected: Type | None, node: ast.expr) -> Type:
-        """Return the type in which two operands are combined: the wider of two integers of one sign, or of two floats.
-
-        An operand without a type takes the other's; ``expected`` is the type if neither has one. Raises LanguageError
-        if the types do not match, or if there is none.
-        """
-        types = [type_ for type_ in map(type_of_result, (left, right)) if type_ is not None]
-        # Bits without a meaning take the other's type; two of them are unsigned integers.
-        types = [type_ for type_ in types if not type_.is_untyped] or [Type(f"u{type_.bits}") for type_ in types]
-        if not types:
-            return self._require_type(left, expected, node)
-        # The same one twice if one operand has no type.
-        first, second = types[0], types[-1]
-        if first is second:
-            return first
-        alike = first.is_float == second.is_float and first.is_signed == second.is_signed
-        if not alike or Type.PRED in {first, second}:
-            hint = f"convert one of them: {self._alias}.{first}(…)"
-            message = f"{first} and {second} in '{self._faults.quote(node)}'"
-            raise self._faults.refuse(node, "python-type", message, hint)
-        return first if first.bits >= second.bits else second
-
-    def _require_type(self, result: Result, expected: Type | None, node: ast.expr) -> Type:
-        """Return the type of an expression's value, or the expected type if it has none of its own, as a literal.
-
-        Raises LanguageError, reported at ``node``, if there is neither.
-        """
-        known_type = settled(type_of_result(result)) or expected
-        if known_type is None:
-            message = f"'{self._faults.quote(node)}' has no type"
-            raise self._faults.refuse(node, "python-type", message, f"say which: {self._alias}.u32(…)")
-        return known_type
-
-    def convert(self, result: Result, target_type: Type, node: ast.expr, code: list[Statement]) -> Register | Constant:
-        """Return an expression's value in a type; a load or conversion is appended to ``code`` if it takes one.
-
-        result: the value. node: the expression, for faults. Raises LanguageError for a number that the type cannot
-        represent.
-        """
-        if isinstance(result, (int, float)):
-            return self.constant(target_type, result, node)
-        if isinstance(result, SiteOperand):
-            # A site operand of the instruction's type is loaded as the type that is asked for.
-            # One of a type of its own is loaded as that, and converted below.
-            register = self._temporary(type_of_result(result) or target_type, node)
-            code.append(Load(register, result, self._faults.span(node)))
-            result = register
-        if result.type is target_type:
-            return result
-        if result.type.is_untyped and target_type.is_float:
-            if result.type.bits != target_type.bits:
-                message = f"{result.type.bits} bits as {target_type}, which has {target_type.bits}"
-                raise self._faults.refuse(node, "python-type", message)
-            target = self._temporary(target_type, node)
-            code.append(Reinterpret(target, result, self._faults.span(node)))
-            return target
-        target = self._temporary(target_type, node)
-        code.append(Convert(target, result, self._faults.span(node)))
-        return target
-
-    def constant(self, type_: Type, number: Number, node: ast.expr) -> Constant:
-        """Return a number as a constant of a type, rounded to nearest if that is a floating-point type.
-
-        Raises LanguageError, reported at ``node``, for a number out of the type's range. Unsigned integers also take
-        -1, as all bits set.
-        """
-        value = constant(type_, number)
-        if value is None:
-            raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}")
-        return value
-
-    # Registers
-
-    def _emit(
-        self, operation: Operator, type_: Type, sources: tuple[Value, ...], node: ast.expr, code: list[Statement]
-    ) -> Register:
-        """Append an operation on ``sources`` that writes a new temporary of a type, and return that temporary.
-
-        node: the expression that is computed, for the operation's place in the file.
-        """
-        target = self._temporary(type_, node)
-        code.append(Operation(operation, target, sources, self._faults.span(node)))
-        return target
-
-    def in_register(self, value: Register | Constant, node: ast.expr, code: list[Statement]) -> Register:
-        """Return a value's register; a constant is moved into a new one."""
-        if isinstance(value, Register):
-            return value
-        return self._emit(Operator.MOVE, value.type, (value,), node, code)
-
-    def copied(self, value: Register | Constant, node: ast.expr, code: list[Statement]) -> Register | Constant:
-        """Return a value that later assignments do not change: of a variable's register, a copy."""
-        if isinstance(value, Constant) or self.locals.is_temporary(value):
-            return value
-        return self._emit(Operator.MOVE, value.type, (value,), node, code)
-
-    def _temporary(self, type_: Type, node: ast.expr) -> Register:
-        """Make a register for an intermediate result, the value of an expression."""
-        return self.locals.temporary(type_, self._faults.span(node))
-
-    def _is_warp(self, node: ast.expr) -> bool:
-        """Return whether an expression is ``nl.warp``, which has the reductions over the lanes of a warp."""
-        return isinstance(node, ast.Attribute) and self._is_language(node) and node.attr == "warp"
-
-    def _is_language(self, node: ast.Attribute) -> bool:
-        """Return whether an attribute is one of ``neutrino.language``, as in ``nl.u64``."""
-        return isinstance(node.value, ast.Name) and node.value.id == self._alias

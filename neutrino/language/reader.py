@@ -24,6 +24,7 @@ import ast
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -352,9 +353,12 @@ class _Reader:
         fields: dict[str, tuple[str, ast.expr]] = {}
         for member in node.body:
             if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name) and member.value is None:
-                if member.target.id in fields:
-                    raise self._faults.refuse(member, "python-map", f"a second field {member.target.id}")
-                fields[member.target.id] = expressions.type_of(member.annotation).value, member.annotation
+                # A field that is called as a keyword of Python is written as such names are: async_.
+                bare = member.target.id.removesuffix("_")
+                name = bare if iskeyword(bare) else member.target.id
+                if name in fields:
+                    raise self._faults.refuse(member, "python-map", f"a second field {name}")
+                fields[name] = expressions.type_of(member.annotation).value, member.annotation
             # A constant alone is a docstring, or does nothing.
             elif not (isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant)):
                 raise self._faults.refuse(member, "python-map", "a map has fields, as in 'start: nl.u64'")

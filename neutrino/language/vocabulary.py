@@ -20,7 +20,7 @@ PLACES: Mapping[str, Mapping[str, Special]] = {
 
 HELPERS: Mapping[str, Special] = {
     "clock": Special.CLOCK, "time": Special.TIME, "cuid": Special.CUID, "smid": Special.CUID, "lane": Special.LANE,
-    "warpid": Special.WARP, **{name: axes["x"] for name, axes in PLACES.items()},
+    "lanemask_lt": Special.LANEMASK_LT, "warpid": Special.WARP, **{name: axes["x"] for name, axes in PLACES.items()},
 }  # fmt: skip
 """Functions without arguments, such as ``nl.clock()`` → the hardware value that they read."""
 

@@ -20,7 +20,6 @@ import pytest
 from neutrino.cli.patch import main
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.resources import shipped_probes
 from neutrino.toolchain.ptxas import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 
@@ -64,7 +63,7 @@ def test_the_table_and_the_file(library: Path, original: bytes, capsys: pytest.C
 
 def test_scripts_stay_where_they_are_which_is_said(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("script.py").touch()
-    shipped = shipped_probes()["block_sched"].read_text()
+    shipped = (Path(__file__).parents[1] / "fixtures/probes/hand/block_sched.toml").read_text()
     Path("probes.toml").write_text(f'analyze_hook = "script.py"\n{shipped}')
     assert main([str(library), "-p", "probes.toml", *BLOCK_SCHED[2:], "--json"]) == 0
     path = Path("script.py").absolute()

@@ -13,7 +13,7 @@ import pytest
 
 from bench.examples import README, ROOT, Block, Example, run_block
 
-_EXAMPLE = re.compile(r"^```python\n(.*?)^```$.*?^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(r"^```python\n(import neutrino\n.*?)^```$.*?^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = "neutrino --device embedded -p block_sched -p gmem_bytes examples/embedded/build/program"
 
 

@@ -386,7 +386,7 @@ def test_registers_are_those_of_the_assembler(probe: Probe, assembler: Assembler
     ("kernel", "shipped", "changed"),
     [
         ("gelu_sm_90", "program_progress", r"\.maxnreg \d+"),
-        ("layernorm_bf16", "smem_bank_conflict", r"\s*mul\.rn\.f32 .*"),
+        ("layernorm_bf16", str(ROOT / "tests/fixtures/probes/hand/smem_bank_conflict.toml"), r"\s*mul\.rn\.f32 .*"),
     ],
 )
 def test_what_is_shown_is_what_was_assembled(

@@ -18,7 +18,7 @@ import pytest
 from neutrino.cli.report import main as report
 from neutrino.loader import script_log
 from neutrino.loader.scripts import Scripts, analyze, attend
-from neutrino.resources import shipped_probes, tool_path
+from neutrino.resources import tool_path
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, TICKETS, Bench
@@ -339,7 +339,7 @@ def test_signals_that_are_ignored_or_blocked_are_the_commands_alone(bench: Bench
 
 def test_the_sample_tells_what_the_trace_holds(bench: Bench, home: Path) -> None:
     sample = tool_path("analyze_block_sched.py")
-    shipped = shipped_probes()["block_sched"].read_text()
+    shipped = (Path(__file__).parents[1] / "fixtures/probes/hand/block_sched.toml").read_text()
     (home / "probes.toml").write_text(f"analyze_hook = {json.dumps(str(sample))}\n{shipped}")
     result = neutrino(home, "-p", "./probes.toml", "-k", "count_p2", str(bench.host), "plain")
     assert result.returncode == 0, result.stderr

@@ -14,9 +14,11 @@ from neutrino.abi.levels import Level
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Constant, Register, Special
 from neutrino.probing.ir.statements import (
+    REDUCED_TYPES,
     ClockAfter,
     Collective,
     Compare,
+    Convert,
     If,
     Load,
     Operation,
@@ -24,6 +26,7 @@ from neutrino.probing.ir.statements import (
     Reduction,
     Relation,
     Save,
+    Shuffle,
     Statement,
     While,
 )
@@ -84,18 +87,26 @@ def test_every_reduction(kind: Type) -> None:
         Compare(Relation.EQ, odd, rest, Constant(y.type, 1), HERE),
         Compare(Relation.LT, small, y, Constant(y.type, 60), HERE),
     ]
+    # Of other lanes, some of which are not there, and some of which no warp has.
+    other = local("other", Type.U32)
+    body.append(Convert(other, y, HERE))
     results: list[Register] = []
 
     def between(name: str) -> list[Statement]:
         made: list[Statement] = []
-        counts_lanes = kind.is_integer and not kind.is_untyped
-        masks = [Reduction.BALLOT] if kind is Type.PRED else [Reduction.SAME] if counts_lanes else []
-        for reduction in (*reductions(kind), *masks):
-            target = local(f"{name}_{reduction.value}", Type.U32 if reduction.gives_lanes else kind)
+        asked = {*reductions(kind), *([Reduction.BALLOT] if kind is Type.PRED else [])}
+        if kind.is_integer and kind.bits >= 32:
+            asked |= {Reduction.MATCH, Reduction.SAME}
+        for reduction in sorted(asked, key=lambda item: item.value):
+            target = local(f"{name}_{reduction.value}", REDUCED_TYPES.get(reduction, kind))
             zero = Constant(target.type, 0)
             body.append(Operation(Operator.MOVE, target, (zero,), HERE))
             made.append(Collective(reduction, target, x, HERE))
             results.append(target)
+        target = local(f"{name}_shuffled", kind)
+        body.append(Operation(Operator.MOVE, target, (Constant(kind, 0),), HERE))
+        made.append(Shuffle(target, x, other, HERE))
+        results.append(target)
         return made
 
     if kind is Type.PRED:
@@ -121,6 +132,40 @@ def test_every_reduction(kind: Type) -> None:
     right[WARP : 2 * WARP] &= 0xFE
     right[WARP + 9] |= 1
     assert differences(sealed(draft([*body, *more, save])), left, right) == []
+
+
+def test_what_all_lanes_agree_on_is_skipped_together() -> None:
+    """In an ``If`` of a condition that is the same in all lanes, instructions between lanes take its predicate: they
+    are not executed where it is false. Where lanes may differ they are executed by all."""
+    spread, lowest, far = (local(name, Type.U32) for name in ("spread", "lowest", "far"))
+    agreed = local("agreed", Type.PRED)
+    results = [local(f"r{number}", Type.U32) for number in range(4)]
+    total, kept = local("total", Type.U32), Register("%kept", Type.U32, 3, HERE)
+
+    def inside(targets: list[Register]) -> tuple[Statement, ...]:
+        return (
+            Collective(Reduction.MATCH, targets[0], B, HERE), Collective(Reduction.SUM, total, B, HERE),
+            Operation(Operator.ADD, targets[1], (targets[0], total), HERE),
+            Operation(Operator.ADD, kept, (kept, total), HERE),
+        )  # fmt: skip
+
+    body: tuple[Statement, ...] = (
+        *COMPARED, *(Operation(Operator.MOVE, item, (Constant(Type.U32, 7),), HERE) for item in results),
+        Collective(Reduction.MAX, spread, B, HERE), Collective(Reduction.MIN, lowest, B, HERE),
+        Operation(Operator.SUB, spread, (spread, lowest), HERE), Operation(Operator.MOVE, far, (spread,), HERE),
+        Compare(Relation.GT, agreed, far, Constant(Type.U32, 50), HERE),
+        If(agreed, inside(results[:2]), (), HERE), If(LESS, inside(results[2:]), (), HERE),
+    )  # fmt: skip
+    more, save = saving([*results, kept])
+    left, right = LEFT.copy(), RIGHT.copy()
+    right[:WARP] = np.arange(WARP) % 5
+    probes = sealed(draft([*body, *more, save]))
+    assert differences(probes, left, right) == []
+    text = trace_text(lower(probes))
+    guarded = [line.split()[1].partition(".")[0] for line in text.splitlines() if re.match(r"@.* (match|redux)", line)]
+    assert guarded == ["match", "redux"]
+    assert len(re.findall("^(?:match|redux)", text, re.MULTILINE)) == 4
+    _reads_back(probes)
 
 
 @pytest.mark.parametrize("level", Level)

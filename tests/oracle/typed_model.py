@@ -28,6 +28,7 @@ from neutrino.probing.ir.statements import (
     Relation,
     Save,
     Select,
+    Shuffle,
     Statement,
     While,
 )
@@ -106,6 +107,8 @@ class Machine:
                     self._run(statement.test, running)
                     running = running & self._values[statement.condition.name]
                     self._run(statement.body, running)
+            elif isinstance(statement, Shuffle):
+                self._assign(statement.destination, self._shuffled(statement, threads), threads)
             elif isinstance(statement, Collective):
                 self._assign(statement.destination, self._exchanged(statement, threads), threads)
             elif isinstance(statement, Save):
@@ -124,14 +127,22 @@ class Machine:
                 continue
             if statement.reduction is Reduction.BALLOT:
                 found: Any = sum(1 << int(lane) for lane in lanes if values[start + lane])
-            elif statement.reduction is Reduction.SAME:
-                found = [
-                    sum(1 << int(lane) for lane in lanes if values[start + lane] == values[start + own])
-                    for own in lanes
-                ]
+            elif statement.reduction is Reduction.MATCH:
+                here = values[start + lanes]
+                found = [sum(1 << int(lane) for lane in lanes[here == value]) for value in here]
             else:
                 found = reduced(statement.reduction, statement.destination.type, values[start + lanes])
             result[start + lanes] = found
+        return result
+
+    def _shuffled(self, statement: Shuffle, threads: Lanes) -> Lanes:
+        """What each thread gets of another lane."""
+        result = self.value(statement.source).copy()
+        given, wanted = self.value(statement.source), self.value(statement.lane)
+        for thread in np.flatnonzero(threads):
+            other = thread // self._warp * self._warp + int(wanted[thread])
+            if wanted[thread] < self._warp and threads[other]:
+                result[thread] = given[other]
         return result
 
     def _assign(self, register: Register, values: Lanes, threads: Lanes) -> None:
@@ -182,6 +193,10 @@ def reduced(reduction: Reduction, kind: Type, values: Lanes) -> Any:
     """What a reduction of the values of some lanes gives."""
     if reduction is Reduction.FIRST:
         return values[0]
+    if reduction is Reduction.SAME:
+        return (values == values[0]).all()
+    if reduction is Reduction.OR:
+        return np.bitwise_or.reduce(values)
     if reduction in {Reduction.ANY, Reduction.ALL}:
         return values.any() if reduction is Reduction.ANY else values.all()
     if reduction is Reduction.SUM:

@@ -19,6 +19,7 @@ from neutrino.probing.ir.statements import (
     Reinterpret,
     Relation,
     Select,
+    Shuffle,
     Statement,
     While,
 )
@@ -39,7 +40,8 @@ def reductions(kind: Type) -> tuple[Reduction, ...]:
         return (*_OF_PREDICATES, Reduction.FIRST)
     if kind.is_untyped or kind is Type.F16X2:
         return (Reduction.FIRST,)
-    return (*_OF_NUMBERS, Reduction.FIRST, *(() if kind.is_float else (Reduction.SUM,)))
+    of_bits = (Reduction.OR, Reduction.MATCH) if kind is Type.U32 else ()
+    return (*_OF_NUMBERS, Reduction.FIRST, *(() if kind.is_float else (Reduction.SUM,)), *of_bits)
 
 
 def _operators(kind: Type) -> tuple[Operator, ...]:
@@ -126,6 +128,10 @@ def _statement(draw: st.DrawFn, values: tuple[Register, ...], depth: int) -> tup
         relation = draw(st.sampled_from((Relation.EQ, Relation.NE) if of_bits else tuple(Relation)))
         operands = draw(_operand(values, compared.type)), draw(_operand(values, compared.type))
         return (Compare(relation, draw(st.sampled_from(predicates)), *operands, HERE),)
+    if which == 3 and target.is_local and draw(st.integers(0, 4)) == 0:
+        return (Shuffle(target, draw(_operand(values, kind)), draw(_operand(values, Type.U32)), HERE),)
+    if which == 3 and kind is Type.PRED and target.is_local and draw(st.booleans()):
+        return (Collective(Reduction.SAME, target, draw(_operand(values, Type.U32)), HERE),)
     if which == 3 and target.is_local:
         return (Collective(draw(st.sampled_from(reductions(kind))), target, draw(_operand(values, kind)), HERE),)
     # Which NaN an operation gives is not said, so that only integers have known bits.

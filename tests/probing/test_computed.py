@@ -121,8 +121,8 @@ COMPUTED: dict[str, tuple[str, str, Callable[[int, int], tuple[int, ...]] | None
         "n: nl.u32 = 0\nif nl.lane < 7:\n    n = nl.warp.sum(nl.u32(1))\nR.save(nl.s32(nl.warp.max(n)), "
         "nl.s32(nl.warp.min(nl.lane + 3)))", "", lambda a, b: (7, 3)),
     "the same in a warp": (
-        "n: nl.u32 = 0\nif nl.lane < 7:\n    n = nl.warp.same(nl.lane & 3)\n"
-        "R.save(nl.s32(nl.popc(nl.warp.same(a & 0))), nl.s32(nl.warp.max(n)))", "", lambda a, b: (32, 0b1000100)),
+        "n: nl.u32 = 0\nif nl.lane < 7:\n    n = nl.warp.match(nl.lane & 3)\n"
+        "R.save(nl.s32(nl.popc(nl.warp.match(a & 0))), nl.s32(nl.warp.max(n)))", "", lambda a, b: (32, 0b1000100)),
     "an if of constants": (
         "if 0 < LIMIT <= 3 and not LAST:\n    k = a\nelse:\n    k = f(b)\nif LAST or LIMIT == 4:\n    k = f(k)\n"
         "R.save(k, b)", "LIMIT = 3\nLAST = False\ndef f(x):\n    return x + 1\n", lambda a, b: (a, b)),

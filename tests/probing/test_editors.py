@@ -17,7 +17,7 @@ from neutrino.probing.maps import MAP_KEYS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*(ROOT / "tests" / "fixtures" / "probes").glob("*.py"), *(ROOT / "examples" / "probes").glob("*.py")]
-CALLED = ("clock", "time", "cuid", "smid", "array", "bits", "bound", "save", "probe", "Map")
+CALLED = ("clock", "time", "cuid", "smid", "array", "bits", "bound", "is_global", "save", "probe", "Map")
 # mypy is silent about installed packages; this one may be installed as editable.
 SETTINGS = """[mypy]
 plugins = neutrino.language.mypy_plugin
@@ -132,8 +132,9 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
 
 def test_it_names_what_the_compiler_takes() -> None:
     values = {*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES, "array", "bits", "bound", "save", "probe", "Map", "warp"}
+    values |= {"is_global"}
     assert values | {"Array", "Place", "Value", "Vector", "Warp"} == set(language.__all__)
-    assert set(REDUCTIONS) == {name for name in vars(language.Warp) if not name.startswith("_")}
+    assert {*REDUCTIONS, "shuffle"} == {name for name in vars(language.Warp) if not name.startswith("_")}
     for name in (*FUNCTIONS, *CALLED):
         assert inspect.getdoc(getattr(language, name)), name
     for name in PLACES:
@@ -141,7 +142,7 @@ def test_it_names_what_the_compiler_takes() -> None:
     for name in VECTORS:
         assert isinstance(getattr(language, name), language.Vector)
     source = inspect.getsource(language)
-    for name in (*SITE_OPERANDS, *TYPES, *PLACES, "lane", "warpid"):
+    for name in (*SITE_OPERANDS, *TYPES, *PLACES, "lane", "lanemask_lt", "warpid"):
         # A docstring follows each, for editors.
         assert re.search(rf'^{name}(: TypeAlias)? = [\w()]+\n"""\w', source, re.MULTILINE), name
 
@@ -153,10 +154,12 @@ def test_the_decorators_have_the_same_arguments() -> None:
     assert of_maps == set(MAP_KEYS) - {"data"}
 
 
-@pytest.mark.parametrize("name", [*HELPERS, *FUNCTIONS, *REDUCTIONS, "save", "array", "bits", "bound"])
+@pytest.mark.parametrize(
+    "name", [*HELPERS, *FUNCTIONS, *REDUCTIONS, "shuffle", "save", "array", "bits", "bound", "is_global"]
+)
 def test_nothing_of_it_is_run(name: str) -> None:
     function = getattr(language if hasattr(language, name) else language.warp, name)
-    count = FUNCTIONS.get(name, {"save": 2, "array": 2}.get(name, 0 if name in HELPERS else 1))
+    count = FUNCTIONS.get(name, {"save": 2, "array": 2, "shuffle": 2}.get(name, 0 if name in HELPERS else 1))
     with pytest.raises(TypeError, match=r"nl\.[\w.]+ is for probes, which are compiled"):
         function(*[1] * count)
 

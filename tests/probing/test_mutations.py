@@ -12,12 +12,12 @@ from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.faults import FAULTS, WARNINGS
 from neutrino.probing.writing import write
 from neutrino.ptx.isa.form_table import FAULTS as SNIPPET_FAULTS
-from neutrino.resources import shipped_probes
 from neutrino.verification import load_probe_file, read_probes
 
-SCHED = shipped_probes()["block_sched"].read_text()
+HAND = Path(__file__).parents[1] / "fixtures" / "probes" / "hand"
+SCHED = (HAND / "block_sched.toml").read_text()
 DRAFTS = [path.read_text() for path in sorted((Path(__file__).parents[1] / "fixtures" / "probes").glob("*.toml"))]
-GMEM = "".join(shipped_probes()["gmem_bytes"].read_text().partition("[probe.ldu_global]")[:1])
+GMEM = (HAND / "gmem_bytes.toml").read_text()
 HELPERS = """[map.M]
 level = "thread"
 cap = "dynamic"

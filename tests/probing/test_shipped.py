@@ -254,6 +254,72 @@ def test_parts_that_go_together(size: int, taken: tuple[int, ...]) -> None:
         assert _wavefronts(access, lanes, rows=False) == (2, 2)
 
 
+_ANY_ADDRESSES = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry any_addresses(.param .u64 units, .param .u64 results) {{
+.reg .u64 %a<4>; .reg .u32 %t, %s; .reg .{kind} %v<4>; .reg .pred %here;
+.shared .align 16 .b8 room[32768];
+ld.param.u64 %a1, [units];
+ld.param.u64 %a2, [results];
+mov.u32 %t, %ctaid.x;
+shl.b32 %t, %t, 5;
+mov.u32 %s, %tid.x;
+add.u32 %t, %t, %s;
+mul.wide.u32 %a3, %t, 4;
+add.u64 %a1, %a1, %a3;
+ld.global.s32 %s, [%a1];
+setp.ge.s32 %here, %s, 0;
+mul.lo.u32 %s, %s, {size};
+mov.u32 %t, room;
+add.u32 %s, %s, %t;
+@%here ld.shared.{opcode} {destination}, [%s];
+st.global.u32 [%a2], %t;
+ret;
+}}
+"""
+
+
+def _patterns(units: int) -> list[Array]:
+    """Which unit of shared memory each lane of a warp asks for, -1 for a lane that does not."""
+    random = np.random.default_rng(17)
+    lanes = np.arange(_LANES)
+    found = [lanes * stride % units for stride in (0, 1, 2, 3, 4, 8, 16, 17, 31, 32, 33)]
+    found += [lanes + start for start in (1, 5, 31)] + [lanes[::-1] + 7, lanes ^ 5, lanes % 2 + lanes // 16 * 2]
+    found += [lanes // 2 % 8, lanes // 4 * 16, (lanes & 21) * 8, np.where(lanes % 2, lanes * 7, lanes // 2 * 3)]
+    for most in (2, 8, 32, 40, 70, units):
+        for _ in range(4):
+            pattern = random.integers(0, most, _LANES)
+            found += [pattern, np.repeat(pattern[::2], 2), pattern[lanes & ~2], np.where(lanes < 16, pattern, lanes)]
+    partly = [np.where(random.random(_LANES) < share, pattern, -1) for pattern in found for share in (0.1, 0.5, 0.9)]
+    return [pattern for pattern in (*found, *partly) if (pattern >= 0).any()]
+
+
+@pytest.mark.parametrize(("size", "opcode", "kind", "destination"), [
+    (4, "u32", "u32", "%v0"), (8, "v2.u32", "u32", "{%v0, %v1}"), (16, "v4.f32", "f32", "{%v0, %v1, %v2, %v3}"),
+])  # fmt: skip
+def test_wavefronts_of_any_addresses(size: int, opcode: str, kind: str, destination: str) -> None:
+    """Each warp with a pattern of its own, some with lanes that are not there."""
+    patterns = _patterns(2048)
+    units = np.concatenate(patterns).astype(np.int32)
+    text = _ANY_ADDRESSES.format(size=size, opcode=opcode, kind=kind, destination=destination)
+    grid = (len(patterns), 1, 1)
+    arguments = (units, np.zeros(1, np.uint32))
+    bench = Bench(Kernel("any_addresses", text, "any_addresses", grid, (_LANES, 1, 1), arguments), ())
+    twins = bench.twins(Probe("smem_bank_conflict", ()))
+    assert skip_of(twins) is None
+    views, _ = bench.run(Probe("smem_bank_conflict", ()), twins.kernels[0], twins.render(), _FIXED)
+    totals = views["SmemBankConflict"].total()
+    total = least = 0
+    for pattern in patterns:
+        lanes = np.flatnonzero(pattern >= 0)
+        addresses = (pattern[lanes] * size).astype(np.uint64)
+        access = Access(lanes, addresses, size, np.full(len(lanes), Space.SHARED, np.uint8))
+        more, fewest = _wavefronts(access, lanes, rows=False)
+        total, least = total + more, least + fewest
+    assert [totals["load"], totals["load_wavefronts"], totals["load_least"]] == [len(patterns), total, least]
+
+
 # tensorop
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import AssemblyOperand, Inverted, Pair, Register, SavedOperand, SiteOperand, Value
+from neutrino.probing.ir.types import Type
 
 
 class Operator(enum.Enum):
@@ -52,24 +53,28 @@ class Relation(enum.Enum):
 class Reduction(enum.Enum):
     """What a ``Collective`` computes, over the lanes of a warp that execute it together.
 
-    ``SUM``, ``MIN`` and ``MAX`` of a value; ``ANY`` and ``ALL``: whether a predicate is true in one of them, or in all;
-    ``BALLOT``: a u32 whose bits are the predicate in each lane, 0 in lanes that are not there; ``FIRST``: the value of
-    the lowest lane; ``SAME``: a u32 with a bit for each lane that has the same integer, the lane itself included.
+    ``SUM``, ``MIN`` and ``MAX`` of a value; ``OR`` of the bits of a u32; ``ANY`` and ``ALL``: whether a predicate is
+    true in one of them, or in all; ``BALLOT``: a u32 whose bits are the predicate in each lane, 0 in lanes that are not
+    there; ``MATCH``: a u32 with a bit for each lane that has the same value; ``SAME``: a predicate, whether all of them
+    have the same value; ``FIRST``: the value of the lowest lane.
     """
 
     SUM = "sum"
     MIN = "min"
     MAX = "max"
+    OR = "bit_or"
     ANY = "any"
     ALL = "all"
     BALLOT = "ballot"
-    FIRST = "first"
+    MATCH = "match"
     SAME = "same"
+    FIRST = "first"
 
-    @property
-    def gives_lanes(self) -> bool:
-        """Whether the result is a mask of lanes, a u32 whatever the type of the value."""
-        return self in {Reduction.BALLOT, Reduction.SAME}
+
+REDUCED_TYPES: Mapping[Reduction, Type] = {
+    Reduction.BALLOT: Type.U32, Reduction.MATCH: Type.U32, Reduction.SAME: Type.PRED,
+}  # fmt: skip
+"""Reductions that give a value of this type, whatever the type of what is reduced."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +149,35 @@ class Collective:
     """``destination = reduction(source)`` over the lanes that execute the site and every enclosing ``If`` together.
 
     At level warp or block these are all such lanes of the warp, not only that of the thread which saves. destination: a
-    local register of the source's type; of ``BALLOT`` and ``SAME`` a u32.
+    local register of the source's type; of ``BALLOT`` and ``MATCH`` a u32.
     """
 
     reduction: Reduction
     destination: Register
     source: Value
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """``destination = source`` of the lane with a number, where that is one of the lanes that a ``Collective`` is over;
+    the thread's own elsewhere.
+
+    destination: a local register of the source's type. lane: a u32.
+    """
+
+    destination: Register
+    source: Value
+    lane: Value
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class IsGlobal:
+    """``destination``, a predicate: whether a generic address, a u64, is in global memory."""
+
+    destination: Register
+    address: Value
     span: Span = field(compare=False)
 
 
@@ -245,8 +273,7 @@ class Assembly:
         return f"{prefix}{self.opcode} {operands}".rstrip()
 
 
-
-Computation = Operation | Convert | Reinterpret | Compare | Select | Load | Collective | ClockAfter
+Computation = Operation | Convert | Reinterpret | Compare | Select | Load | Collective | Shuffle | IsGlobal | ClockAfter
 """A typed statement that computes a value and assigns it to its ``destination``."""
 
 Statement = Computation | If | For | While | Save | Assembly

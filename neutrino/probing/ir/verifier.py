@@ -22,6 +22,7 @@ from neutrino.probing.ir.operands import (
 )
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.statements import (
+    REDUCED_TYPES,
     Assembly,
     ClockAfter,
     Collective,
@@ -30,6 +31,7 @@ from neutrino.probing.ir.statements import (
     Convert,
     For,
     If,
+    IsGlobal,
     Operation,
     Operator,
     Reduction,
@@ -37,6 +39,7 @@ from neutrino.probing.ir.statements import (
     Relation,
     Save,
     Select,
+    Shuffle,
     Statement,
     While,
 )
@@ -297,6 +300,14 @@ class _Checker:
             self._check_reinterpretation(statement)
         elif isinstance(statement, Collective):
             self._check_collective(statement)
+        elif isinstance(statement, Shuffle):
+            self._check_exchanged("shuffle", statement, span)
+            self._check_type(statement.lane, Type.U32, span)
+            if not isinstance(statement.source, SiteOperand):
+                self._check_type(statement.destination, statement.source.type, span)
+        elif isinstance(statement, IsGlobal):
+            self._check_type(statement.destination, Type.PRED, span)
+            self._check_type(statement.address, Type.U64, span)
         elif isinstance(statement, ClockAfter):
             self._check_type(statement.destination, Type.U64, span)
 
@@ -311,19 +322,25 @@ class _Checker:
             message = f"the {source.type.bits} bits of {source.type} as {result_type}, which has {result_type.bits}"
             self._report(statement.span, "ir-type", message)
 
-    def _check_collective(self, statement: Collective) -> None:
-        """Check the types of a collective operation, and that its result goes to a local register.
+    def _check_exchanged(self, name: str, statement: Collective | Shuffle, span: Span) -> None:
+        """Check that what lanes exchange is no value of the instruction, and goes to a local register.
 
         A shared one keeps its value in threads that a probe at level warp or block is not for, while the lanes of a
         warp exchange values before these are left out.
         """
-        reduction, destination, source = statement.reduction, statement.destination, statement.source
-        span = statement.span
+        destination, source = statement.destination, statement.source
         if not destination.is_local:
-            message = f"'{reduction.value}' between lanes into {_source_name(destination)}, which all probes share"
+            message = f"'{name}' between lanes into {_source_name(destination)}, which all probes share"
             self._report(span, "ir-collective", message)
         if isinstance(source, SiteOperand):
             self._report(span, "ir-type", f"{source.text} is loaded into a register first")
+
+    def _check_collective(self, statement: Collective) -> None:
+        """Check the types of a collective operation."""
+        reduction, destination, source = statement.reduction, statement.destination, statement.source
+        span = statement.span
+        self._check_exchanged(reduction.value, statement, span)
+        if isinstance(source, SiteOperand):
             return
         of_predicate = reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}
         if of_predicate:
@@ -331,7 +348,7 @@ class _Checker:
         elif not _reduces(source.type, reduction):
             self._report(span, "ir-operator", f"values of {source.type} have no '{reduction.value}' between lanes")
             return
-        self._check_type(destination, Type.U32 if reduction.gives_lanes else source.type, span)
+        self._check_type(destination, REDUCED_TYPES.get(reduction, source.type), span)
 
     def _check_operation(self, statement: Operation) -> None:
         """Check the number and types of an operation's operands."""
@@ -390,6 +407,10 @@ def _values_read(statement: Statement) -> Iterator[Value | SavedOperand]:
         yield from statement.sources
     elif isinstance(statement, (Convert, Reinterpret, Collective)):
         yield statement.source
+    elif isinstance(statement, Shuffle):
+        yield from (statement.source, statement.lane)
+    elif isinstance(statement, IsGlobal):
+        yield statement.address
     elif isinstance(statement, ClockAfter):
         yield statement.value
     elif isinstance(statement, Compare):
@@ -440,10 +461,14 @@ def _reduces(value_type: Type, reduction: Reduction) -> bool:
     """Return whether values of a type have a reduction other than those of predicates."""
     if reduction is Reduction.FIRST:
         return True
+    if reduction in {Reduction.MATCH, Reduction.SAME}:
+        return value_type.is_integer and value_type.bits >= 32
+    if reduction is Reduction.OR:
+        return value_type is Type.U32
     if value_type in {Type.PRED, Type.F16X2} or value_type.is_untyped:
         return False
-    # A sum of floats depends on the order of the lanes, and equal floats may differ in their bits.
-    return reduction not in {Reduction.SUM, Reduction.SAME} or not value_type.is_float
+    # A sum of floats depends on the order of the lanes.
+    return reduction is not Reduction.SUM or not value_type.is_float
 
 
 def _fits(value_type: Type, field: Field) -> bool:

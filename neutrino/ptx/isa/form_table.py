@@ -331,7 +331,7 @@ FAULTS: dict[str, str] = {
     "helper-type": "a helper of another width or kind than the instruction takes",
     "collective-level": "an instruction between lanes at level `warp` or `block` that writes a kept register",
     "collective-mask": "an instruction between lanes with another mask than `LANES`",
-    "collective-guard": "an instruction between lanes under a predicate",
+    "collective-guard": "an instruction between lanes under a predicate that they may not agree on",
     "scratch-unset": "a register with `$` in its name that is read before the snippet sets it",
     "predicated-save": "a `SAVE` under a predicate that is not a register, or in the older form",
     "save-type": "a register, helper or number of another type than the field: an integer for a float, or the reverse",

@@ -6,7 +6,7 @@ instructions before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from neutrino.probing.ir.operands import (
@@ -21,15 +21,46 @@ from neutrino.probing.ir.statements import Assembly, Save, Straight, registers_o
 from neutrino.probing.ir.types import Type
 
 _COPIES = frozenset({"mov.b16", "mov.b32", "mov.b64", "mov.f32", "mov.f64", "mov.pred"})
+_NONE: Set[str] = frozenset()
 _SUMS = frozenset({"add.u32", "add.s32", "add.u64", "add.s64"})
 """Instructions that take numbers and counts of the site as their last operand, so that they add a constant."""
 _COUNTS = frozenset({"BYTES", "OPS"})
 """Values of the site that are mostly constants; u64."""
+_TAKES_SITE = {
+    "isspacep.global": frozenset({"ADDR"}), "cvt.u32.u64": frozenset({"ADDR"}), "selp.b64": _COUNTS,
+}  # fmt: skip
+"""Instructions that take values of the site where they take registers."""
 
 
 def folded(code: Sequence[Straight]) -> tuple[Straight, ...]:
     """Return lowered statements that compute the same, of one snippet."""
-    return _without_unread(_without_copies(code))
+    return _without_unread(_with_wide_products(_without_copies(code)))
+
+
+def _with_wide_products(code: Sequence[Straight]) -> list[Straight]:
+    """Return the statements with products of 64 bits of two extended words as ``mul.wide``.
+
+    It is one machine instruction, which takes a sum with the product as well. ptxas does not see that by itself.
+    """
+    # Name of a register → the word that it is extended from.
+    words: dict[str, AssemblyOperand] = {}
+    result: list[Straight] = []
+    for statement in code:
+        if isinstance(statement, Save):
+            result.append(statement)
+            continue
+        opcode, read = statement.opcode, [getattr(source, "name", "") for source in statement.operands[1:]]
+        if opcode == "mul.lo.u64" and all(name in words for name in read):
+            sources = [words[name] for name in read]
+            statement = replace(statement, opcode="mul.wide.u32", operands=(statement.operands[0], *sources))
+        for written in statement.writes:
+            words = {
+                name: word for name, word in words.items() if name != written.name and word != written
+            }
+        if opcode == "cvt.u64.u32" and statement.guard is None:
+            words[statement.writes[0].name] = statement.operands[1]
+        result.append(statement)
+    return result
 
 
 def _without_copies(code: Sequence[Straight]) -> list[Straight]:
@@ -62,7 +93,7 @@ def _copied(statement: Assembly) -> AssemblyOperand | None:
         # Of other types instructions may not take it. A copy of itself is none.
         return source if source.type is target.type and source != target else None
     if isinstance(source, SiteOperand):
-        return source if source.text in _COUNTS and target.type in {Type.U64, Type.S64} else None
+        return source if source.text in _COUNTS | {"ADDR"} and target.type in {Type.U64, Type.S64} else None
     return source if isinstance(source, Immediate) else None
 
 
@@ -73,7 +104,10 @@ def _instruction(statement: Assembly, copies: dict[str, AssemblyOperand]) -> Ass
     first, *sources = statement.operands
     last = len(sources) - 1
     read = [
-        _read(source, copies, is_addend=statement.opcode in _SUMS and number == last)
+        _read(
+            source, copies, _TAKES_SITE.get(statement.opcode, _NONE),
+            is_addend=statement.opcode in _SUMS and number == last,
+        )
         for number, source in enumerate(sources)
     ]
     guard = statement.guard
@@ -83,13 +117,20 @@ def _instruction(statement: Assembly, copies: dict[str, AssemblyOperand]) -> Ass
     return replace(statement, operands=(first, *read), guard=guard)
 
 
-def _read(source: AssemblyOperand, copies: dict[str, AssemblyOperand], *, is_addend: bool) -> AssemblyOperand:
-    """Return the original of a source operand that is a copy, if it can stand there. is_addend: where numbers can."""
+def _read(
+    source: AssemblyOperand, copies: dict[str, AssemblyOperand], taken: Set[str], *, is_addend: bool
+) -> AssemblyOperand:
+    """Return the original of a source operand that is a copy, if it can stand there.
+
+    taken: names of the site's values that can. is_addend: where numbers and counts can.
+    """
     if isinstance(source, Inverted):
         inner = source.operand
         original = copies.get(inner.name) if isinstance(inner, Register) else None
         return Inverted(original) if isinstance(original, Register) else source
     original = copies.get(source.name) if isinstance(source, Register) else None
+    if isinstance(original, SiteOperand):
+        return original if original.text in taken or (is_addend and original.text in _COUNTS) else source
     return original if isinstance(original, Register) or (original is not None and is_addend) else source
 
 

@@ -13,18 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, get_args
 
-from neutrino.errors import Span
 from neutrino.probing.ir.operands import (
     SCRATCH,
-    AssemblyOperand,
     Constant,
     Immediate,
     Inverted,
     Register,
-    SiteOperand,
     Special,
     SpecialRegister,
-    Value,
 )
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.statements import (
@@ -36,6 +32,7 @@ from neutrino.probing.ir.statements import (
     Convert,
     For,
     If,
+    IsGlobal,
     Operation,
     Operator,
     Reduction,
@@ -43,6 +40,7 @@ from neutrino.probing.ir.statements import (
     Relation,
     Save,
     Select,
+    Shuffle,
     Statement,
     While,
     registers_of,
@@ -50,11 +48,8 @@ from neutrino.probing.ir.statements import (
 )
 from neutrino.probing.ir.types import Type
 from neutrino.ptx.snippets.folding import folded
-from neutrino.ptx.snippets.writer import REGISTER_TYPES, SPECIAL, TARGET, Guard, Writer, move, register_bits
-
-_LANES = SiteOperand("LANES")
-"""The mask of all instructions between lanes: those that run the snippet at the site together."""
-_LANES_PER_WARP = 32
+from neutrino.ptx.snippets.lanes import LaneWriter
+from neutrino.ptx.snippets.writer import REGISTER_TYPES, SPECIAL, TARGET, Guard, move, register_bits
 
 _SIGN_BIT_OF_S8 = 0x80
 _UPPER_BYTE_OF_16_BITS = 0xFF00
@@ -129,7 +124,7 @@ def _with_ptx_type(register: Register) -> Register:
     return Register(register.name, register_type, initial, register.span, register.is_local)
 
 
-class _Lowering(Writer):
+class _Lowering(LaneWriter):
     """Lowers one snippet: typed statements become instructions, in order.
 
     """
@@ -180,7 +175,7 @@ class _Lowering(Writer):
         # A condition that neither side assigns holds until the end, so that it is the predicate itself.
         inside = (*statement.then, *statement.otherwise)
         assigned = {inner.destination.name for inner in walk(inside) if isinstance(inner, Computation)}
-        is_kept = condition.name not in assigned
+        is_kept = statement.condition.name not in assigned
         guards: list[Guard] = []
         # Compute both predicates first: either side may assign the condition.
         for statements, is_inverted in ((statement.then, False), (statement.otherwise, True)):
@@ -242,6 +237,8 @@ class _Lowering(Writer):
             self._emit("activemask.b32", destination, (), span, guard)
             return
         assigning = None if is_own else guard
+        if assigning is not None and self._takes_agreed_guard(statement, assigning):
+            assigning = None
         if assigning is not None and _takes_guard(statement):
             self._operation(statement, destination, assigning)
             return
@@ -260,6 +257,13 @@ class _Lowering(Writer):
             self._select(statement, target)
         elif isinstance(statement, Collective):
             self._collective(statement, target, guard)
+        elif isinstance(statement, Shuffle):
+            self._shuffle(statement, target, guard)
+        elif isinstance(statement, IsGlobal):
+            address = self._operand(statement.address, span)
+            if isinstance(address, Immediate):
+                address = self._computed("mov.b64", Type.U64, (address,), span)
+            self._emit("isspacep.global", target, (address,), span)
         elif isinstance(statement, ClockAfter):
             self._clock_after(statement, target)
         else:
@@ -314,15 +318,6 @@ class _Lowering(Writer):
             self._emit(opcode, target, sources, span, guard)
             self._wrap(target, result_type, span)
 
-    def _wrap(self, target: Register, value_type: Type, span: Span) -> None:
-        """If a type has 8 bits, wrap its result around: keep the low 8 of the 16 bits in ``target``, and extend them.
-
-        So a register that holds an 8-bit value always holds it extended: with the sign (s8) or with zeros (u8, b8).
-        """
-        if value_type.is_integer and value_type.bits == 8:
-            opcode = "cvt.s16.s8" if value_type.is_signed else "cvt.u16.u8"
-            self._emit(opcode, target, (target,), span)
-
     def _compare(self, statement: Compare, target: Register) -> None:
         """Lower a comparison. target: the predicate register for the result."""
         span, relation = statement.span, statement.relation
@@ -356,69 +351,6 @@ class _Lowering(Writer):
         self._emit("and.pred", second, (otherwise, Inverted(condition)), span)
         self._emit("or.pred", target, (first, second), span)
 
-    def _convert(self, target: Register, to_type: Type, from_type: Type, source: AssemblyOperand, span: Span) -> None:
-        """Convert ``source`` to another type and store the result in ``target``; docs/ir.md defines the values.
-
-        All types but ``f16x2`` can be converted. Types that ``cvt`` does not take (predicates, and bf16 except from and
-        to f32) are converted through another type, by calling this again.
-        """
-        if to_type is Type.PRED:
-            self._convert_to_predicate(target, from_type, source, span)
-        elif from_type is Type.PRED:
-            if to_type.is_float:
-                # selp has no halves, so 0 or 1 is selected as an integer, and converted.
-                integer = self._temporary(Type.U32, span)
-                self._emit("selp.u32", integer, (Immediate("1"), Immediate("0"), source), span)
-                self._convert(target, to_type, Type.U32, integer, span)
-            else:
-                self._emit(f"selp.b{register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
-        elif to_type is Type.BF16 and from_type is not Type.BF16:
-            # cvt makes bf16 from f32 only, so other types become f32 first.
-            wide = source
-            if from_type is not Type.F32:
-                wide = self._temporary(Type.F32, span)
-                self._convert(wide, Type.F32, from_type, source, span)
-            self._emit("cvt.rn.bf16.f32", target, (wide,), span)
-        elif from_type is Type.BF16 and to_type is not Type.BF16:
-            self._convert(target, to_type, Type.F32, self._widened(source, span), span)
-        elif _cvt_type(to_type) == _cvt_type(from_type) or (
-            # Integers of one width have the same bits. Those of 8 bits do not: in their 16-bit registers, u8 is
-            # extended with zeros and s8 with the sign.
-            to_type.is_integer and from_type.is_integer and to_type.bits == from_type.bits > 8
-        ):
-            self._emit(move(to_type), target, (source,), span)
-        else:
-            opcode = f"cvt{_cvt_rounding(to_type, from_type)}.{_cvt_type(to_type)}.{_cvt_type(from_type)}"
-            self._emit(opcode, target, (source,), span)
-            if from_type.is_float and to_type.is_integer and (from_type is Type.F64 or to_type.bits == 64):
-                # PTX ISA, cvt: elsewhere a NaN becomes 0, with these types an integer with only the highest bit set.
-                is_number = self._temporary(Type.PRED, span)
-                self._emit(f"setp.num.{from_type}", is_number, (source, source), span)
-                width = register_bits(to_type)
-                self._emit(f"selp.b{width}", target, (target, Immediate("0"), is_number), span)
-
-    def _convert_to_predicate(self, target: Register, from_type: Type, source: AssemblyOperand, span: Span) -> None:
-        """Set a predicate where a value is not zero; a NaN counts as not zero."""
-        if from_type is Type.PRED:
-            self._emit("mov.pred", target, (source,), span)
-            return
-        if from_type in {Type.F16, Type.BF16}:
-            # setp has no bf16 before sm_90, and takes no immediate of these types.
-            source, from_type = self._widened(source, span, from_type), Type.F32
-        zero = {Type.F32: "0f00000000", Type.F64: "0d0000000000000000"}.get(from_type, "0")
-        # "neu" is true for a NaN too, "ne" would be false.
-        comparison = "neu" if from_type.is_float else "ne"
-        # Whether an integer is zero does not depend on its sign.
-        compared = from_type.value if from_type.is_float else f"u{register_bits(from_type)}"
-        self._emit(f"setp.{comparison}.{compared}", target, (source, Immediate(zero)), span)
-
-    def _reinterpret(self, target: Register, to_type: Type, source: Value, span: Span) -> None:
-        """Move the bits of a value to a register of another type."""
-        operand = Immediate(str(source.bits)) if isinstance(source, Constant) else self._operand(source, span)
-        self._emit(f"mov.b{register_bits(to_type)}", target, (operand,), span)
-        # In their 16-bit registers, u8 is extended with zeros and s8 with the sign.
-        self._wrap(target, to_type, span)
-
     def _clock_after(self, statement: ClockAfter, target: Register) -> None:
         """Read the clock once a value is there.
 
@@ -435,176 +367,6 @@ class _Lowering(Writer):
         # If the clock's register had no value otherwise, the predicate could be left out.
         self._emit("mov.b64", target, (Immediate("0"),), span)
         self._emit("mov.u64", target, (SpecialRegister("%clock64", Type.U64),), span, Guard(is_there))
-
-    def _word(self, value: Value, span: Span) -> AssemblyOperand:
-        """Return a value's bits as a u32: its lower ones if it has more, zeros above them if it has fewer."""
-        value_type, source = self._type_of(value), self._operand(value, span)
-        if value_type is Type.PRED:
-            return self._computed("selp.u32", Type.U32, (Immediate("1"), Immediate("0"), source), span)
-        if not value_type.is_integer:
-            # Conversions take integers of the width.
-            bits = Type(f"u{value_type.bits}")
-            source = self._computed(f"mov.b{value_type.bits}", bits, (source,), span)
-        width = register_bits(value_type)
-        return source if width == 32 else self._computed(f"cvt.u32.u{width}", Type.U32, (source,), span)
-
-    # Values between lanes
-
-    def _collective(self, statement: Collective, target: Register, guard: Guard | None) -> None:
-        """Lower a reduction over the lanes of a warp. target: the register for the result.
-
-        All lanes that run the snippet execute its instructions, as their mask says; those for which the guard does not
-        hold contribute a neutral value, so that the result is of the others.
-        """
-        reduction, span = statement.reduction, statement.span
-        value_type, source = self._type_of(statement.source), self._operand(statement.source, span)
-        if reduction is Reduction.FIRST:
-            self._first(statement, target, guard)
-        elif reduction is Reduction.SAME:
-            self._same(statement, target, guard)
-        elif reduction in {Reduction.ANY, Reduction.ALL, Reduction.BALLOT}:
-            if guard is not None and reduction is Reduction.ALL:
-                outside = guard.register if guard.is_inverted else Inverted(guard.register)
-                source = self._computed("or.pred", Type.PRED, (source, outside), span)
-            elif guard is not None:
-                source = self._computed("and.pred", Type.PRED, (source, guard.operand), span)
-            kind = "ballot.b32" if reduction is Reduction.BALLOT else f"{reduction.value}.pred"
-            self._emit(f"vote.sync.{kind}", target, (source, _LANES), span)
-        elif value_type.is_float:
-            self._extreme_float(reduction, target, value_type, source, guard, span)
-        elif value_type.bits == 64:
-            self._reduce_64(reduction, target, value_type.is_signed, source, guard, span)
-        elif value_type.bits == 32:
-            self._reduce_32(reduction, target, value_type.is_signed, source, guard, span)
-        else:
-            wide_type = Type.S32 if value_type.is_signed else Type.U32
-            wide, total = self._temporary(wide_type, span), self._temporary(wide_type, span)
-            self._convert(wide, wide_type, value_type, source, span)
-            self._reduce_32(reduction, total, value_type.is_signed, wide, guard, span)
-            self._convert(target, value_type, wide_type, total, span)
-
-    def _reduce_32(
-        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: Guard | None,
-        span: Span,
-    ) -> None:  # fmt: skip
-        """Lower a sum, minimum or maximum of 32-bit integers."""
-        letter = "s" if is_signed else "u"
-        fed = self._fed(source, _neutral(reduction, is_signed, 32), 32, guard, span)
-        name = "add" if reduction is Reduction.SUM else reduction.value
-        self._emit(f"redux.sync.{name}.{letter}32", target, (fed, _LANES), span)
-
-    def _reduce_64(
-        self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: Guard | None,
-        span: Span,
-    ) -> None:  # fmt: skip
-        """Lower a sum, minimum or maximum of 64-bit integers; ``redux`` has 32 bits."""
-        fed = self._fed(source, _neutral(reduction, is_signed, 64), 64, guard, span)
-        if reduction is Reduction.SUM:
-            # In pieces of 27 bits: those of 32 lanes add up to less than 32 bits hold.
-            sums = []
-            for shift in (0, 27, 54):
-                piece = fed
-                if shift:
-                    piece = self._computed("shr.u64", Type.U64, (fed, Immediate(str(shift))), span)
-                if shift < 54:
-                    piece = self._computed("and.b64", Type.U64, (piece, Immediate(str((1 << 27) - 1))), span)
-                word = self._computed("cvt.u32.u64", Type.U32, (piece,), span)
-                total = self._computed("redux.sync.add.u32", Type.U32, (word, _LANES), span)
-                sums.append(self._computed("cvt.u64.u32", Type.U64, (total,), span))
-            for shift, part in ((27, sums[1]), (54, sums[2])):
-                self._emit("shl.b64", part, (part, Immediate(str(shift))), span)
-                self._emit("add.u64", sums[0], (sums[0], part), span)
-            self._emit("mov.b64", target, (sums[0],), span)
-            return
-        # The extreme of the upper words, then that of the lower words of the lanes that have it.
-        upper, lower = self._halves(fed, span)
-        best, best_lower = self._temporary(Type.U32, span), self._temporary(Type.U32, span)
-        self._reduce_32(reduction, best, is_signed, upper, None, span)
-        has_best = self._computed("setp.eq.u32", Type.PRED, (upper, best), span)
-        self._reduce_32(reduction, best_lower, False, lower, Guard(has_best), span)
-        self._join(target, best, best_lower, span)
-
-    def _extreme_float(
-        self, reduction: Reduction, target: Register, value_type: Type, source: AssemblyOperand, guard: Guard | None,
-        span: Span,
-    ) -> None:  # fmt: skip
-        """Lower the minimum or maximum of floats, by unsigned integers in the same order.
-
-        These are the bits, all inverted if the sign is set, else only the sign. The neutral ones, which stand for NaNs
-        too, become NaNs again, so that such is the result without any number.
-        """
-        if value_type.bits == 16:
-            wide, best = self._temporary(Type.F32, span), self._temporary(Type.F32, span)
-            self._convert(wide, Type.F32, value_type, source, span)
-            self._extreme_float(reduction, best, Type.F32, wide, guard, span)
-            self._convert(target, value_type, Type.F32, best, span)
-            return
-        width = value_type.bits
-        unsigned, sign = Type(f"u{width}"), Immediate(str(1 << (width - 1)))
-        is_number = self._computed(f"setp.num.{value_type}", Type.PRED, (source, source), span)
-        bits = self._computed(f"mov.b{width}", unsigned, (source,), span)
-        flipped = self._computed(f"shr.s{width}", unsigned, (bits, Immediate(str(width - 1))), span)
-        self._emit(f"or.b{width}", flipped, (flipped, sign), span)
-        self._emit(f"xor.b{width}", bits, (bits, flipped), span)
-        key = self._fed(bits, _neutral(reduction, False, width), width, Guard(is_number), span)
-        best = self._temporary(unsigned, span)
-        reduce = self._reduce_64 if width == 64 else self._reduce_32
-        reduce(reduction, best, False, key, guard, span)
-        self._emit(f"shr.s{width}", flipped, (best, Immediate(str(width - 1))), span)
-        self._emit(f"not.b{width}", flipped, (flipped,), span)
-        self._emit(f"or.b{width}", flipped, (flipped, sign), span)
-        self._emit(f"xor.b{width}", best, (best, flipped), span)
-        self._emit(f"mov.b{width}", target, (best,), span)
-
-    def _first(self, statement: Collective, target: Register, guard: Guard | None) -> None:
-        """Lower the value of the lowest lane for which the guard holds."""
-        span, value_type = statement.span, self._type_of(statement.source)
-        if guard is None:
-            here = self._computed("mov.b32", Type.U32, (_LANES,), span)
-        else:
-            here = self._computed("vote.sync.ballot.b32", Type.U32, (guard.operand, _LANES), span)
-        # How many zeros are below the lowest bit. Without any bit no lane takes the result.
-        self._emit("brev.b32", here, (here,), span)
-        lane = self._computed("clz.b32", Type.U32, (here,), span)
-        own = (lane, Immediate(str(_LANES_PER_WARP - 1)), _LANES)
-        if value_type.bits < 64:
-            word = self._word(statement.source, span)
-            found = self._computed("shfl.sync.idx.b32", Type.U32, (word, *own), span)
-            if value_type is Type.PRED:
-                self._emit("setp.ne.u32", target, (found, Immediate("0")), span)
-            elif register_bits(value_type) == 32:
-                self._emit("mov.b32", target, (found,), span)
-            else:
-                half = self._computed("cvt.u16.u32", Type.U16, (found,), span)
-                self._emit("mov.b16", target, (half,), span)
-            return
-        source = self._operand(statement.source, span)
-        upper, lower = self._halves(self._computed("mov.b64", Type.U64, (source,), span), span)
-        for word in (upper, lower):
-            self._emit("shfl.sync.idx.b32", word, (word, *own), span)
-        self._join(target, upper, lower, span)
-
-    def _same(self, statement: Collective, target: Register, guard: Guard | None) -> None:
-        """Lower the mask of the lanes that have the same value, of those for which the guard holds."""
-        span, bits = statement.span, 64 if self._type_of(statement.source).bits == 64 else 32
-        value = self._operand(statement.source, span) if bits == 64 else self._word(statement.source, span)
-        # Not an immediate, which instructions between lanes may not take.
-        value = self._computed(f"mov.b{bits}", Type(f"u{bits}"), (value,), span)
-        self._emit(f"match.any.sync.b{bits}", target, (value, _LANES), span)
-        if guard is not None:
-            inside = self._computed("vote.sync.ballot.b32", Type.U32, (guard.operand, _LANES), span)
-            self._emit("and.b32", target, (target, inside), span)
-
-    def _fed(
-        self, source: AssemblyOperand, neutral: int, bits: int, guard: Guard | None, span: Span
-    ) -> AssemblyOperand:
-        """Return a value where the guard holds, else a neutral one."""
-        if guard is None:
-            # Not an immediate, which instructions between lanes may not take.
-            return self._computed(f"mov.b{bits}", Type(f"u{bits}"), (source,), span)
-        choices = (source, Immediate(str(neutral)))
-        first, second = reversed(choices) if guard.is_inverted else choices
-        return self._computed(f"selp.b{bits}", Type(f"u{bits}"), (first, second, guard.register), span)
 
 def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
     """Return whether a statement is one instruction on integers, which takes a guard itself."""
@@ -636,29 +398,6 @@ def _asks_who_is_here(statement: Computation) -> bool:
     if not isinstance(statement, Collective) or statement.reduction is not Reduction.BALLOT:
         return False
     return statement.source == Constant(Type.PRED, 1)
-
-
-def _neutral(reduction: Reduction, is_signed: bool, bits: int) -> int:
-    """Return the value that changes no sum, minimum or maximum of integers, as an unsigned number."""
-    least = 1 << (bits - 1) if is_signed else 0
-    if reduction is Reduction.MIN:
-        return least ^ ((1 << bits) - 1)
-    return least if reduction is Reduction.MAX else 0
-
-
-def _cvt_type(value_type: Type) -> str:
-    """Return the name of a type in ``cvt``, which has no untyped bits: those are unsigned."""
-    return value_type.value if value_type.is_float else f"{'s' if value_type.is_signed else 'u'}{value_type.bits}"
-
-
-def _cvt_rounding(target: Type, source: Type) -> str:
-    """Return the rounding modifier that PTX wants in a ``cvt`` between two types; ``""`` where it takes none."""
-    if source.is_float and not target.is_float:
-        return ".rzi"  # towards zero, to an integer
-    # To the nearest even float. PTX wants it from every integer type, even where each value is exact.
-    if target.is_float and (not source.is_float or target.bits < source.bits):
-        return ".rn"
-    return ""
 
 
 def _float_opcode(operator: Operator, value_type: Type) -> str:

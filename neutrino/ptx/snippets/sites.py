@@ -124,7 +124,10 @@ class SiteChecker:
 
     def _check_modifier(self, modifier: str, span: Span, default_hint: str) -> None:
         """Warn of a modifier that no instruction of PTX has. default_hint: used if no known one is similar."""
-        is_known = is_modifier(modifier) or ("*" in modifier and bool(fnmatch.filter(MODIFIERS, modifier)))
+        is_known = is_modifier(modifier)
+        if "*" in modifier:
+            # Shapes are no list of names: any number may stand for a part of one.
+            is_known = bool(fnmatch.filter(MODIFIERS, modifier)) or is_modifier(modifier.replace("*", "8"))
         if not is_known and modifier != "*":
             guess = self._guess(modifier, MODIFIERS)
             hint = f"did you mean '{guess}'?" if guess else default_hint

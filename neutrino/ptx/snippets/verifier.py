@@ -41,6 +41,7 @@ from neutrino.ptx.isa.forms import (
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.ptx.isa.scalars import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, integer, range_hint
+from neutrino.ptx.snippets.lanes import Uniform
 from neutrino.ptx.snippets.operands import (
     HELPER,
     HELPER_TYPES,
@@ -128,6 +129,8 @@ class _Checker:
         self.diagnostics: list[Diagnostic] = []
         self.guesses: dict[str, str | None] = {}
         self._sites = SiteChecker(self.source, self._report, self._guess)
+        # What lanes agree on in the snippet that is read, up to here.
+        self._uniform = Uniform()
 
     def check_typed(self, probe: Probe) -> None:
         """Check the tracepoint of a typed probe and the values of the instruction that its snippets read."""
@@ -210,6 +213,7 @@ class _Checker:
         if written is None:
             return None
         statements: list[Assembly | Save] = []
+        self._uniform = Uniform()
         for statement in written.statements:
             if isinstance(statement, WrittenSave):
                 self._check_save(statement, side)
@@ -282,12 +286,15 @@ class _Checker:
         if guard is not None:
             self._check_predicate(guard, self.source.locate(guard, span), side)
         self._check_opcode(opcode, opcode_span, match["operands"] or "", side)
+        assembly = self._assembly(match, instruction.span)
         # A form that snippets may not use has been reported already.
-        if guard is not None and is_collective(opcode) and find_form(opcode):
-            hint = "it would wait for lanes that do not run it; select what it takes with selp"
+        agreed = isinstance(assembly.guard, Register) and assembly.guard.name in self._uniform.names
+        if guard is not None and not agreed and is_collective(opcode) and find_form(opcode):
+            hint = "it would wait for lanes that do not run it; let them vote on the predicate, or select by selp"
             message = f"'{opcode}' under a predicate"
             self._report(self.source.locate("@", span), "collective-guard", message, hint)
-        return self._assembly(match, instruction.span)
+        self._uniform.note(assembly)
+        return assembly
 
     def _match_instruction(self, text: str, span: Span) -> re.Match[str] | None:
         """Match a statement with ``_INSTRUCTION``; report why and return None if it is no instruction.

@@ -132,9 +132,11 @@ class Writer:
     ) -> None:  # fmt: skip
         """Append an instruction that writes ``destination``. guard: the predicate under which it executes, if any."""
         register, is_inverted = guard or (None, False)
-        self._code.append(
-            Assembly(TARGET, opcode, (destination, *sources), span, register, is_inverted, (destination,))
-        )
+        self._append(Assembly(TARGET, opcode, (destination, *sources), span, register, is_inverted, (destination,)))
+
+    def _append(self, instruction: Assembly) -> None:
+        """Append an instruction. The writers of more than this see each one here."""
+        self._code.append(instruction)
 
     def _halves(self, value: AssemblyOperand, span: Span) -> tuple[Register, Register]:
         """Return the upper and the lower 32 bits of a u64."""
@@ -149,6 +151,92 @@ class Writer:
         self._emit("shl.b64", high, (high, Immediate("32")), span)
         self._emit("or.b64", low, (low, high), span)
         self._emit("mov.b64", target, (low,), span)
+
+    # Conversions
+
+    def _convert(self, target: Register, to_type: Type, from_type: Type, source: AssemblyOperand, span: Span) -> None:
+        """Convert ``source`` to another type and store the result in ``target``; docs/ir.md defines the values.
+
+        All types but ``f16x2`` can be converted. Types that ``cvt`` does not take (predicates, and bf16 except from and
+        to f32) are converted through another type, by calling this again.
+        """
+        if to_type is Type.PRED:
+            self._convert_to_predicate(target, from_type, source, span)
+        elif from_type is Type.PRED:
+            if to_type.is_float:
+                # selp has no halves, so 0 or 1 is selected as an integer, and converted.
+                integer = self._temporary(Type.U32, span)
+                self._emit("selp.u32", integer, (Immediate("1"), Immediate("0"), source), span)
+                self._convert(target, to_type, Type.U32, integer, span)
+            else:
+                self._emit(f"selp.b{register_bits(to_type)}", target, (Immediate("1"), Immediate("0"), source), span)
+        elif to_type is Type.BF16 and from_type is not Type.BF16:
+            # cvt makes bf16 from f32 only, so other types become f32 first.
+            wide = source
+            if from_type is not Type.F32:
+                wide = self._temporary(Type.F32, span)
+                self._convert(wide, Type.F32, from_type, source, span)
+            self._emit("cvt.rn.bf16.f32", target, (wide,), span)
+        elif from_type is Type.BF16 and to_type is not Type.BF16:
+            self._convert(target, to_type, Type.F32, self._widened(source, span), span)
+        elif _cvt_type(to_type) == _cvt_type(from_type) or (
+            # Integers of one width have the same bits. Those of 8 bits do not: in their 16-bit registers, u8 is
+            # extended with zeros and s8 with the sign.
+            to_type.is_integer and from_type.is_integer and to_type.bits == from_type.bits > 8
+        ):
+            self._emit(move(to_type), target, (source,), span)
+        else:
+            opcode = f"cvt{_cvt_rounding(to_type, from_type)}.{_cvt_type(to_type)}.{_cvt_type(from_type)}"
+            self._emit(opcode, target, (source,), span)
+            if from_type.is_float and to_type.is_integer and (from_type is Type.F64 or to_type.bits == 64):
+                # PTX ISA, cvt: elsewhere a NaN becomes 0, with these types an integer with only the highest bit set.
+                is_number = self._temporary(Type.PRED, span)
+                self._emit(f"setp.num.{from_type}", is_number, (source, source), span)
+                width = register_bits(to_type)
+                self._emit(f"selp.b{width}", target, (target, Immediate("0"), is_number), span)
+
+    def _convert_to_predicate(self, target: Register, from_type: Type, source: AssemblyOperand, span: Span) -> None:
+        """Set a predicate where a value is not zero; a NaN counts as not zero."""
+        if from_type is Type.PRED:
+            self._emit("mov.pred", target, (source,), span)
+            return
+        if from_type in {Type.F16, Type.BF16}:
+            # setp has no bf16 before sm_90, and takes no immediate of these types.
+            source, from_type = self._widened(source, span, from_type), Type.F32
+        zero = {Type.F32: "0f00000000", Type.F64: "0d0000000000000000"}.get(from_type, "0")
+        # "neu" is true for a NaN too, "ne" would be false.
+        comparison = "neu" if from_type.is_float else "ne"
+        # Whether an integer is zero does not depend on its sign.
+        compared = from_type.value if from_type.is_float else f"u{register_bits(from_type)}"
+        self._emit(f"setp.{comparison}.{compared}", target, (source, Immediate(zero)), span)
+
+    def _reinterpret(self, target: Register, to_type: Type, source: Value, span: Span) -> None:
+        """Move the bits of a value to a register of another type."""
+        operand = Immediate(str(source.bits)) if isinstance(source, Constant) else self._operand(source, span)
+        self._emit(f"mov.b{register_bits(to_type)}", target, (operand,), span)
+        # In their 16-bit registers, u8 is extended with zeros and s8 with the sign.
+        self._wrap(target, to_type, span)
+
+    def _wrap(self, target: Register, value_type: Type, span: Span) -> None:
+        """If a type has 8 bits, wrap its result around: keep the low 8 of the 16 bits in ``target``, and extend them.
+
+        So a register that holds an 8-bit value always holds it extended: with the sign (s8) or with zeros (u8, b8).
+        """
+        if value_type.is_integer and value_type.bits == 8:
+            opcode = "cvt.s16.s8" if value_type.is_signed else "cvt.u16.u8"
+            self._emit(opcode, target, (target,), span)
+
+    def _word(self, value: Value, span: Span) -> AssemblyOperand:
+        """Return a value's bits as a u32: its lower ones if it has more, zeros above them if it has fewer."""
+        value_type, source = self._type_of(value), self._operand(value, span)
+        if value_type is Type.PRED:
+            return self._computed("selp.u32", Type.U32, (Immediate("1"), Immediate("0"), source), span)
+        if not value_type.is_integer:
+            # Conversions take integers of the width.
+            bits = Type(f"u{value_type.bits}")
+            source = self._computed(f"mov.b{value_type.bits}", bits, (source,), span)
+        width = register_bits(value_type)
+        return source if width == 32 else self._computed(f"cvt.u32.u{width}", Type.U32, (source,), span)
 
 
 def register_bits(value_type: Type) -> int:
@@ -171,3 +259,18 @@ def integer_literal(constant: Constant) -> str:
     if constant.type.is_signed and constant.bits & sign_bit:
         return str(constant.bits - (1 << constant.type.bits))
     return str(constant.bits)
+
+
+def _cvt_type(value_type: Type) -> str:
+    """Return the name of a type in ``cvt``, which has no untyped bits: those are unsigned."""
+    return value_type.value if value_type.is_float else f"{'s' if value_type.is_signed else 'u'}{value_type.bits}"
+
+
+def _cvt_rounding(target: Type, source: Type) -> str:
+    """Return the rounding modifier that PTX wants in a ``cvt`` between two types; ``""`` where it takes none."""
+    if source.is_float and not target.is_float:
+        return ".rzi"  # towards zero, to an integer
+    # To the nearest even float. PTX wants it from every integer type, even where each value is exact.
+    if target.is_float and (not source.is_float or target.bits < source.bits):
+        return ".rn"
+    return ""
