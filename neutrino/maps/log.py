@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.log_groups import read_groups
 from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ LOG_UNIT = 32
 """Bytes; chunks begin at multiples of it."""
 LOG_HEADER = 64
 """Bytes of a chunk before its records: u32 the slot (its warp, at block level its block), u32 a mask of the lanes that
-have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled."""
+have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled. A chunk of
+groups has no rows: u32 the slot, u32 the shape of its records, u32 0, u32 its units; then the groups."""
 LOG_ROWS_MOST = 32
 """Records of a lane in a chunk, at most. A lane's first chunk has one row, each further one twice as many."""
 _CHUNK_BYTES = 1024
@@ -38,8 +40,10 @@ def most_rows(record_size: int) -> int:
 class Log(MapType):
     """All records that are saved, as far as the launch's memory reaches; those that do not fit are counted.
 
-    Threads take chunks of the region, the lanes of a warp that need one at the same time together, by one atomic. A
-    chunk has a column for each of these lanes, which it fills from row to row: ``[row][lane]``.
+    Threads take chunks of the region. Where the lanes of a warp can exchange values, those that save together write a
+    group, which holds what their records have in common once (``log_groups.py``), into a chunk of the lowest of them.
+    Otherwise the lanes that need a chunk at the same time take one together, by one atomic. It has a column for each
+    of these lanes, which it fills from row to row: ``[row][lane]``.
     """
 
     name = "log"
@@ -56,7 +60,7 @@ class Log(MapType):
         writer.append_to_log()
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the store of how many rows of its last chunk the thread has left empty."""
+        """Emit what the thread's last chunk still needs: how many rows are left empty, or records are lost."""
         writer.close_log()
 
     @staticmethod
@@ -73,15 +77,21 @@ class Log(MapType):
         units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
         words = np.ascontiguousarray(units).reshape(-1).view("<u4")
         # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
+        # Of chunks of groups their first byte, their end and their slot, by the shape of the records.
         forms: dict[tuple[int, int, int], list[int]] = {}
+        groups: dict[int, list[tuple[int, int, int]]] = {}
         at, words_of_unit = 0, LOG_UNIT // 4
-        while at + LOG_HEADER // LOG_UNIT <= taken:
-            mask, rows = int(words[at * words_of_unit + 1]), int(words[at * words_of_unit + 2])
-            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+        while at < taken:
+            slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
+            if rows:
+                length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
             # The last one may not have fitted; then nothing was written.
-            if not mask or not rows or at + length > taken:
+            if not mask or not length or at + length > taken:
                 break
-            forms.setdefault((mask, rows, length), []).append(at)
+            if rows:
+                forms.setdefault((mask, rows, length), []).append(at)
+            else:
+                groups.setdefault(mask, []).append((at * LOG_UNIT, (at + length) * LOG_UNIT, slot))
             at += length
         row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
         parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
@@ -98,6 +108,10 @@ class Log(MapType):
             place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
             parts.append(part[is_filled])
             places.append(np.broadcast_to(place, part.shape)[is_filled])
+        for shape, members in groups.items():
+            rows_of_groups = read_groups(units.reshape(-1), np.array(members), shape, row_type)
+            parts.append(rows_of_groups)
+            places.append(rows_of_groups["order"].astype(np.int64))
         found, place = np.concatenate(parts), np.concatenate(places)
         found = found[np.lexsort((place, found["lane"], found["slot"]))]
         is_first = np.ones(len(found), bool)
