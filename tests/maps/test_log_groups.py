@@ -165,13 +165,25 @@ before = ".reg .u32 %n; mov.u32 %n, SITE; SAVE [ M ] { %n };"
 """
 
 
-def test_a_kernel_that_runs_again_begins_after_what_it_left() -> None:
+def _part(times: int, log_units: int) -> MapView:
     probes = read_probes("test.toml", _SITES)
     twins = probe_module(parse(_PARTING), probes)
-    device = Device(memory=16 << 20, seed=1)
+    device = Device(memory=16 << 20)
     loaded = LoadedTwin(twins.kernels[0], device.load(twins.render()), probes.maps, {})
-    launch = Launch((1, 1, 1), (32, 1, 1), struct.pack("<Q", device.allocate(64)))
-    views = [loaded.launch(device, launch, times=times)["M"] for times in (1, 2)]
+    launch = Launch((1, 1, 1), (32, 1, 1), struct.pack("<Q", device.allocate(64)), log_units=log_units)
+    return loaded.launch(device, launch, times=times)["M"]
+
+
+def test_what_a_thread_has_are_its_first_records() -> None:
+    # No room for the chunk of lane 16, while that of lane 0 has some.
+    view = _part(1, (128 + 256 + 512 + 1024 + 2048) // LOG_UNIT)
+    assert set(view.valid()["site"].tolist()) == {0}
+    assert np.bincount(view.places()["lane"]).tolist() == [118] * 32
+    assert view.dropped == 16 + 110 * 32
+
+
+def test_a_kernel_that_runs_again_begins_after_what_it_left() -> None:
+    views = [_part(times, 1 << 12) for times in (1, 2)]
     # Orders count units of 16 bytes from the beginning. That of the upper lanes' group begins with their chunk's.
     upper = (128 + 256 + 512 + 1024 + 2048) // GROUP_ALIGN
     assert views[0].records[:8].view("<u8")[0] == (upper + 2 + 110) // 2 > (upper * GROUP_ALIGN + 128) // LOG_UNIT

@@ -83,7 +83,8 @@ class GroupCode:
 
     entry, index: the map and its index. layout: of its groups. place, state, order: registers of 32 bits, at first 0,
     that each thread keeps to its end: where the next group goes that this thread is the lowest lane of, in units of
-    GROUP_ALIGN; what is known of the chunk there; and the greatest order of a group that it was in.
+    GROUP_ALIGN; what is known of the chunk there; and the greatest order of a group that it was in, NO_ROOM once a
+    record was lost.
     """
 
     entry: Map
@@ -139,12 +140,14 @@ class GroupCode:
         lines.append(f"{name}_taken:")
         place, at, is_lost, is_stored = take("b32"), take("b64"), take("pred"), take("pred")
         lines += [
-            # Later than every group that one of these lanes was in.
+            # Later than every group that one of these lanes was in. Where one of them has lost a record, this group is
+            # lost, too: what a thread has are its first records.
             f"redux.sync.max.u32 {self.order}, {self.order}, {here};",
-            f"add.u32 {self.order}, {self.order}, 1;",
+            f"setp.eq.u32 {is_lost}, {self.order}, {NO_ROOM};",
+            f"@!{is_lost} add.u32 {self.order}, {self.order}, 1;",
             f"shfl.sync.idx.b32 {place}, {self.place}, {leader}, 31, {here};",
-            f"setp.eq.u32 {is_lost}, {place}, {NO_ROOM};",
-            f"setp.ne.and.u32 {is_stored}, {place}, {NO_ROOM}, {leads};",
+            f"not.pred {is_stored}, {is_lost};",
+            f"and.pred {is_stored}, {is_stored}, {leads};",
             f"mad.wide.u32 {at}, {place}, {GROUP_ALIGN}, {base};",
         ]
         for where, kind, text in self._head(values, fields, here, forms, lines):
@@ -292,8 +295,8 @@ class GroupCode:
             # Behind the header. A chunk after the end is filled likewise, but for the stores.
             f"cvt.u32.u64 {self.place}, {first};",
             f"mad.lo.u32 {self.place}, {self.place}, {LOG_UNIT // GROUP_ALIGN}, 1;",
-            f"@{fits} max.u32 {self.order}, {self.order}, {self.place};",
-            f"selp.b32 {self.place}, {self.place}, {NO_ROOM}, {fits};",
+            f"max.u32 {self.order}, {self.order}, {self.place};",
+            f"selp.b32 {self.order}, {self.order}, {NO_ROOM}, {fits};",
             f"mad.lo.u32 {length}, {length}, {LOG_UNIT // GROUP_ALIGN}, -1;",
             f"add.u32 {doubled}, {doubled}, 1;",
             f"min.u32 {doubled}, {doubled}, {_MOST_DOUBLED};",
@@ -375,6 +378,7 @@ class GroupCode:
             f"and.b32 {lower}, {lower}, {here};",
             f"setp.eq.u32 {leads}, {lower}, 0;",
             f"setp.ne.and.u32 {leads}, {most}, 0, {leads};",
+            f"setp.ne.and.u32 {leads}, {most}, {NO_ROOM}, {leads};",
             f"mov.u64 {taken}, 0;",
             f"@{leads} ld.volatile.global.u64 {taken}, [{base}];",
             # Units that end after the greatest order.
