@@ -63,8 +63,7 @@ class GroupLayout:
 def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any]) -> Array:
     """Return the records of chunks of groups, as ``Log.read`` does, but for ``order``, which only grows in each lane.
 
-    data: uint8, whole units. chunks: a row for each chunk, its first byte, its end and its slot. shape: of their
-    records, as the chunks' headers have it.
+    data: uint8, whole units. chunks: rows of a chunk's first byte, its end and its slot. shape: as in their headers.
     """
     import numpy as np
 
@@ -116,9 +115,7 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
             stride_at += 4
         # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
         for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
-            if code < 3 and 1 << code >= size:
-                continue
-            chosen = np.flatnonzero((form == code)[group])
+            chosen = np.flatnonzero((form == code)[group] & (code == 3 or 1 << code < size))
             stored = data.view(kind)[areas[number][group[chosen]] // np.dtype(kind).itemsize + rank[chosen]]
             values[chosen] = stored if code == 3 else values[chosen] + stored.astype(f"<i{size}").view(values.dtype)
         records[:, offset : offset + size] = values.view(np.uint8).reshape(-1, size)

@@ -30,24 +30,21 @@ END = "# End of the layout\n"
 
 def python_layout() -> str:
     """Return the generated part of ``read.py``: constants, structures as NumPy types, and how map types are read."""
-    constants: dict[str, int | bytes | tuple[int, ...]] = {
-        "RESULT_VERSIONS": RESULT_VERSIONS,
-        "RESULT_MAGIC": RESULT_MAGIC,
-        "FRAME_MAGIC": FRAME_MAGIC,
-        "LANES": LANES,
-        "REGION_ALIGN": REGION_ALIGN,
-        "COPIES_LEAST": COPIES_LEAST,
-        "COPIES_MOST": COPIES_MOST,
-        "WARPS_PER_COPY": WARPS_PER_COPY,
-        "COPY_ALIGN": COPY_ALIGN,
-        "LOG_CONTROL": LOG_CONTROL,
-        "LOG_UNIT": LOG_UNIT,
-        "LOG_HEADER": LOG_HEADER,
-        "LOG_ROWS_MOST": LOG_ROWS_MOST,
-        "GROUP_ALIGN": GROUP_ALIGN,
-        "GROUP_WORDS": GROUP_WORDS,
-    }
-    lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
+    # A line each.
+    constants: tuple[dict[str, int | bytes | tuple[int, ...]], ...] = (
+        {"RESULT_VERSIONS": RESULT_VERSIONS, "RESULT_MAGIC": RESULT_MAGIC, "FRAME_MAGIC": FRAME_MAGIC},
+        {"LANES": LANES, "REGION_ALIGN": REGION_ALIGN},
+        {
+            "COPIES_LEAST": COPIES_LEAST, "COPIES_MOST": COPIES_MOST, "WARPS_PER_COPY": WARPS_PER_COPY,
+            "COPY_ALIGN": COPY_ALIGN,
+        },
+        {
+            "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT, "LOG_HEADER": LOG_HEADER,
+            "LOG_ROWS_MOST": LOG_ROWS_MOST,
+        },
+        {"GROUP_ALIGN": GROUP_ALIGN, "GROUP_WORDS": GROUP_WORDS},
+    )  # fmt: skip
+    lines = [f"{', '.join(row)} = {', '.join(map(_literal, row.values()))}" for row in constants]
     levels = ", ".join(f'"{level.value}"' for level in LEVELS)
     lines.append(f"LEVELS = ({levels})")
     for name, struct in (
@@ -143,8 +140,9 @@ def _numpy_dtype(name: str, struct: Struct) -> list[str]:
     for name_of_field, format_, *shapes in struct.dtype.descr:
         shape = "".join(f", {shape}" for shape in shapes)
         # "|" says that a format has no byte order; it can be left out.
-        rows.append(f'        ("{name_of_field}", "{str(format_).replace("|", "")}"{shape}),')
-    return [f"{name} = np.dtype(", "    [", *rows, "    ]", ")"]
+        rows.append(f'("{name_of_field}", "{str(format_).replace("|", "")}"{shape}),')
+    lines = textwrap.wrap(" ".join(row.replace(" ", "\0") for row in rows), 110, break_long_words=False)
+    return [f"{name} = np.dtype([", *(f"    {line}".replace("\0", " ") for line in lines), "])"]
 
 
 if __name__ == "__main__":
