@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.log_groups import count_groups, read_groups
 from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ LOG_UNIT = 32
 """Bytes; chunks begin at multiples of it."""
 LOG_HEADER = 64
 """Bytes of a chunk before its records: u32 the slot (its warp, at block level its block), u32 a mask of the lanes that
-have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled."""
+have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled. A chunk of
+groups has no rows: u32 the slot, u32 the shape of its records, u32 0, u32 its units; then the groups."""
 LOG_ROWS_MOST = 32
 """Records of a lane in a chunk, at most. A lane's first chunk has one row, each further one twice as many."""
 _CHUNK_BYTES = 1024
@@ -46,24 +48,36 @@ def chunks(region: Rows, size: int) -> Rows:
     units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
     # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
     words = units.view("<u4").data
-    step, head = LOG_UNIT // 4, LOG_HEADER // LOG_UNIT
+    step = LOG_UNIT // 4
     found = []
     at = 0
-    while at + head <= taken:
-        slot, mask, rows = words[at * step], words[at * step + 1], words[at * step + 2]
-        lanes = mask.bit_count()
-        length = -(-(LOG_HEADER + lanes * rows * size) // LOG_UNIT)
+    while at < taken:
+        slot, mask, rows, length = words[at * step : at * step + 4]
+        if rows:
+            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
         # As in Log.read: the last one may not have fitted.
-        if not lanes or not rows or at + length > taken:
+        if not mask or not length or at + length > taken:
             break
-        found.append((at, length, slot, rows, lanes))
+        found.append((at, length, slot, rows, mask))
         at += length
     table = np.array(found, np.int64).reshape(-1, 5)
-    # After 16 bytes, how many rows each lane has left.
-    heads = units.reshape(-1, LOG_UNIT)[table[:, :1] + np.arange(head)].reshape(len(table), LOG_HEADER)[:, 16:]
-    filled = np.maximum(table[:, 3:4].astype(np.int32) - heads, 0)
-    filled[np.arange(filled.shape[1]) >= table[:, 4:]] = 0
-    return np.column_stack([table[:, :3], filled.sum(axis=1, dtype=np.int64)])
+    counts = np.zeros(len(table), np.int64)
+    # Chunks of rows: after 16 bytes, how many rows each lane has left.
+    of_rows = np.flatnonzero(table[:, 3])
+    if of_rows.size:
+        firsts, rows_each, masks = table[of_rows, 0], table[of_rows, 3], table[of_rows, 4]
+        heads = units.reshape(-1, LOG_UNIT)[firsts[:, None] + np.arange(LOG_HEADER // LOG_UNIT)]
+        left = heads.reshape(len(of_rows), LOG_HEADER)[:, 16:]
+        filled = np.maximum(rows_each[:, None] - left, 0)
+        lanes = np.array([mask.bit_count() for mask in masks.tolist()])
+        filled[np.arange(filled.shape[1]) >= lanes[:, None]] = 0
+        counts[of_rows] = filled.sum(axis=1, dtype=np.int64)
+    of_groups = table[:, 3] == 0
+    for shape in np.unique(table[of_groups, 4]).tolist():
+        chosen = np.flatnonzero(of_groups & (table[:, 4] == shape))
+        ends = np.column_stack([table[chosen, 0], table[chosen, 0] + table[chosen, 1]]) * LOG_UNIT
+        counts[chosen] = count_groups(units, ends, shape, size)
+    return np.column_stack([table[:, :3], counts])
 
 
 def first_slots(region: Rows, size: int, most: int) -> Rows:
@@ -88,8 +102,10 @@ def first_slots(region: Rows, size: int, most: int) -> Rows:
 class Log(MapType):
     """All records that are saved, as far as the launch's memory reaches; those that do not fit are counted.
 
-    Threads take chunks of the region, the lanes of a warp that need one at the same time together, by one atomic. A
-    chunk has a column for each of these lanes, which it fills from row to row: ``[row][lane]``.
+    Threads take chunks of the region. Where the lanes of a warp can exchange values, those that save together write a
+    group, which holds what their records have in common once (``log_groups.py``), into a chunk of the lowest of them.
+    Otherwise the lanes that need a chunk at the same time take one together, by one atomic. It has a column for each
+    of these lanes, which it fills from row to row: ``[row][lane]``.
     """
 
     name = "log"
@@ -106,7 +122,7 @@ class Log(MapType):
         writer.append_to_log()
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the store of how many rows of its last chunk the thread has left empty."""
+        """Emit what the thread's last chunk still needs: how many rows are left empty, or records are lost."""
         writer.close_log()
 
     @staticmethod
@@ -123,15 +139,21 @@ class Log(MapType):
         units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
         words = np.ascontiguousarray(units).reshape(-1).view("<u4")
         # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
+        # Of chunks of groups their first byte, their end and their slot, by the shape of the records.
         forms: dict[tuple[int, int, int], list[int]] = {}
+        groups: dict[int, list[tuple[int, int, int]]] = {}
         at, words_of_unit = 0, LOG_UNIT // 4
-        while at + LOG_HEADER // LOG_UNIT <= taken:
-            mask, rows = int(words[at * words_of_unit + 1]), int(words[at * words_of_unit + 2])
-            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+        while at < taken:
+            slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
+            if rows:
+                length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
             # The last one may not have fitted; then nothing was written.
-            if not mask or not rows or at + length > taken:
+            if not mask or not length or at + length > taken:
                 break
-            forms.setdefault((mask, rows, length), []).append(at)
+            if rows:
+                forms.setdefault((mask, rows, length), []).append(at)
+            else:
+                groups.setdefault(mask, []).append((at * LOG_UNIT, (at + length) * LOG_UNIT, slot))
             at += length
         row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
         parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
@@ -148,6 +170,10 @@ class Log(MapType):
             place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
             parts.append(part[is_filled])
             places.append(np.broadcast_to(place, part.shape)[is_filled])
+        for shape, members in groups.items():
+            rows_of_groups = read_groups(units.reshape(-1), np.array(members), shape, row_type)
+            parts.append(rows_of_groups)
+            places.append(rows_of_groups["order"].astype(np.int64))
         found, place = np.concatenate(parts), np.concatenate(places)
         found = found[np.lexsort((place, found["lane"], found["slot"]))]
         is_first = np.ones(len(found), bool)

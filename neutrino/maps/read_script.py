@@ -9,15 +9,18 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from neutrino.abi.levels import LEVELS
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.structures import Struct
-from neutrino.abi.versions import RESULT_VERSION
+from neutrino.abi.versions import RESULT_VERSIONS
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, MapType
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
+from neutrino.maps.log_groups import GROUP_ALIGN, GROUP_WORDS, read_groups
 from neutrino.maps.regions import COPIES_LEAST, COPIES_MOST, COPY_ALIGN, LANES, REGION_ALIGN, WARPS_PER_COPY
 from neutrino.maps.registry import MAP_TYPES
 
@@ -27,22 +30,21 @@ END = "# End of the layout\n"
 
 def python_layout() -> str:
     """Return the generated part of ``read.py``: constants, structures as NumPy types, and how map types are read."""
-    constants: dict[str, int | bytes] = {
-        "RESULT_VERSION": RESULT_VERSION,
-        "RESULT_MAGIC": RESULT_MAGIC,
-        "FRAME_MAGIC": FRAME_MAGIC,
-        "LANES": LANES,
-        "REGION_ALIGN": REGION_ALIGN,
-        "COPIES_LEAST": COPIES_LEAST,
-        "COPIES_MOST": COPIES_MOST,
-        "WARPS_PER_COPY": WARPS_PER_COPY,
-        "COPY_ALIGN": COPY_ALIGN,
-        "LOG_CONTROL": LOG_CONTROL,
-        "LOG_UNIT": LOG_UNIT,
-        "LOG_HEADER": LOG_HEADER,
-        "LOG_ROWS_MOST": LOG_ROWS_MOST,
-    }
-    lines = [f"{name} = {_literal(value)}" for name, value in constants.items()]
+    # A line each.
+    constants: tuple[dict[str, int | bytes | tuple[int, ...]], ...] = (
+        {"RESULT_VERSIONS": RESULT_VERSIONS, "RESULT_MAGIC": RESULT_MAGIC, "FRAME_MAGIC": FRAME_MAGIC},
+        {"LANES": LANES, "REGION_ALIGN": REGION_ALIGN},
+        {
+            "COPIES_LEAST": COPIES_LEAST, "COPIES_MOST": COPIES_MOST, "WARPS_PER_COPY": WARPS_PER_COPY,
+            "COPY_ALIGN": COPY_ALIGN,
+        },
+        {
+            "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT, "LOG_HEADER": LOG_HEADER,
+            "LOG_ROWS_MOST": LOG_ROWS_MOST,
+        },
+        {"GROUP_ALIGN": GROUP_ALIGN, "GROUP_WORDS": GROUP_WORDS},
+    )  # fmt: skip
+    lines = [f"{', '.join(row)} = {', '.join(map(_literal, row.values()))}" for row in constants]
     levels = ", ".join(f'"{level.value}"' for level in LEVELS)
     lines.append(f"LEVELS = ({levels})")
     for name, struct in (
@@ -51,6 +53,9 @@ def python_layout() -> str:
         ("FRAME", FRAME),
     ):
         lines += _numpy_dtype(name, struct)
+
+    # What logs are read with, besides.
+    lines += ["", "", *_source(read_groups)]
 
     # The function that reads records that are not in slots, for each type; types may share one.
     function_names: dict[object, str] = {}
@@ -109,8 +114,23 @@ def _function(kind: type[MapType], method: str, result: str) -> list[str]:
     return source.rstrip("\n").split("\n")
 
 
-def _literal(value: int | bytes) -> str:
-    return str(value) if isinstance(value, int) else 'b"' + value.decode().replace("\0", "\\0") + '"'
+def _source(function: Callable[..., Any]) -> list[str]:
+    """Return the lines of source of a function without its type hints and its import of NumPy.
+
+    Raises NeutrinoError if it does not have the expected form.
+    """
+    source = inspect.getsource(function)
+    head = re.match(r"def (\w+)\(([^)]*)\) -> [^\n]*:\n", source)
+    numpy = "    import numpy as np\n\n"
+    if head is None or numpy not in source:
+        raise NeutrinoError(f"{function.__name__} is no function of one line with hints that imports NumPy")
+    names = ", ".join(inspect.signature(function).parameters)
+    source = f"def {head[1]}({names}):\n{source[head.end() :]}".replace(numpy, "")
+    return source.rstrip("\n").split("\n")
+
+
+def _literal(value: int | bytes | tuple[int, ...]) -> str:
+    return str(value) if not isinstance(value, bytes) else 'b"' + value.decode().replace("\0", "\\0") + '"'
 
 
 def _numpy_dtype(name: str, struct: Struct) -> list[str]:
@@ -120,8 +140,9 @@ def _numpy_dtype(name: str, struct: Struct) -> list[str]:
     for name_of_field, format_, *shapes in struct.dtype.descr:
         shape = "".join(f", {shape}" for shape in shapes)
         # "|" says that a format has no byte order; it can be left out.
-        rows.append(f'        ("{name_of_field}", "{str(format_).replace("|", "")}"{shape}),')
-    return [f"{name} = np.dtype(", "    [", *rows, "    ]", ")"]
+        rows.append(f'("{name_of_field}", "{str(format_).replace("|", "")}"{shape}),')
+    lines = textwrap.wrap(" ".join(row.replace(" ", "\0") for row in rows), 110, break_long_words=False)
+    return [f"{name} = np.dtype([", *(f"    {line}".replace("\0", " ") for line in lines), "])"]
 
 
 if __name__ == "__main__":

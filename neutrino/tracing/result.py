@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import LEVELS
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
-from neutrino.abi.versions import RESULT_VERSION
+from neutrino.abi.versions import RESULT_VERSION, RESULT_VERSIONS
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, region_layout
@@ -76,7 +76,7 @@ class Result:
             raise TraceError(f"{path}: at 0x0: magic is {magic!r}, expected {RESULT_MAGIC!r}")
         header = np.frombuffer(data, RESULT_HEADER.dtype, 1)[0]
         expected = {
-            "version": RESULT_VERSION,
+            "version": header["version"] if header["version"] in RESULT_VERSIONS else RESULT_VERSION,
             "kernel": self.kernel,
             "maps": len(self.maps),
             "map_size": MAP_DESCRIPTOR.size,
@@ -99,6 +99,9 @@ class Result:
             )
             if in_file != in_manifest:
                 raise TraceError(f"{path}: map {entry.name!r} differs from the one in the kernel's manifest.json")
+            # In version 3 launches had caps of their own.
+            if entry.kind.layout is Layout.SLOTS and not entry.cap:
+                raise TraceError(f"{path}: map {entry.name!r} has a dynamic cap: read it with what wrote it")
         return _Part(path, int(header["base"]), data)
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:

@@ -144,11 +144,14 @@ def test_the_example_of_the_page_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["thread", "warp", "block"])
 def test_threads_that_save_nothing_take_no_memory(level: str) -> None:
-    """One warp, of which each thread reads 21 values: chunks of 1, 2, 4, 8 and 16 rows."""
+    """One warp, of which each thread reads 21 values: chunks of 1, 2, 4, 8 and 16 rows, or of 1, 3, 6 and 12 groups."""
     values = np.arange(21 * 32, dtype=np.uint32)
     probes = probes_of('type = "log"', "u32", level)
     view = run(probes, values, "u32", "sm_90", blocks=1, threads=32)
-    columns = 32 if level == "thread" else 1
-    units = sum(-(-(LOG_HEADER + columns * rows * 4) // LOG_UNIT) for rows in (1, 2, 4, 8, 16))
+    if level == "thread":
+        # A group has 16 bytes and 2 for each lane, a chunk 16 bytes before its groups.
+        units = (128 + 256 + 512 + 1024) // LOG_UNIT
+    else:
+        units = sum(-(-(LOG_HEADER + rows * 4) // LOG_UNIT) for rows in (1, 2, 4, 8, 16))
     assert view.records[:8].view("<u8")[0] == units
-    assert len(view.valid()) == 21 * columns
+    assert len(view.valid()) == 21 * (32 if level == "thread" else 1)

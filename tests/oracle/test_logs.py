@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
@@ -31,9 +33,14 @@ def test_random_kernels(pytestconfig: pytest.Config) -> None:
         derandomize=count == _FEW,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
-    @given(kernels(), probes(("log", "log", "log", "array")), st.sampled_from((1 << 15, 1 << 15, 100, 7, 0)))
-    def check(kernel: Kernel, probe: Probe, log_units: int) -> None:
+    @given(
+        kernels(), probes(("log", "log", "log", "array")), st.sampled_from((1 << 15, 1 << 15, 100, 7, 0)),
+        st.sampled_from(("sm_80", "sm_80", "sm_75")),
+    )  # fmt: skip
+    def check(kernel: Kernel, probe: Probe, log_units: int, architecture: str) -> None:
         nonlocal dropped
+        # Records are in groups from sm_80 on, before in rows.
+        kernel = replace(kernel, text=kernel.text.replace("sm_80", architecture))
         bench = Bench(kernel, (probe,), (None, 3), log_units)
         twins = bench.twins(probe)
         skip = skip_of(twins)

@@ -52,12 +52,31 @@ void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most)
 		attempt->size = choose_log(attempt, most, attempt->size, &attempt->extent);
 }
 
+/*
+ * Of a kernel whose need is not known, leave half of the memory that is free to the launches that come before this one is
+ * drained. The pool grows all the same.
+ */
+static void leave_half(struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t free_bytes = nt_pool_free_large(attempt->pool), before = attempt->size;
+
+	while (attempt->size > free_bytes / 2 && attempt->extent.log_units > LOG_LEAST) {
+		attempt->extent.log_units /= 2;
+		attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+	}
+	if (attempt->size < before)
+		nt_pool_want_large(attempt->pool, before);
+}
+
 unsigned nt_attempt_take_room(struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	struct nt_extent *extent = &attempt->extent;
 
 	nt_attempt_measure(attempt, nt_pool_most(attempt->pool));
+	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
+		leave_half(attempt);
 	for (;;) {
 		switch (nt_pool_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
 		case NT_ROOM:

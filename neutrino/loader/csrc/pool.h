@@ -53,6 +53,12 @@ bool nt_pool_known(CUcontext context);
 /* Bytes of the largest launch that the pool can take. */
 uint64_t nt_pool_most(const struct nt_pool *pool);
 
+/* Bytes of memory for large launches that are free now, in one piece at best. Lock-free. */
+uint64_t nt_pool_free_large(const struct nt_pool *pool);
+
+/* Ask the drain thread for memory for large launches of so many bytes. Lock-free. */
+void nt_pool_want_large(struct nt_pool *pool, uint64_t size);
+
 /* A launch of a kernel needs more than the pool can ever give: the trace notes it once. Lock-free. */
 void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
 

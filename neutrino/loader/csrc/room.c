@@ -139,6 +139,24 @@ static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area
 	return NULL;
 }
 
+uint64_t nt_pool_free_large(const struct nt_pool *pool)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < AREAS; i++) {
+		uint64_t busy = __atomic_load_n(&pool->areas[i].busy, __ATOMIC_RELAXED);
+		uint64_t chunk_size = __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED);
+		uint64_t bytes = (CHUNKS - (uint64_t)__builtin_popcountll(busy)) * chunk_size;
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+void nt_pool_want_large(struct nt_pool *pool, uint64_t size)
+{
+	nt_raise_to(&pool->large_wanted, size);
+}
+
 /* As nt_pool_take, for a launch that does not fit in a small segment: take a run of free chunks. */
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {

@@ -1,8 +1,8 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches. It reads the probe block from the kernel's last parameter, and computes a thread's slot
-(its place in a map's memory) anew from the special registers at each save, so that no registers but the probes' own are
-live through the kernel.
+Inserted code never branches, but forward in saves to logs (``log_groups.py``). It reads the probe block from the
+kernel's last parameter, and computes a thread's slot (its place in a map's memory) anew from the special registers at
+each save, so that no registers but the probes' own are live through the kernel.
 """
 
 from __future__ import annotations

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Map
+from neutrino.maps.log_groups import GroupLayout
 from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.statements import Save
+from neutrino.ptx.instrument.log_groups import GroupCode, Saved, is_constant
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import Code, LogCode, Records, as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
@@ -26,7 +28,8 @@ _WORD = 8
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _ADDED_BITS = 27
 VERSION = (6, 2)
-"""The ``.version`` that code between lanes needs, on architectures that have it."""
+"""The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` needs an architecture
+that no earlier version than its own has."""
 
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
@@ -80,10 +83,14 @@ class MapCode:
         self._changed.add(name)
         return name
 
-    def log(self, index: int) -> LogCode:
-        """Writes the code of the index-th map, a log."""
+    def log(self, index: int) -> LogCode | GroupCode:
+        """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit."""
+        entry = self.maps[index]
         unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
-        return LogCode(self.maps[index], index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
+        layout = GroupLayout.of(entry.fields, entry.size)
+        if entry.level is Level.THREAD and self.architecture >= _REDUCES and layout is not None:
+            return GroupCode(entry, index, layout, unit, state, self.keep(index, 2, 32), self.block, self.take)
+        return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
 
     def kept_register(self, index: int, number: int) -> str:
         """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
@@ -184,11 +191,27 @@ class SaveCode(_Operations):
     def append_to_log(self) -> None:
         """As of ``SaveWriter``."""
         values = [self._operand_value(operand) for operand in self._save.operands]
+        log = self._maps.log(self._index)
+        if isinstance(log, GroupCode):
+            self._append_group(log, values)
+            return
         stores = self._maps.records.as_few_stores(self._save.map, values, self._lines, self._waits)
         slot = self._slots.at(self._save.map.level, self._lines)
         takes_part = guarded(slot.inside, self._guard, self._take, self._lines)
-        log = self._maps.log(self._index)
         log.append(stores, slot.index, takes_part, self._code.stores, ending=self._ending)
+
+    def _append_group(self, log: GroupCode, values: list[Value]) -> None:
+        """As ``append_to_log``, to a log of groups."""
+        fitting = self._maps.records.fitting(self._save.map, values, self._lines, self._waits)
+        saved = [
+            Saved(value.text, value.type or "", is_constant(value, self._guard, self._lines)) for value in fitting
+        ]
+        guard = self._guard
+        if self._waits and guard is not None:
+            copy = self._take("pred")
+            self._lines.append(f"mov.pred {copy}, {guard.register};")
+            guard = Guard(copy, guard.negated)
+        log.append(saved, guard, self._code.stores, ending=self._ending)
 
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""

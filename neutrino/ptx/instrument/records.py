@@ -20,9 +20,9 @@ from neutrino.ptx.isa.scalars import WARP_LANES
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
-_NO_ROOM = "0xffffffff"
+NO_ROOM = "0xffffffff"
 """In place of a chunk's first unit: the chunk is after the end of the region. Records in it are not stored."""
-_LOST = 8
+LOST = 8
 """Offset of the count of lost records in the region."""
 _LEFT = 16
 """Offset in a chunk of the bytes that say how many rows of its column each lane has left."""
@@ -241,6 +241,18 @@ class Records:
         wide = self._take("b64")
         lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
 
+    def fitting(self, target: Map, values: list[Value], lines: list[str], waits: bool) -> list[Value]:
+        """The values of a record in registers from which they can be stored. Appends code to lines. waits: as in
+        ``store``."""
+        fitting = []
+        for field, value in zip(target.fields, values, strict=True):
+            register = converted(value, field, self._take, lines)
+            # Floating-point registers do not mix with others in a vector. With waits the program may change a register.
+            if waits or register.type in FLOATING:
+                register = copied(register, self._take, lines)
+            fitting.append(register)
+        return fitting
+
     def as_few_stores(
         self, target: Map, values: list[Value], lines: list[str], waits: bool
     ) -> list[tuple[int, str, str]]:
@@ -250,42 +262,34 @@ class Records:
         the offset is aligned to that size in every record. Appends to lines what brings values into registers. waits:
         as in ``store``.
         """
-        single: list[tuple[int, str, str]] = []
-        for field, value in zip(target.fields, values, strict=True):
-            fitting = converted(value, field, self._take, lines)
-            # Floating-point registers do not mix with others in a vector. With waits the program may change a register.
-            if waits or fitting.type in FLOATING:
-                fitting = copied(fitting, self._take, lines)
-            single.append((field.offset, f"b{field.type.size * 8}", fitting.text))
-        # Two of 32 bits become one of 64: the upper half at an offset of 8·n + 4, right after the lower.
-        paired: list[tuple[int, str, str]] = []
-        for offset, kind, text in single:
-            if (
-                kind == "b32"
-                and offset % 8 == 4
-                and target.size % 8 == 0
-                and paired
-                and paired[-1][:2] == (offset - 4, "b32")
-            ):
-                wide = self._take("b64")
-                lines.append(f"mov.b64 {wide}, {{{paired[-1][2]}, {text}}};")
-                paired[-1] = (offset - 4, "b64", wide)
-            else:
-                paired.append((offset, kind, text))
-        # Two of 64 bits become a vector store, likewise.
-        stores: list[tuple[int, str, str]] = []
-        for offset, kind, text in paired:
-            if (
-                kind == "b64"
-                and offset % 16 == 8
-                and target.size % 16 == 0
-                and stores
-                and stores[-1][:2] == (offset - 8, "b64")
-            ):
-                stores[-1] = (offset - 8, "v2.b64", f"{{{stores[-1][2]}, {text}}}")
-            else:
-                stores.append((offset, kind, text))
-        return stores
+        single = [
+            (field.offset, f"b{field.type.size * 8}", fitting.text)
+            for field, fitting in zip(target.fields, self.fitting(target, values, lines, waits), strict=True)
+        ]
+        return in_few_stores(single, target.size, self._take, lines)
+
+
+def in_few_stores(
+    single: Sequence[tuple[int, str, str]], size: int, take: Take, lines: list[str]
+) -> list[tuple[int, str, str]]:
+    """Pair stores as ``Records.as_few_stores`` does. single: of each field. size: records are at multiples of it."""
+    # Two of 32 bits become one of 64: the upper half at an offset of 8·n + 4, right after the lower.
+    paired: list[tuple[int, str, str]] = []
+    for offset, kind, text in single:
+        if kind == "b32" and offset % 8 == 4 and size % 8 == 0 and paired and paired[-1][:2] == (offset - 4, "b32"):
+            wide = take("b64")
+            lines.append(f"mov.b64 {wide}, {{{paired[-1][2]}, {text}}};")
+            paired[-1] = (offset - 4, "b64", wide)
+        else:
+            paired.append((offset, kind, text))
+    # Two of 64 bits become a vector store, likewise.
+    stores: list[tuple[int, str, str]] = []
+    for offset, kind, text in paired:
+        if kind == "b64" and offset % 16 == 8 and size % 16 == 0 and stores and stores[-1][:2] == (offset - 8, "b64"):
+            stores[-1] = (offset - 8, "v2.b64", f"{{{stores[-1][2]}, {text}}}")
+        else:
+            stores.append((offset, kind, text))
+    return stores
 
 
 @dataclass(frozen=True)
@@ -332,7 +336,7 @@ class LogCode:
             f"mad.lo.u32 {place}, {used}, {lanes}, {place};",
             f"mad.wide.u32 {at}, {self.unit}, {LOG_UNIT}, {base};",
             f"mad.wide.u32 {at}, {place}, {self.entry.size}, {at};",
-            f"setp.ne.and.u32 {is_stored}, {self.unit}, {_NO_ROOM}, {takes_part};",
+            f"setp.ne.and.u32 {is_stored}, {self.unit}, {NO_ROOM}, {takes_part};",
         ]
         first = LOG_CONTROL + LOG_HEADER
         lines += [f"@{is_stored} st.global.{kind} [{at}+{first + where}], {text};" for where, kind, text in stores]
@@ -400,10 +404,10 @@ class LogCode:
             f"not.pred {is_lost}, {fits};",
             f"and.pred {is_lost}, {is_lost}, {leads};",
             f"cvt.u32.u64 {unit}, {first};",
-            f"selp.b32 {unit}, {unit}, {_NO_ROOM}, {fits};",
+            f"selp.b32 {unit}, {unit}, {NO_ROOM}, {fits};",
             # All rows of a chunk without room; those that are not filled are taken off where the thread ends.
             f"cvt.u64.u32 {units}, {count};",
-            f"@{is_lost} red.global.add.u64 [{base}+{_LOST}], {units};",
+            f"@{is_lost} red.global.add.u64 [{base}+{LOST}], {units};",
         ]
         at, zero, taken = take("b64"), take("b32"), take("b32")
         lines += [
@@ -439,10 +443,10 @@ class LogCode:
             f"cvt.u64.u32 {less}, {rank};",
             f"add.u64 {at}, {at}, {less};",
             f"setp.ne.u32 {has_left}, {left}, 0;",
-            f"setp.ne.and.u32 {has_room}, {self.unit}, {_NO_ROOM}, {has_left};",
+            f"setp.ne.and.u32 {has_room}, {self.unit}, {NO_ROOM}, {has_left};",
             f"@{has_room} st.global.u8 [{at}+{LOG_CONTROL + _LEFT}], {left};",
-            f"setp.eq.and.u32 {has_left}, {self.unit}, {_NO_ROOM}, {has_left};",
+            f"setp.eq.and.u32 {has_left}, {self.unit}, {NO_ROOM}, {has_left};",
             f"cvt.u64.u32 {less}, {left};",
             f"neg.s64 {less}, {less};",
-            f"@{has_left} red.global.add.u64 [{base}+{_LOST}], {less};",
+            f"@{has_left} red.global.add.u64 [{base}+{LOST}], {less};",
         ]

@@ -1,0 +1,161 @@
+"""Record groups: the compact form of a log's records, in which the lanes that save together share what they can.
+
+Whether the lanes of a warp save groups depends on the architecture and on the map (``GroupLayout.of``); otherwise each
+has a column of whole records (``log.py``). docs/trace.md has the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neutrino.abi.records import Field
+from neutrino.abi.structures import align_up
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+GROUP_ALIGN = 16
+"""Groups begin at multiples of it, in bytes; so long is the header of a chunk of groups, too."""
+GROUP_WORDS = 12
+"""Bytes of a group before its strides: u32 mask of its lanes, u32 forms, 2 bits for each field, u32 order."""
+GROUP_CHUNK_LEAST = 128
+"""Bytes of a lane's first chunk of groups; each further one has twice as many, as far as the most."""
+GROUP_CHUNK_MOST = 4096
+GROUP_FIELDS_MOST = 10
+"""Whose sizes a chunk's header has room for."""
+_SHAPE_BITS = 3
+"""Of a field's size in a chunk's header: its logarithm plus one, so that 0 is no field."""
+_STRIDED = 8
+"""Bytes of a field that may have a stride: addresses have them."""
+
+
+@dataclass(frozen=True)
+class GroupLayout:
+    """Where things are in a group of records with the same fields.
+
+    shape: the sizes of the fields, as a chunk's header has them. strides: offsets of the strides, of the fields that
+    have one. record: offset of the record of the lowest lane. head: bytes before the areas, what every group has.
+    """
+
+    shape: int
+    strides: dict[int, int]
+    record: int
+    head: int
+
+    @classmethod
+    def of(cls, fields: Sequence[Field], size: int) -> GroupLayout | None:
+        """Return the layout for records of these fields and this size in bytes, None if they are too many fields."""
+        sizes = [field.type.size for field in fields]
+        if len(fields) > GROUP_FIELDS_MOST:
+            return None
+        shape = sum(bytes_.bit_length() << _SHAPE_BITS * number for number, bytes_ in enumerate(sizes))
+        strided = [number for number, bytes_ in enumerate(sizes) if bytes_ == _STRIDED]
+        strides = {number: GROUP_WORDS + 4 * place for place, number in enumerate(strided)}
+        record = align_up(GROUP_WORDS + 4 * len(strides), max(sizes))
+        return cls(shape, strides, record, align_up(record + size, GROUP_ALIGN))
+
+
+def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any]) -> Array:
+    """Return the records of chunks of groups, as ``Log.read`` does, but for ``order``, which only grows in each lane.
+
+    data: uint8, whole units. chunks: rows of a chunk's first byte, its end and its slot. shape: as in their headers.
+    """
+    import numpy as np
+
+    # The fields: sizes, and offsets as C has them.
+    sizes, offsets, end = [], [], 0
+    while 1 <= shape & 7 <= 4:
+        sizes.append(1 << (shape & 7) - 1)
+        offsets.append(-(-end // sizes[-1]) * sizes[-1])
+        end = offsets[-1] + sizes[-1]
+        shape >>= 3
+    record_size = row_type["record"].itemsize
+    if shape or not sizes or -(-end // max(sizes)) * max(sizes) != record_size:
+        return np.empty(0, row_type)
+    record = -(-(GROUP_WORDS + 4 * sizes.count(8)) // max(sizes)) * max(sizes)
+    head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
+    words = data.view("<u4")
+
+    # The groups: of all chunks the first one, then of all chunks the next one, and so on.
+    at, ends, slots = chunks[:, 0] + GROUP_ALIGN, chunks[:, 1], chunks[:, 2]
+    found = [np.empty((3 + len(sizes), 0), np.int64)]
+    while len(at):
+        has_head = at + head <= ends
+        at, ends, slots = at[has_head], ends[has_head], slots[has_head]
+        mask, forms = words[at // 4], words[at // 4 + 1].astype(np.int64)
+        lanes = np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1, dtype=np.int64)
+        areas, after = [], at + head
+        for number, size in enumerate(sizes):
+            areas.append(after)
+            width = np.minimum((1 << (forms >> 2 * number & 3)) & ~1, size)
+            after = after + (lanes * width + 7 & ~7)
+        after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
+        is_whole = (lanes > 0) & (after <= ends)
+        found.append(np.stack([at, slots, lanes, *areas])[:, is_whole])
+        at, ends, slots = after[is_whole], ends[is_whole], slots[is_whole]
+    at, slots, lanes, *areas = np.concatenate(found, axis=1)
+
+    # A row for each lane of each group. rank: of the lane among those of its group.
+    mask = np.ascontiguousarray(words[at // 4])
+    group, lane = np.nonzero(np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little"))
+    rank = np.arange(len(group)) - (np.cumsum(lanes) - lanes)[group]
+    records = np.zeros((len(group), record_size), np.uint8)
+    stride_at = GROUP_WORDS
+    for number, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
+        form = words[at // 4 + 1] >> 2 * number & 3
+        values = data.view(f"<u{size}")[(at + record + offset) // size][group]
+        if size == 8:
+            stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
+            values += (stride[group] * rank).view(np.uint64)
+            stride_at += 4
+        # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
+        for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
+            chosen = np.flatnonzero((form == code)[group] & (code == 3 or 1 << code < size))
+            stored = data.view(kind)[areas[number][group[chosen]] // np.dtype(kind).itemsize + rank[chosen]]
+            values[chosen] = stored if code == 3 else values[chosen] + stored.astype(f"<i{size}").view(values.dtype)
+        records[:, offset : offset + size] = values.view(np.uint8).reshape(-1, size)
+    rows = np.empty(len(group), row_type)
+    rows["slot"], rows["lane"], rows["order"] = slots[group], lane, words[at // 4 + 2][group]
+    rows["record"] = records.view(row_type["record"]).reshape(-1)
+    return rows
+
+
+def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Array:
+    """Return how many records each chunk of groups has, int64: much cheaper than reading them.
+
+    data, shape: as for ``read_groups``. chunks: rows of a chunk's first byte and its end. record_size: in bytes.
+    """
+    import numpy as np
+
+    counts = np.zeros(len(chunks), np.int64)
+    sizes: list[int] = []
+    while 1 <= shape & 7 <= 4:
+        sizes.append(1 << (shape & 7) - 1)
+        shape >>= _SHAPE_BITS
+    if shape or not sizes:
+        return counts
+    record = align_up(GROUP_WORDS + 4 * sizes.count(_STRIDED), max(sizes))
+    head = align_up(record + record_size, GROUP_ALIGN)
+    words = data.view("<u4")
+    # As read_groups: of all chunks the first group, then of all chunks the next one, and so on.
+    number, at, ends = np.arange(len(chunks)), chunks[:, 0] + GROUP_ALIGN, chunks[:, 1]
+    while len(at):
+        has_head = at + head <= ends
+        number, at, ends = number[has_head], at[has_head], ends[has_head]
+        forms = words[at // 4 + 1].astype(np.int64)
+        mask = np.ascontiguousarray(words[at // 4]).view(np.uint8).reshape(-1, 4)
+        lanes = np.unpackbits(mask, axis=1).sum(axis=1, dtype=np.int64)
+        after = at + head
+        for field, size in enumerate(sizes):
+            width = np.minimum((1 << (forms >> 2 * field & 3)) & ~1, size)
+            after = after + (lanes * width + 7 & ~7)
+        after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
+        is_whole = (lanes > 0) & (after <= ends)
+        np.add.at(counts, number[is_whole], lanes[is_whole])
+        number, at, ends = number[is_whole], after[is_whole], ends[is_whole]
+    return counts

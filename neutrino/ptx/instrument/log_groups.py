@@ -1,0 +1,400 @@
+"""Code that saves records to a log as groups: the lanes of a warp that save together store what they share once. The
+layout is in ``maps/log_groups.py``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neutrino.maps.declaration import Map
+from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log_groups import GROUP_ALIGN, GROUP_CHUNK_LEAST, GROUP_CHUNK_MOST, GroupLayout
+from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
+from neutrino.ptx.instrument.records import LOST, NO_ROOM, in_few_stores
+from neutrino.ptx.instrument.registers import Guard, Take, Value, bits
+
+# What a thread keeps of its chunk, from the lowest bit on: how much room it has left, in units of GROUP_ALIGN; how many
+# times it was doubled; how many records were lost since it was taken, where it is after the end of the region.
+_LEFT_BITS = 12
+_DOUBLED_BITS = 4
+_LOST_AT = _LEFT_BITS + _DOUBLED_BITS
+_MOST_DOUBLED = (GROUP_CHUNK_MOST // GROUP_CHUNK_LEAST).bit_length() - 1
+_UNITS_MOST = (1 << 31) - (1 << 14)
+"""Units in which places and orders can be told by 32 bits."""
+
+# A line that writes a register: its predicate, opcode, what it writes (the first of two after "|"), what it reads.
+_WRITES = re.compile(r"(@\S+ )?([\w.]+) (\{[^}]*\}|[^,;|]*)(?:\|[^,;]*)?, (.*);")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The value of a field in the lanes that save. text: a register that can be stored in the field. is_constant:
+    whether all lanes of a group have the same, known when the code is written."""
+
+    text: str
+    type: str
+    is_constant: bool
+
+
+def is_constant(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
+    """Whether a value is the same in all threads for which the guard holds: an immediate, or a register that the last
+    of the lines that write it sets to one, under the guard or none."""
+    if value.type is None:
+        return True
+    text = value.text
+    for line in reversed(lines):
+        match = _WRITES.fullmatch(line)
+        if match is None or text not in re.split(r"[{}, ]+", match[3]):
+            continue
+        predicate, opcode, destination, source = match.groups()
+        if destination != text or opcode.partition(".")[0] not in {"mov", "cvt"}:
+            return False
+        if predicate is not None and (guard is None or predicate != guard.prefix):
+            return False
+        if re.fullmatch(r"-?\d\w*", source):
+            return True
+        text = source
+    return False
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A field whose values may differ in the lanes of a group, in registers.
+
+    number, size: the field's, in bytes. value: of the field. difference: to the lowest lane's, of 32 or 64 bits.
+    is_flat: a predicate, whether the difference is the stride times the lane's rank; of fewer than 8 bytes, whether it
+    is 0. stride: "" without one. form, area: once they are chosen, the field's form and where its area begins.
+    """
+
+    number: int
+    size: int
+    value: str
+    difference: str
+    is_flat: str
+    stride: str
+    form: str
+    area: str
+
+
+@dataclass(frozen=True)
+class GroupCode:
+    """Writes the code of one log in one body, as ``LogCode`` does.
+
+    entry, index: the map and its index. layout: of its groups. place, state, order: registers of 32 bits, at first 0,
+    that each thread keeps to its end: where the next group goes that this thread is the lowest lane of, in units of
+    GROUP_ALIGN; what is known of the chunk there; and the greatest order of a group that it was in, NO_ROOM once a
+    record was lost.
+    """
+
+    entry: Map
+    index: int
+    layout: GroupLayout
+    place: str
+    state: str
+    order: str
+    block: ProbeBlock
+    take: Take
+
+    def append(self, values: Sequence[Saved], guard: Guard | None, lines: list[str], *, ending: bool) -> None:
+        """Append the code that saves a record to lines, which may not stand between a product and its sum.
+
+        values: of the fields. guard: of the threads that save, None for all. ending: the code stands where the thread
+        ends. It branches, but only forward, to labels of its own; all threads meet again behind it.
+        """
+        take = self.take
+        # Labels are local to braces, so that the text can be inserted again elsewhere.
+        name = f"${self.place[1:]}"
+        lines.append("{")
+        if guard is not None:
+            lines.append(f"@{'' if guard.negated else '!'}{guard.register} bra {name}_end;")
+        here, rank, count, leader, leads = take("b32"), take("b32"), take("b32"), take("b32"), take("pred")
+        lines += [
+            f"activemask.b32 {here};",
+            f"mov.u32 {rank}, %lanemask_lt;",
+            f"and.b32 {rank}, {rank}, {here};",
+            f"popc.b32 {rank}, {rank};",
+            f"popc.b32 {count}, {here};",
+            f"setp.eq.u32 {leads}, {rank}, 0;",
+            f"brev.b32 {leader}, {here};",
+            f"bfind.shiftamt.u32 {leader}, {leader};",
+        ]
+        fields = self._compare(values, here, rank, leader, lines)
+        base, forms, size, is_flat = take("b64"), take("b32"), take("b32"), take("pred")
+        self.block.load_map(self.index, base, lines, ending=ending)
+        lines += [f"mov.u32 {forms}, 0;", f"mov.u32 {size}, {self.layout.head // GROUP_ALIGN};"]
+        if fields:
+            flat = [field.is_flat for field in fields]
+            lines.append(f"mov.pred {is_flat}, {flat[0]};")
+            lines += [f"and.pred {is_flat}, {is_flat}, {other};" for other in flat[1:]]
+            lines += [f"vote.sync.all.pred {is_flat}, {is_flat}, {here};", f"@{is_flat} bra {name}_sized;"]
+            self._choose(fields, forms, size, here, count, lines)
+            lines.append(f"{name}_sized:")
+        left, needs = take("b32"), take("pred")
+        lines += [
+            f"and.b32 {left}, {self.state}, {(1 << _LEFT_BITS) - 1};",
+            f"setp.lt.and.u32 {needs}, {left}, {size}, {leads};",
+            f"@!{needs} bra {name}_taken;",
+        ]
+        self._take_chunk(base, size, lines)
+        lines.append(f"{name}_taken:")
+        place, at, is_lost, is_stored = take("b32"), take("b64"), take("pred"), take("pred")
+        lines += [
+            # Later than every group that one of these lanes was in. Where one of them has lost a record, this group is
+            # lost, too: what a thread has are its first records.
+            f"redux.sync.max.u32 {self.order}, {self.order}, {here};",
+            f"setp.eq.u32 {is_lost}, {self.order}, {NO_ROOM};",
+            f"@!{is_lost} add.u32 {self.order}, {self.order}, 1;",
+            f"shfl.sync.idx.b32 {place}, {self.place}, {leader}, 31, {here};",
+            f"not.pred {is_stored}, {is_lost};",
+            f"and.pred {is_stored}, {is_stored}, {leads};",
+            f"mad.wide.u32 {at}, {place}, {GROUP_ALIGN}, {base};",
+        ]
+        for where, kind, text in self._head(values, fields, here, forms, lines):
+            lines.append(f"@{is_stored} st.global.{kind} [{at}+{LOG_CONTROL + where}], {text};")
+        lines += [
+            f"@{leads} sub.u32 {self.state}, {self.state}, {size};",
+            f"@{is_stored} add.u32 {self.place}, {self.place}, {size};",
+            f"and.pred {leads}, {leads}, {is_lost};",
+            f"shl.b32 {count}, {count}, {_LOST_AT};",
+            f"@{leads} add.u32 {self.state}, {self.state}, {count};",
+        ]
+        if fields:
+            lines += [f"or.pred {is_flat}, {is_flat}, {is_lost};", f"@{is_flat} bra {name}_end;"]
+            for field in fields:
+                self._store(field, at, rank, lines)
+        if fields or guard is not None:
+            lines.append(f"{name}_end:")
+        lines.append("}")
+
+    def _compare(
+        self, values: Sequence[Saved], here: str, rank: str, leader: str, lines: list[str]
+    ) -> list[_Compared]:
+        """Append the code that compares the value of each field that is not constant with that of the lowest lane."""
+        take = self.take
+        fields: list[_Compared] = []
+        second = ""
+        for number, value in enumerate(values):
+            if value.is_constant:
+                continue
+            size = self.entry.fields[number].type.size
+            is_flat, form, area = take("pred"), take("b32"), take("b32")
+            if size < 8:
+                own, first, difference = take("b32"), take("b32"), take("b32")
+                lines.append(f"{'cvt.u32.u16' if bits(value.type) == 16 else 'mov.b32'} {own}, {value.text};")
+                if size < 4:
+                    # Of a register the upper bits may be anything.
+                    lines.append(f"and.b32 {own}, {own}, {(1 << 8 * size) - 1};")
+                lines += [
+                    f"shfl.sync.idx.b32 {first}, {own}, {leader}, 31, {here};",
+                    f"sub.u32 {difference}, {own}, {first};",
+                    f"setp.eq.u32 {is_flat}, {difference}, 0;",
+                ]
+                fields.append(_Compared(number, size, value.text, difference, is_flat, "", form, area))
+                continue
+            if not second:
+                # The second of the lanes; of one alone, that one.
+                second, others, is_alone = take("b32"), take("b32"), take("pred")
+                lines += [
+                    f"add.u32 {others}, {here}, -1;",
+                    f"and.b32 {others}, {others}, {here};",
+                    f"setp.eq.u32 {is_alone}, {others}, 0;",
+                    f"brev.b32 {second}, {others};",
+                    f"bfind.shiftamt.u32 {second}, {second};",
+                    f"selp.b32 {second}, {leader}, {second}, {is_alone};",
+                ]
+            low, high, stride = take("b32"), take("b32"), take("b32")
+            difference, expected = take("b64"), take("b64")
+            lines += [
+                f"mov.b64 {{{low}, {high}}}, {value.text};",
+                f"shfl.sync.idx.b32 {low}, {low}, {leader}, 31, {here};",
+                f"shfl.sync.idx.b32 {high}, {high}, {leader}, 31, {here};",
+                f"mov.b64 {difference}, {{{low}, {high}}};",
+                f"sub.u64 {difference}, {value.text}, {difference};",
+                f"cvt.u32.u64 {low}, {difference};",
+                f"shfl.sync.idx.b32 {stride}, {low}, {second}, 31, {here};",
+                f"mul.wide.s32 {expected}, {stride}, {rank};",
+                f"setp.eq.u64 {is_flat}, {difference}, {expected};",
+            ]
+            fields.append(_Compared(number, size, value.text, difference, is_flat, stride, form, area))
+        return fields
+
+    def _choose(
+        self, fields: Sequence[_Compared], forms: str, size: str, here: str, count: str, lines: list[str]
+    ) -> None:
+        """Append the code that chooses the form of each field in a group of count lanes, and brings the forms and the
+        group's size into registers."""
+        take = self.take
+        end, width, fits = take("b32"), take("b32"), take("pred")
+        lines.append(f"mov.u32 {end}, {self.layout.head};")
+        for field in fields:
+            form, kind = field.form, f"u{64 if field.size == 8 else 32}"
+            lines.append(f"mov.u32 {form}, 3;")
+            moved = take(f"b{kind[1:]}")
+            # Differences that fit in 4 bytes with a sign, or even in 2.
+            for code, sign in ((2, 1 << 31), (1, 1 << 15)):
+                if 1 << code < field.size:
+                    lines += [
+                        f"add.{kind} {moved}, {field.difference}, {sign};",
+                        f"setp.lt.{kind} {fits}, {moved}, {2 * sign};",
+                        f"vote.sync.all.pred {fits}, {fits}, {here};",
+                        f"selp.b32 {form}, {code}, {form}, {fits};",
+                    ]
+            lines += [
+                f"vote.sync.all.pred {fits}, {field.is_flat}, {here};",
+                f"selp.b32 {form}, 0, {form}, {fits};",
+                # Bytes of each lane: none, 2, 4, or all.
+                f"shl.b32 {width}, 1, {form};",
+                f"and.b32 {width}, {width}, -2;",
+                f"min.u32 {width}, {width}, {field.size};",
+                f"mov.u32 {field.area}, {end};",
+                f"mad.lo.u32 {end}, {width}, {count}, {end};",
+                f"add.u32 {end}, {end}, 7;",
+                f"and.b32 {end}, {end}, -8;",
+                f"shl.b32 {width}, {form}, {2 * field.number};",
+                f"or.b32 {forms}, {forms}, {width};",
+            ]
+        lines += [
+            f"add.u32 {size}, {end}, {GROUP_ALIGN - 1};",
+            f"shr.u32 {size}, {size}, {GROUP_ALIGN.bit_length() - 1};",
+        ]
+
+    def _take_chunk(self, base: str, size: str, lines: list[str]) -> None:
+        """Append the code by which a thread takes a chunk for a group of a size. base: the register with the region's
+        address."""
+        take = self.take
+        slot = Slots(self.block, take).at(self.entry.level, lines)
+        doubled, length, most = take("b32"), take("b32"), take("b32")
+        units, first, end, limit = (take("b64") for _ in range(4))
+        fits, has_lost, at, zero, shape = take("pred"), take("pred"), take("b64"), take("b32"), take("b32")
+        lines += [
+            f"shr.u32 {length}, {self.state}, {_LOST_AT};",
+            f"cvt.u64.u32 {units}, {length};",
+            f"setp.ne.u32 {has_lost}, {length}, 0;",
+            f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {units};",
+            f"bfe.u32 {doubled}, {self.state}, {_LEFT_BITS}, {_DOUBLED_BITS};",
+            f"mov.u32 {length}, {GROUP_CHUNK_LEAST};",
+            f"shl.b32 {length}, {length}, {doubled};",
+            # At least as much as the group needs.
+            f"mad.lo.u32 {most}, {size}, {GROUP_ALIGN}, {GROUP_ALIGN + LOG_UNIT - 1};",
+            f"max.u32 {length}, {length}, {most};",
+            f"shr.u32 {length}, {length}, {LOG_UNIT.bit_length() - 1};",
+            f"cvt.u64.u32 {units}, {length};",
+            f"atom.global.add.u64 {first}, [{base}], {units};",
+            # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
+            # for which there is no memory share some that is not zeroed.
+            f"add.u64 {end}, {first}, {units};",
+            self.block.load_log_units(self.index, limit),
+            f"min.u64 {limit}, {limit}, {_UNITS_MOST};",
+            f"setp.lt.and.u64 {fits}, {first}, {end}, {slot.inside};",
+            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
+            f"mad.lo.u64 {at}, {first}, {LOG_UNIT}, {base};",
+            f"mov.u32 {zero}, 0;",
+            f"mov.u32 {shape}, {self.layout.shape};",
+            f"@{fits} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {length}}};",
+            # Behind the header. A chunk after the end is filled likewise, but for the stores.
+            f"cvt.u32.u64 {self.place}, {first};",
+            f"mad.lo.u32 {self.place}, {self.place}, {LOG_UNIT // GROUP_ALIGN}, 1;",
+            f"max.u32 {self.order}, {self.order}, {self.place};",
+            f"selp.b32 {self.order}, {self.order}, {NO_ROOM}, {fits};",
+            f"mad.lo.u32 {length}, {length}, {LOG_UNIT // GROUP_ALIGN}, -1;",
+            f"add.u32 {doubled}, {doubled}, 1;",
+            f"min.u32 {doubled}, {doubled}, {_MOST_DOUBLED};",
+            f"shl.b32 {doubled}, {doubled}, {_LEFT_BITS};",
+            f"or.b32 {self.state}, {length}, {doubled};",
+        ]
+
+    def _head(
+        self, values: Sequence[Saved], fields: Sequence[_Compared], here: str, forms: str, lines: list[str]
+    ) -> list[tuple[int, str, str]]:
+        """The stores of what every group begins with, by its lowest lane: as ``Records.as_few_stores`` returns them."""
+        strides = {field.number: field.stride for field in fields}
+        single = [(0, "b32", here), (4, "b32", forms), (8, "b32", self.order)]
+        for number, offset in self.layout.strides.items():
+            if number not in strides:
+                strides[number] = self.take("b32")
+                lines.append(f"mov.u32 {strides[number]}, 0;")
+            single.append((offset, "b32", strides[number]))
+        for field, value in zip(self.entry.fields, values, strict=True):
+            offset, kind, text = self.layout.record + field.offset, f"b{field.type.size * 8}", value.text
+            if kind == "b16" and bits(value.type) == 32:
+                text = self.take("b16")
+                lines.append(f"cvt.u16.u32 {text}, {value.text};")
+            # Two of 16 bits become one of 32, as below two of 32 become one of 64.
+            if kind == "b16" and offset % 4 == 2 and single[-1][:2] == (offset - 2, "b16"):
+                _, _, lower = single.pop()
+                offset, kind, both = offset - 2, "b32", self.take("b32")
+                lines.append(f"mov.b32 {both}, {{{lower}, {text}}};")
+                text = both
+            single.append((offset, kind, text))
+        return in_few_stores(single, GROUP_ALIGN, self.take, lines)
+
+    def _store(self, field: _Compared, at: str, rank: str, lines: list[str]) -> None:
+        """Append the stores of each lane's value of a field that is not flat in the group at an address."""
+        take = self.take
+        where, wide, is_form, low = take("b32"), take("b64"), take("pred"), field.difference
+        lines += [f"mov.u32 {where}, 1;", f"shl.b32 {where}, {where}, {field.form};"]
+        if field.size < 8:
+            lines.append(f"min.u32 {where}, {where}, {field.size};")
+        lines += [
+            f"mad.lo.u32 {where}, {where}, {rank}, {field.area};",
+            f"cvt.u64.u32 {wide}, {where};",
+            f"add.u64 {wide}, {wide}, {at};",
+        ]
+        if field.size == 8:
+            low = take("b32")
+            lines.append(f"cvt.u32.u64 {low}, {field.difference};")
+        for code, text in ((1, low), (2, low), (3, field.value)):
+            size = min(1 << code, field.size)
+            if code == 3 or size < field.size:
+                lines += [
+                    f"setp.eq.u32 {is_form}, {field.form}, {code};",
+                    f"@{is_form} st.global.b{size * 8} [{wide}+{LOG_CONTROL}], {text};",
+                ]
+
+    def close(self, lines: list[str]) -> None:
+        """Append the code where a thread ends: it counts the records that were lost since its last chunk.
+
+        A kernel may run again with the same memory, as in the body of a loop of a graph. Then orders begin where chunks
+        do, so none may be beyond them now: threads whose lanes have filled older chunks may have got there. They take
+        a chunk for nothing.
+        """
+        take = self.take
+        base, lost, wide, has_lost = take("b64"), take("b32"), take("b64"), take("pred")
+        self.block.load_map(self.index, base, lines, ending=True)
+        lines += [
+            f"shr.u32 {lost}, {self.state}, {_LOST_AT};",
+            f"cvt.u64.u32 {wide}, {lost};",
+            f"setp.ne.u32 {has_lost}, {lost}, 0;",
+            f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {wide};",
+        ]
+        here, most, lower, zero, shape, length = (take("b32") for _ in range(6))
+        taken, limit, end = take("b64"), take("b64"), take("b64")
+        leads, is_behind, fits = take("pred"), take("pred"), take("pred")
+        lines += [
+            f"activemask.b32 {here};",
+            f"redux.sync.max.u32 {most}, {self.order}, {here};",
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {here};",
+            f"setp.eq.u32 {leads}, {lower}, 0;",
+            f"setp.ne.and.u32 {leads}, {most}, 0, {leads};",
+            f"setp.ne.and.u32 {leads}, {most}, {NO_ROOM}, {leads};",
+            f"mov.u64 {taken}, 0;",
+            f"@{leads} ld.volatile.global.u64 {taken}, [{base}];",
+            # Units that end after the greatest order.
+            f"cvt.u64.u32 {wide}, {most};",
+            f"add.u64 {wide}, {wide}, {LOG_UNIT // GROUP_ALIGN - 1};",
+            f"shr.u64 {wide}, {wide}, {(LOG_UNIT // GROUP_ALIGN).bit_length() - 1};",
+            f"setp.gt.and.u64 {is_behind}, {wide}, {taken}, {leads};",
+            f"sub.u64 {wide}, {wide}, {taken};",
+            f"@{is_behind} atom.global.add.u64 {taken}, [{base}], {wide};",
+            f"add.u64 {end}, {taken}, {wide};",
+            self.block.load_log_units(self.index, limit),
+            f"setp.lt.and.u64 {fits}, {taken}, {end}, {is_behind};",
+            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
+            f"mad.lo.u64 {end}, {taken}, {LOG_UNIT}, {base};",
+            f"mov.u32 {zero}, 0;",
+            f"mov.u32 {shape}, {self.layout.shape};",
+            f"cvt.u32.u64 {length}, {wide};",
+            f"@{fits} st.global.v4.b32 [{end}+{LOG_CONTROL}], {{{zero}, {shape}, {zero}, {length}}};",
+        ]
