@@ -1,7 +1,7 @@
 # Every access to global memory: its address, bytes, kind and site, and when.
 #
-# GlobalAccesses has a record for each thread that executes a load, store, atomic, reduction or cp.async with .global,
-# when it is issued. docs/library.md describes the fields, what is not recorded, and how to record a part.
+# GlobalAccesses has a record for each thread that executes a load, store, atomic, reduction or cp.async
+# of global memory, when it is issued. docs/library.md describes the fields, what is not recorded, and how to record a part.
 import neutrino.language as nl
 from neutrino import Map, probe
 
@@ -57,7 +57,6 @@ class TensorCopies:
 # Executions of accesses that may be to global memory and are not recorded.
 @Map(level="thread", type="sum")
 class NotTraced:
-    generic: nl.u64
     matrix: nl.u64
     other: nl.u64
 
@@ -98,6 +97,31 @@ def atomic():
 @probe(pos="red.global", level="thread", before=True)
 def reduction():
     access(REDUCTION)
+
+
+# A generic address may be in any memory.
+@probe(pos="ld.generic | ldu.generic", level="thread", before=True)
+def generic_load():
+    if nl.is_global(nl.addr):
+        access(LOAD)
+
+
+@probe(pos="st.generic !bulk", level="thread", before=True)
+def generic_store():
+    if nl.is_global(nl.addr):
+        access(STORE)
+
+
+@probe(pos="atom.generic", level="thread", before=True)
+def generic_atomic():
+    if nl.is_global(nl.addr):
+        access(ATOMIC)
+
+
+@probe(pos="red.generic", level="thread", before=True)
+def generic_reduction():
+    if nl.is_global(nl.addr):
+        access(REDUCTION)
 
 
 @probe(pos="cp.async.ca.shared.global | cp.async.cg.shared.global", level="thread", before=True)
@@ -201,16 +225,11 @@ def tensor_reduction_5d():
     tensor(REDUCTION, 5, nl.in1[0], nl.in1[1], nl.in1[2], nl.in1[3], nl.in1[4], nl.in1[5])
 
 
-@probe(pos="ld.generic | ldu.generic | st.generic !bulk | atom.generic | red.generic", level="thread", before=True)
-def generic():
-    NotTraced.save(1, 0, 0)
-
-
 @probe(
     pos="wmma.load.global | wmma.load.generic | wmma.store.global | wmma.store.generic", level="thread", before=True
 )
 def matrix():
-    NotTraced.save(0, 1, 0)
+    NotTraced.save(1, 0)
 
 
 @probe(
@@ -219,4 +238,4 @@ def matrix():
     level="thread", before=True,
 )  # fmt: skip
 def other():
-    NotTraced.save(0, 0, 1)
+    NotTraced.save(0, 1)
