@@ -28,11 +28,11 @@ from typing import Any
 
 from bench.programs import SOURCES, build_command, run_program
 from bench.recorded import judge_files
+from bench.registers import PROBES
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import tree_hash
 from bench.verdicts import Verdict, need, run_checks, say
 from neutrino.abi.reasons import Reason
-from neutrino.resources import shipped_probes
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace
 
@@ -51,11 +51,6 @@ _LAUNCHES = _TIMED + 2
 _LIMIT = 60.0
 
 
-def _timed_probes() -> list[str]:
-    """Names of the shipped probes in TOML; those in Python, the library, are not timed."""
-    return [name for name, path in shipped_probes().items() if path.suffix == ".toml"]
-
-
 def record(neutrino: Sequence[str], rounds: int) -> Json:
     """Raw samples: mode → one report of the program a process; of probed ones how many launches of each
     kernel ran probed, and why others did not.
@@ -67,7 +62,7 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
         "device": query_gpu("name"), "driver": query_gpu("driver_version"), "tree": tree_hash(ROOT),
         "started": int(start),
     }  # fmt: skip
-    modes = (PLAIN, *_timed_probes())
+    modes = (PLAIN, *PROBES)
     runs: dict[str, list[Json]] = {mode: [] for mode in modes}
     with tempfile.TemporaryDirectory(prefix="slowdown_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -130,7 +125,7 @@ def judge(results: Json) -> list[Verdict]:
     plain = results["runs"].get(PLAIN) or [{"kernels": {}}]
     outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
     found = []
-    for mode in (PLAIN, *sorted({*_timed_probes(), *MOST_TIMES, *results["runs"]} - {PLAIN})):
+    for mode in (PLAIN, *sorted({*PROBES, *MOST_TIMES, *results["runs"]} - {PLAIN})):
         runs = results["runs"].get(mode, [])
         checks = [("outputs", partial(_outputs, runs, outputs))]
         if mode != PLAIN:

@@ -17,12 +17,15 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
+from bench.registers import PROBES
 from neutrino.cache.entry import read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.patch.image import patch_image
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.resources import shipped_probes
 from neutrino.toolchain.choice import find_assembler
@@ -33,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("twins.json")
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a", "sm_100a")
 ASSEMBLED = "sm_90"
-SHIPPED = tuple(sorted(path.relative_to(ROOT).as_posix() for path in shipped_probes().values()))
+SHIPPED = tuple(sorted(shipped_probes()[name].relative_to(ROOT).as_posix() for name in PROBES))
 OTHERS = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()
@@ -41,8 +44,8 @@ OTHERS = tuple(
         for path in (ROOT / folder).glob("*.toml")
         if path.name not in {"mistakes.toml", "guide_hip.toml"}
     )
-)
-"""Probes of tests and measurements, which use what the shipped ones do not; at one architecture."""
+) + tuple(path.relative_to(ROOT).as_posix() for name, path in shipped_probes().items() if name not in PROBES)
+"""Probes of tests and measurements, which use what the shipped ones do not, and the library; at one architecture."""
 
 _TARGET = re.compile(r"^\.target\s+sm_\w+", re.MULTILINE)
 Case = tuple[str, str, str]
@@ -78,6 +81,11 @@ def assembled_digest(case: Case, assembler: Assembler) -> str:
     return _digest(case, DeviceKind.GPU, assembler, retarget=False)
 
 
+@lru_cache
+def _loaded(probes: str) -> ProbeSet:
+    return load_probes([str(ROOT / probes)])
+
+
 def _digest(case: Case, device: DeviceKind, assembler: Assembler | None, *, retarget: bool) -> str:
     kernels, probes, arch = case
     text = (ROOT / kernels).read_text("latin-1")
@@ -87,7 +95,7 @@ def _digest(case: Case, device: DeviceKind, assembler: Assembler | None, *, reta
     try:
         made = read_entry(
             patch_image(
-                text.encode("latin-1") + b"\0", load_probes([str(ROOT / probes)]), arch, selection=Selection(),
+                text.encode("latin-1") + b"\0", _loaded(probes), arch, selection=Selection(),
                 assembler=assembler, key=bytes(32), device=device,
             ),
             kernels,

@@ -28,6 +28,8 @@ from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, 
 from neutrino.fatbin import read_container
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.probing.selection import Selection
+from neutrino.probing.writing import trace_text
+from neutrino.ptx.snippets.lowering import lower
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
@@ -89,7 +91,7 @@ def test_every_row_leads_to_twins_of_an_image_of_the_file(patched: Path, contain
         (2, "sm_86"): [("store", Reason.PROBED)],
         (2, "sm_90"): [("store", Reason.PROBED)],
     }
-    assert (section.names, section.probes.decode()) == ("block_sched", PROBES.source)
+    assert (section.names, section.probes.decode()) == ("block_sched", trace_text(lower(PROBES)))
     assert b"def parse" in section.reader
 
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.registers import instructions
+from bench.registers import PROBES, instructions
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
@@ -23,7 +23,7 @@ from tests.oracle.assembling import assemble, together
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docs" / "library.md"
-LIBRARY = [name for name, path in shipped_probes().items() if path.suffix == ".py"]
+LIBRARY = [name for name in shipped_probes() if name not in PROBES]
 EXAMPLE = re.compile(r"(?<=^```text\n)(?P<head>.*\n)(?:.*\n)*?(?=^```$)", re.MULTILINE)
 """Part of the output of the page's commands: a map's line, and its records up to the next map's."""
 _COMMAND = re.compile(r"^\$ neutrino-probe (.*)", re.MULTILINE)

@@ -406,7 +406,7 @@ _rewritten(
 
 _rewritten(
     "code of one site reused at another with other operands",
-    r"^(\tisspacep\.global %neutrino_r_global), %rd15;",
+    r"^(\tisspacep\.global %neutrino_tq0), %rd15;",
     r"\1, %rd14;",
     (MEMORY, GMEM_BYTES),
 )
@@ -414,7 +414,7 @@ _rewritten(
 
 _rewritten(
     "generic addresses all counted as global",
-    r"^\tisspacep\.global (%neutrino_r_global), .*;",
+    r"^\tisspacep\.global (%neutrino_tq0), .*;",
     r"\tmov.pred \1, 1;",
     (MEMORY, GMEM_BYTES),
 )

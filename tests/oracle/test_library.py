@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.registers import PROBES
 from neutrino.emulator.memory import Space
 from neutrino.emulator.tracer import Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
@@ -169,9 +170,8 @@ def readings(run: Run, register: str) -> dict[int, list[int]]:
 def test_each_is_judged_here() -> None:
     judged = {"dmat", "latency", "barrier_wait", "coalescing", "reuse_distance", "hot_lines", "opcode_mix",
               "atomic_contention", "nan_finder", "launch_skew", "warp_timeline", "work_per_warp"}  # fmt: skip
-    # The others are judged in tests/probing/test_shipped.py, or are compared with hand-written PTX.
-    hand = {path.stem for path in (Path(__file__).parents[1] / "fixtures" / "probes" / "hand").iterdir()}
-    assert {name for name, path in shipped_probes().items() if path.suffix == ".py"} - hand == judged
+    # The others are judged in tests/probing/test_shipped.py.
+    assert {*shipped_probes()} - {*PROBES} == judged
 
 
 # dmat

@@ -24,7 +24,7 @@ NOT_JUDGED = {"smem_bank_conflict"}
 
 
 def test_each_probe_by_hand_has_one_in_python() -> None:
-    assert {path.stem for path in HAND.glob("*.toml")} == {
+    assert {path.stem for path in HAND.glob("*.toml")} <= {
         name for name, path in shipped_probes().items() if path.suffix == ".py"
     }
 

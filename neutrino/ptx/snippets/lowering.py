@@ -8,7 +8,7 @@ the guard: integer arithmetic itself, of all else a move from a temporary regist
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, get_args
@@ -79,6 +79,20 @@ def lower(probes: ProbeSet) -> ProbeSet:
     A set that is straight already is returned as it is. A set merged from several files may have snippets of both
     kinds. Local registers that no lowered statement names are dropped.
     """
+    for known, lowered in tuple(_recent):
+        if known is probes:
+            return lowered
+    lowered = _lower(probes)
+    _recent.append((probes, lowered))
+    return lowered
+
+
+_recent: deque[tuple[ProbeSet, ProbeSet]] = deque(maxlen=4)
+"""Sets that were lowered last, with the result: each module of a program is instrumented with the same set."""
+
+
+def _lower(probes: ProbeSet) -> ProbeSet:
+    """Lower a set, as ``lower`` does."""
     is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
     # Typed snippets that only save are straight too, but their registers may have types that PTX has not.
     has_ptx_registers = all(register.type not in REGISTER_TYPES for register in probes.registers)
