@@ -91,11 +91,12 @@ def _digest(case: Case, device: DeviceKind, assembler: Assembler | None, *, reta
     text = (ROOT / kernels).read_text("latin-1")
     if retarget:
         text = _TARGET.sub(f".target {arch}", text)
+    probe_set = _loaded(probes)
     # Several kernels of a file may be refused for the whole of it; all of that is in the entry.
     try:
         made = read_entry(
             patch_image(
-                text.encode("latin-1") + b"\0", _loaded(probes), arch, selection=Selection(),
+                text.encode("latin-1") + b"\0", probe_set, arch, selection=Selection(),
                 assembler=assembler, key=bytes(32), device=device,
             ),
             kernels,
