@@ -1,8 +1,8 @@
 # Everything runs in a virtual environment of its own, made on first use.
 VENV ?= .venv
 PYTHON ?= python3
-# As many processes run tests at the same time: more than there are processors, since tests also wait.
-JOBS ?= $(shell expr $$(nproc) + 2)
+# As many processes run tests at the same time: one more than there are processors, since tests also wait.
+JOBS ?= $(shell expr $$(nproc) + 1)
 BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
