@@ -140,10 +140,10 @@ class MapType(ABC):
 
         copies: structured array by ``cells``, ``[copy]`` of one launch or ``[launch][copy]``. row: the map's object in
         the manifest, as ``Map.document`` returns it. The source of this method is copied into ``read.py``, which knows
-        maps only from the manifest and imports nothing of Neutrino, so it may use NumPy only. Types with slots have
-        none: their records are not combined.
+        maps only from the manifest and imports nothing of Neutrino, so it may use NumPy only. Raises TypeError for
+        types with slots: their records are not combined.
         """
-        raise NotImplementedError
+        raise TypeError(f"a map of type {row['kind']} has slots, whose records are not combined")
 
     @staticmethod
     def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int]:

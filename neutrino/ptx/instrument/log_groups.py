@@ -21,7 +21,7 @@ _DOUBLED_BITS = 4
 _LOST_AT = _LEFT_BITS + _DOUBLED_BITS
 _MOST_DOUBLED = (GROUP_CHUNK_MOST // GROUP_CHUNK_LEAST).bit_length() - 1
 _UNITS_MOST = (1 << 31) - (1 << 14)
-"""Units in which places and orders can be told by 32 bits."""
+"""Units in a region, at most, so that 32 bits hold every place and every order."""
 
 # A line that writes a register: its predicate, opcode, what it writes (the first of two after "|"), what it reads.
 _WRITES = re.compile(r"(@\S+ )?([\w.]+) (\{[^}]*\}|[^,;|]*)(?:\|[^,;]*)?, (.*);")
@@ -100,7 +100,7 @@ class GroupCode:
         """Append the code that saves a record to lines, which may not stand between a product and its sum.
 
         values: of the fields. guard: of the threads that save, None for all. ending: the code stands where the thread
-        ends. It branches, but only forward, to labels of its own; all threads meet again behind it.
+        ends. It branches, but only forward, to labels of its own; all threads meet again after it.
         """
         take = self.take
         # Labels are local to braces, so that the text can be inserted again elsewhere.
@@ -292,7 +292,7 @@ class GroupCode:
             f"mov.u32 {zero}, 0;",
             f"mov.u32 {shape}, {self.layout.shape};",
             f"@{fits} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {length}}};",
-            # Behind the header. A chunk after the end is filled likewise, but for the stores.
+            # After the header. A chunk after the end is filled likewise, but for the stores.
             f"cvt.u32.u64 {self.place}, {first};",
             f"mad.lo.u32 {self.place}, {self.place}, {LOG_UNIT // GROUP_ALIGN}, 1;",
             f"max.u32 {self.order}, {self.order}, {self.place};",
