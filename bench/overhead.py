@@ -16,12 +16,14 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,19 +90,23 @@ def record(neutrino: Sequence[str], rounds: int, modes: Sequence[str]) -> Json:
     runs: dict[str, list[Json]] = {mode: [] for mode in (PLAIN, *modes)}
     with tempfile.TemporaryDirectory(prefix="overhead_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        for number in range(rounds + 1):
+        # The first round fills the caches of Triton and of twins.
+        with ThreadPoolExecutor(len(runs)) as pool:
+            firsts = [pool.submit(_once, neutrino, mode, folder, 0) for mode in runs]
+        for first in firsts:
+            first.result()
+        for number in range(rounds):
             for mode, reports in runs.items():
-                report = _once(neutrino, mode, folder, f"{Path(mode).stem}_{number}", is_first=not number)
-                # The first round fills the caches of Triton and of twins.
-                if number:
-                    reports.append(report)
+                reports.append(_once(neutrino, mode, folder, number + 1))
     return results | {"seconds": round(time.time() - start, 1), "runs": runs}
 
 
-def _once(neutrino: Sequence[str], mode: str, folder: Path, name: str, *, is_first: bool) -> Json:
+def _once(neutrino: Sequence[str], mode: str, folder: Path, number: int) -> Json:
+    """The program once. number: of the round, from 0."""
+    name = f"{Path(mode).stem}_{number}"
     report, traces = folder / f"{name}.json", folder / name
     full = mode in COMPLETE
-    timed = 1 if is_first else _TIMED_FULL if full else _TIMED
+    timed = 1 if not number else _TIMED_FULL if full else _TIMED
     argv = [
         sys.executable, str(PROGRAM), "--rounds", str(timed), "--pause", str(_PAUSE_FULL if full else _PAUSE),
         "--out", str(report),
@@ -114,8 +120,12 @@ def _once(neutrino: Sequence[str], mode: str, folder: Path, name: str, *, is_fir
     if done.status != 0:
         raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     result: Json = json.loads(report.read_text())
-    if mode != PLAIN and not is_first:
+    begin = time.time()
+    if mode != PLAIN and number:
         result |= _recorded(traces)
+    print(f"{name}: {done.seconds} s, {time.time() - begin:.1f} s to read", file=sys.stderr)
+    # What records every access takes gigabytes.
+    shutil.rmtree(traces, ignore_errors=True)
     return result
 
 
@@ -142,7 +152,7 @@ def _recorded(folder: Path) -> Json:
             views = [view for view in launches[-1].maps.values() if view.map.kind.layout is Layout.CHUNKS]
             if views:
                 logs[kernel.name] = {
-                    "records": sum(len(view.valid()) for view in views),
+                    "records": sum(view.record_count for view in views),
                     "dropped": sum(view.dropped for launch in launches for view in launch.maps.values()
                                    if view.map.kind.layout is Layout.CHUNKS),
                     "bytes": int(launches[-1].record["data_size"]),

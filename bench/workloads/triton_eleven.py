@@ -26,6 +26,8 @@ import triton.language as tl
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 UNTIMED = 2
+_BUSY = 2_000_000
+"""Cycles, about a millisecond: longer than submitting a launch takes, with probes or without."""
 
 
 @triton.jit
@@ -334,6 +336,8 @@ def _timed(launch: Callable[[], object]) -> float:
         launch()
         return 1e3 * (time.perf_counter() - begin)
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    # The GPU is busy until everything is submitted; otherwise the events would time the submission.
+    torch.cuda._sleep(_BUSY)
     before.record()
     launch()
     after.record()

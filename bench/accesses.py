@@ -1,0 +1,207 @@
+"""Does ``dmat`` record each access, and does ``latency`` measure what a program measures of itself? On a GPU.
+
+    python3 -m bench.accesses record [--out FILE]     runs workloads/accesses.cu plain and with both probes
+    python3 -m bench.accesses judge [--out FILE]      recomputes table and verdicts
+
+Addresses follow from a formula for each kernel, so the digest of all of them, by thread and order, is computed again
+here. The chases of pointers read the clock around all of their loads; in the mean, ``latency`` less what its own
+clocks cost has to be within ``MOST_APART`` of that, in a run without a probe. Exit status: 0 all good, 1 a verdict is
+not, 2 the file cannot be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.probed import made_with, with_probe
+from bench.programs import SOURCES, build_command, run_program
+from bench.recorded import judge_files
+from bench.road import ROOT
+from bench.verdicts import Verdict, need, run_checks, say
+from neutrino.tracing import find_traces
+from neutrino.tracing.trace import Trace, TraceKernel
+
+Json = Any
+Addresses = npt.NDArray[np.uint64]
+
+RESULTS = ROOT / "bench" / "results" / "accesses_h200.json"
+ACCESSES = ("linear", "strided", "gathered", "broadcast", "scattered")
+CHASES = ("chase_l1", "chase_l2", "chase_hbm")
+MOST_APART = 0.05
+_WORDS = 1 << 24
+_WARP = 32
+
+
+def record() -> Json:
+    """Raw samples. SystemExit: the program cannot be built or run."""
+    results: Json = made_with()
+    with tempfile.TemporaryDirectory(prefix="accesses_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        program = folder / "accesses"
+        _run(build_command(SOURCES / "accesses.cu", program), folder, "build")
+        results["plain"] = _report([str(program)], folder, "plain")
+        for probe in ("dmat", "latency"):
+            traces = folder / f"traces_{probe}"
+            results[probe] = _report(with_probe([str(program)], probe, traces), folder, probe)
+            (path,) = find_traces(traces)
+            kernels = {kernel.name: kernel for kernel in Trace(path).kernels}
+            if probe == "dmat":
+                results["traced"] = {name: _traced(kernels[name]) for name in ACCESSES}
+            else:
+                results["measured"] = {name: _measured(kernels[name]) for name in CHASES}
+    return results
+
+
+def _run(argv: Sequence[str], folder: Path, name: str) -> None:
+    done = run_program(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name, 120)
+    if done.status != 0:
+        raise SystemExit(f"{' '.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _report(argv: Sequence[str], folder: Path, name: str) -> Json:
+    path = folder / f"{name}.json"
+    _run([*argv, "--out", str(path)], folder, name)
+    return json.loads(path.read_text())
+
+
+def _traced(kernel: TraceKernel) -> Json:
+    """What dmat recorded of a launch: the digest of each thread's accesses in order, and clocks that go back."""
+    launches = [*kernel.launches()]
+    if len(launches) != 1:
+        counts = {reason.word: count for reason, count in kernel.counters.items()}
+        raise SystemExit(f"{kernel.name}: data of {len(launches)} launches, expected 1; launches by reason: {counts}")
+    launch = launches[0]
+    view = launch.maps["GlobalAccesses"]
+    rows, places = view.valid().reshape(-1), view.places()
+    by_thread = np.lexsort([places[name] for name in ("order", "lane", "warp", "block")])
+    threads = np.stack([places[name][by_thread] for name in ("block", "warp", "lane")])
+    same = (threads[:, 1:] == threads[:, :-1]).all(axis=0)
+    clocks = rows["clock"][by_thread].astype(np.int64)
+    return {
+        "records": len(rows), "dropped": view.dropped, "bytes": int(launch.record["data_size"]),
+        "sha256": _digest(rows["address"][by_thread]), "sizes": sorted({*rows["bytes"].tolist()}),
+        "clocks_back": int((same & (clocks[1:] < clocks[:-1])).sum()),
+    }  # fmt: skip
+
+
+def _measured(kernel: TraceKernel) -> list[Json]:
+    """What latency recorded of each launch of a chase: the loads of each site, and the cost of two clocks."""
+    found = []
+    for launch in kernel.launches():
+        rows = launch.maps["PerLoad"].valid().reshape(-1)
+        found.append({
+            "loads": [[int(row[name]) for name in ("key", "count", "sum", "min", "max")] for row in rows],
+            "clock": int(launch.maps["ClockOverhead"].total()["cycles"]),
+        })  # fmt: skip
+    return found
+
+
+def _digest(addresses: Addresses) -> str:
+    return hashlib.sha256(addresses.astype("<u8").tobytes()).hexdigest()
+
+
+def _mixed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    values = (values ^ values >> 16) * np.uint32(0x7FEB352D)
+    values = (values ^ values >> 15) * np.uint32(0x846CA68B)
+    return (values ^ values >> 16).astype(np.uint32)
+
+
+def expected(name: str, row: Json) -> Addresses:
+    """The addresses of every access of a kernel, by thread and, in a thread, in order."""
+    threads = np.arange(row["grid"] * row["block"], dtype=np.uint32)
+    loads = {
+        "linear": threads, "strided": threads * 33, "gathered": _mixed(threads) % _WORDS,
+        "broadcast": threads // row["block"],
+    }  # fmt: skip
+    stores = row["out"] + 4 * threads.astype(np.uint64)
+    if name == "scattered":
+        rounds = np.arange(row["rounds"], dtype=np.uint32)
+        at = row["in"] + 4 * (_mixed(threads[:, None] * 64 + rounds) % _WORDS).astype(np.uint64)
+        # A column more, for the store after the last round.
+        order = np.concatenate([at, stores[:, None]], axis=1)
+        last = threads % row["rounds"] + 1
+        order[threads, last] = stores
+        kept: Addresses = order[np.arange(row["rounds"] + 1) <= last[:, None]]
+        return kept
+    columns = [row["in"] + 4 * loads[name].astype(np.uint64), stores]
+    if name == "gathered":
+        columns.insert(0, row["index"] + 4 * threads.astype(np.uint64))
+    return np.stack(columns, axis=1).reshape(-1)
+
+
+def judge(results: Json) -> list[Verdict]:
+    """Every verdict, the good and the bad."""
+    return run_checks([
+        *((f"dmat: {name}", partial(_check_traced, results, name)) for name in ACCESSES),
+        *((f"latency: {name}", partial(_check_measured, results, name)) for name in CHASES),
+    ])  # fmt: skip
+
+
+def _check_traced(results: Json, name: str) -> str:
+    found, addresses = results["traced"][name], expected(name, results["dmat"]["accesses"][name])
+    need(found["dropped"] == 0, f"{found['dropped']} records dropped")
+    need(found["records"] == len(addresses), f"{found['records']:,} records of {len(addresses):,} accesses")
+    need(found["sha256"] == _digest(addresses), "other addresses")
+    need(found["sizes"] == [4], f"sizes of {found['sizes']} bytes")
+    need(found["clocks_back"] == 0, f"{found['clocks_back']} clocks before those of earlier accesses of the thread")
+    return f"{found['records']:,} accesses, {found['bytes'] / found['records']:.2f} bytes each"
+
+
+def cycles(results: Json, name: str) -> tuple[float, float]:
+    """Cycles of a load, median over launches: by the program itself without a probe, and by the probe."""
+    own = statistics.median(row["cycles"] / row["loads"] for row in results["plain"]["chases"][name])
+    loads = results["plain"]["chases"][name][0]["loads"]
+    means = []
+    for launch in results["measured"][name]:
+        # The last site: another one may warm the cache by as many.
+        _, count, total = max(row[:3] for row in launch["loads"] if row[1] == loads)
+        means.append(total / count - launch["clock"])
+    return own, statistics.median(means)
+
+
+def _check_measured(results: Json, name: str) -> str:
+    need(len(results["measured"][name]) == len(results["plain"]["chases"][name]), "not every launch was probed")
+    own, measured = cycles(results, name)
+    need(abs(measured / own - 1) <= MOST_APART, f"{measured:.1f} cycles, {own:.1f} by the program's own clock")
+    return f"{measured:.1f} cycles a load, {own:.1f} by the program's own clock"
+
+
+def table(results: Json) -> str:
+    """What a load takes in each memory."""
+    rows = [f"{results['device']}, driver {results['driver']}", f"{'':12}{'program':>10}{'latency':>10}"]
+    return "\n".join([*rows, *(f"{name:12}{own:10.1f}{got:10.1f}" for name in CHASES
+                               for own, got in [cycles(results, name)])])  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="python -m bench.accesses")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        options.out.write_text(json.dumps(record(), separators=(",", ":")) + "\n")
+    return judge_files([options.out], "python3 -m bench.accesses record", ("device", "plain", "traced"), _say)
+
+
+def _say(results: Json) -> int:
+    status = say(judge(results))
+    print(table(results))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
