@@ -201,7 +201,10 @@ def _read_hash(copies, row):
         entries, lost = table[:, :-1], table[:, -1, 1]
         copy, place = np.nonzero(entries[..., 1])
         found = entries[copy, place]
-        keys, group = np.unique((~found[:, 0]).view(key_type), return_inverse=True)
+        # A place without a key is that of the site with its number; the one after all places has none, either.
+        is_site = (found[:, 0] == 0) & (place < row["places"])
+        words = np.where(is_site, place.astype("<u8"), ~found[:, 0])
+        keys, group = np.unique(words.view(key_type), return_inverse=True)
         rows = np.zeros(len(keys), formats)
         rows["key"] = keys
         np.add.at(rows["count"], group, found[:, 1])

@@ -34,6 +34,9 @@ class _Keyed(MapType):
     key whose inverse is 0, and of all saves whose keys found no place. An entry is never given up, so in one table
     either all saves of a key find it or none does.
 
+    Where all saves of a set of probes have SITE as the key, none is searched for: the site's number is its place, and
+    the first word stays 0.
+
     room: how many keys fit. keep: which ``AGGREGATES`` are kept, in their order; of the least value the inverse, so
     that a first value of 0 does not matter.
     """
@@ -69,11 +72,16 @@ class _Keyed(MapType):
         if values:
             # Narrow types have been extended to 32 bits.
             value = (writer.value(1), max(32, values[0].type.size * 8))
+        table = KeyTable(self._places(), _PROBES, self.keep)
+        site = writer.site_key()
+        if site is not None:
+            writer.add_to_place(site if site < table.places else table.places + 1, value, table)
+            return
         register = writer.value(0)
         if key.type.size < 8:
             letter = key.type.value[0]
             register = writer.convert(f"{letter}64", f"{letter}32", register)
-        writer.add_to_key(register, value, KeyTable(self._places(), _PROBES, self.keep))
+        writer.add_to_key(register, value, table)
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -95,7 +103,10 @@ class _Keyed(MapType):
             entries, lost = table[:, :-1], table[:, -1, 1]
             copy, place = np.nonzero(entries[..., 1])
             found = entries[copy, place]
-            keys, group = np.unique((~found[:, 0]).view(key_type), return_inverse=True)
+            # A place without a key is that of the site with its number; the one after all places has none, either.
+            is_site = (found[:, 0] == 0) & (place < row["places"])
+            words = np.where(is_site, place.astype("<u8"), ~found[:, 0])
+            keys, group = np.unique(words.view(key_type), return_inverse=True)
             rows = np.zeros(len(keys), formats)
             rows["key"] = keys
             np.add.at(rows["count"], group, found[:, 1])

@@ -85,6 +85,12 @@ class SaveWriter(Operations, Protocol):
         number; None without one. table: the form of the map's record.
         """
 
+    def site_key(self) -> int | None:
+        """Return the number of the site if the first operand is SITE, as in all saves to the map; else None."""
+
+    def add_to_place(self, place: int, value: tuple[str, int] | None, table: KeyTable) -> None:
+        """As ``add_to_key``, to the entry with a number."""
+
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, kept until the thread ends and at first 0, to an unsigned value if that is greater.
 

@@ -13,7 +13,7 @@ from typing import Any
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Register
+from neutrino.probing.ir.operands import Register, SiteOperand
 from neutrino.probing.ir.statements import Assembly, Save, Statement, Straight, registers_of
 from neutrino.probing.model import Lanes, Tracepoint
 
@@ -121,6 +121,15 @@ class ProbeSet:
         """SHA-256, in hex, of maps, registers and probes. Comments and positions in the file do not change it."""
         meaning = [self.target, _plain(self.maps), _plain(self.registers), _plain(self.probes)]
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def keyed_by_site(self) -> tuple[int, ...]:
+        """Indices of the maps whose saves all have SITE as the first operand. Of a lowered set."""
+        snippets = (snippet for probe in self.probes for snippet in (probe.before, probe.after) if snippet is not None)
+        saves = [statement for snippet in snippets for statement in snippet.straight if isinstance(statement, Save)]
+        others = {save.map.name for save in saves if save.operands[0] != SiteOperand("SITE")}
+        saved = {save.map.name for save in saves}
+        return tuple(index for index, entry in enumerate(self.maps) if entry.name in saved - others)
 
     def with_callbacks(self, paths: tuple[str, ...]) -> ProbeSet:
         """Return the set with further scripts that run whenever there are new launches."""

@@ -106,7 +106,7 @@ class Emission:
             probes.maps, prefix, self.registers, self.block, take, architecture, kernel.sums if kernel else None
         )
         self._maps: MapCode = MapCode(
-            probes.maps, prefix, self.block, take, changed, records, self.sums, architecture,
+            probes, prefix, self.block, take, changed, records, self.sums, architecture,
             kernel._maps if kernel else None,
         )  # fmt: skip
         self.arithmetic: dict[str, int] = {}

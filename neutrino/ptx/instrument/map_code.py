@@ -10,6 +10,7 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.statements import Save
 from neutrino.ptx.instrument.log_groups import GroupCode, Saved, is_constant
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
@@ -38,7 +39,7 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 
 
 class MapCode:
-    """Writes one body's code for maps. maps: of the probes. prefix: starts every private register.
+    """Writes one body's code for the maps of probes. prefix: starts every private register.
 
     take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
     sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
@@ -46,10 +47,11 @@ class MapCode:
     """
 
     def __init__(
-        self, maps: Sequence[Map], prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
+        self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
         sums: Sums, architecture: int, kernel: MapCode | None,
     ) -> None:  # fmt: skip
-        self.maps = maps
+        self.maps: Sequence[Map] = probes.maps
+        self.keyed_by_site = frozenset(probes.keyed_by_site)
         self.block = block
         self.take = take
         self.records = records
@@ -273,12 +275,24 @@ class SaveCode(_Operations):
         base = copy_address(self._save.map, self._index, self._maps.block, take, lines, ending=self._ending)
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
+    def site_key(self) -> int | None:
+        """As of ``SaveWriter``."""
+        return self.constant(0) if self._index in self._maps.keyed_by_site else None
+
+    def add_to_place(self, place: int, value: tuple[str, int] | None, table: KeyTable) -> None:
+        """As of ``SaveWriter``."""
+        self._add_to_entry(place, value, table)
+
     def add_to_key(self, key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
         """As of ``SaveWriter``."""
+        kept = self._take("b64")
+        self._lines.append(f"mov.b64 {kept}, {key};")
+        self._add_to_entry(kept, value, table)
+
+    def _add_to_entry(self, entry: str | int, value: tuple[str, int] | None, table: KeyTable) -> None:
+        """Add a save to an entry: of a key in a register, or the one with a number."""
         # As in ``add_at``: registers and the predicate may have changed where the stores are inserted.
         take, when, stores = self._take, self._counting_threads(), self._code.stores
-        kept = take("b64")
-        self._lines.append(f"mov.b64 {kept}, {key};")
         if value is not None:
             name, bits = value
             value = take(f"b{bits}"), bits
@@ -291,7 +305,7 @@ class SaveCode(_Operations):
         needed = _REDUCES if table.keep else _MATCHES
         combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
         base = copy_address(self._save.map, self._index, self._maps.block, take, stores, ending=self._ending)
-        _KeyCode(take, stores, kept, value, table).write(base, saves, combine=combine)
+        _KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, which is kept until the thread ends, to a value if that is greater.
@@ -421,11 +435,13 @@ class _KeyCode:
     """Appends to lines the code that adds a save to the entry of its key in a table in memory (``maps/keyed.py``).
 
     It never branches: a key has a fixed number of places, which are tried one after the other. take: gives a new
-    register of a type (``Take``). key: a register of 64 bits. value: a register of a value and its bits, 32 or 64; None
-    without one. table: its form.
+    register of a type (``Take``). key: a register of 64 bits; or the number of an entry, which is not searched for.
+    value: a register of a value and its bits, 32 or 64; None without one. table: its form.
     """
 
-    def __init__(self, take: Take, lines: list[str], key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
+    def __init__(
+        self, take: Take, lines: list[str], key: str | int, value: tuple[str, int] | None, table: KeyTable
+    ) -> None:
         self._take = take
         self._lines = lines
         self._key = key
@@ -437,12 +453,17 @@ class _KeyCode:
         """Append the code. base: a register with the table's address. saves: a predicate for the threads that save,
         None for all. combine: lanes of a warp with equal keys are combined, of which one adds for all."""
         adds, count, aggregates = self._combined(saves) if combine else self._alone(saves)
-        address = self._find(base, adds)
+        address, offset = base, 0
+        if isinstance(self._key, int):
+            offset = self._key * self._entry_size
+        else:
+            address = self._find(base, self._key, adds)
         reds = [("add", count)]
         reds += [("add" if name == "sum" else "max", aggregates[name]) for name in self._table.keep]
         # Next to each other, so that in the machine code one branch skips all of them.
         for number, (operation, register) in enumerate(reds, 1):
-            self._lines.append(f"@{adds} red.global.{operation}.u64 [{address}+{_WORD * number}], {register};")
+            where = f"{address}+{offset + _WORD * number}"
+            self._lines.append(f"@{adds} red.global.{operation}.u64 [{where}], {register};")
 
     def _alone(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
         """What each thread adds for itself: a predicate, whether it adds; a count; and the aggregates of the value."""
@@ -456,8 +477,12 @@ class _KeyCode:
     def _combined(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
         """As ``_alone``, of all lanes with the key together: the lowest of them adds, for all."""
         take, lines = self._take, self._lines
-        here, same, lower, count, adds = take("b32"), take("b32"), take("b32"), take("b64"), take("pred")
-        lines += [f"activemask.b32 {here};", f"match.any.sync.b64 {same}, {self._key}, {here};"]
+        here, lower, count, adds = take("b32"), take("b32"), take("b64"), take("pred")
+        same = here
+        lines.append(f"activemask.b32 {here};")
+        if not isinstance(self._key, int):
+            same = take("b32")
+            lines.append(f"match.any.sync.b64 {same}, {self._key}, {here};")
         if saves is not None:
             # Lanes that save nothing are a group of their own: each instruction between lanes is executed by all of its
             # mask.
@@ -480,16 +505,16 @@ class _KeyCode:
             aggregates[name] = self._sum(same) if name == "sum" else self._greatest(same, inverted=name == "min")
         return adds, count, aggregates
 
-    def _find(self, base: str, adds: str) -> str:
+    def _find(self, base: str, key: str, adds: str) -> str:
         """A register with the address of the key's entry, or of the last one if the key finds no place."""
         take, lines, places = self._take, self._lines, self._table.places
         word, mixed, first, place, step = take("b64"), take("b64"), take("b32"), take("b32"), take("b32")
         old, address, lost, searches = take("b64"), take("b64"), take("b64"), take("pred")
         lines += [
-            f"not.b64 {word}, {self._key};",
+            f"not.b64 {word}, {key};",
             # The upper half of the product depends on all bits of the key.
-            f"shr.u64 {mixed}, {self._key}, 32;",
-            f"xor.b64 {mixed}, {mixed}, {self._key};",
+            f"shr.u64 {mixed}, {key}, 32;",
+            f"xor.b64 {mixed}, {mixed}, {key};",
             f"mul.lo.u64 {mixed}, {mixed}, {_MULTIPLIER};",
             f"shr.u64 {mixed}, {mixed}, 32;",
             f"cvt.u32.u64 {first}, {mixed};",
@@ -562,6 +587,16 @@ class _KeyCode:
         """A register with the greatest value of a group of lanes; inverted: with the inverse of the least one, which is
         the greatest inverse. same: the group's mask."""
         take, lines = self._take, self._lines
+        given, bits = self._given()
+        if bits == 32:
+            best, wide = take("b32"), take("b64")
+            lines += [
+                f"redux.sync.{'min' if inverted else 'max'}.u32 {best}, {given}, {same};",
+                f"cvt.u64.u32 {wide}, {best};",
+            ]
+            if inverted:
+                lines.append(f"not.b64 {wide}, {wide};")
+            return wide
         name = self._wide(inverted=inverted)
         low, high, upper, lower, whole = take("b32"), take("b32"), take("b32"), take("b32"), take("b64")
         is_upper = take("pred")
