@@ -21,7 +21,7 @@ TWINS_HEADER = Struct(
         Member("maps", "u32"),
         Member("kernels", "u32"),
         Member("images", "u32"),
-        Member("padding", "u32"),
+        Member("unused_logs", "u32", note="1: after the kernels a u64 for each, bits of maps: logs never saved to"),
     ),
     "Start of a cache entry: what one image's twins are. Offsets count from the start of the entry.",
 )

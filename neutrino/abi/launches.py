@@ -65,7 +65,7 @@ LAUNCH = Struct(
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
         Member("graph", "u32", note="id of the executable graph; 0: an ordinary launch"),
         Member("node", "u32", note="of the graph's kernel nodes, from 1; 0 with a graph: the replay itself"),
-        Member("log_units", "u32", note="units of memory that each log had; 0: the kernel has none"),
+        Member("log_units", "u32", note="units of memory that each log with cap 1 had; 0: the kernel has none"),
         Member("reserved", "u32", 5),
     ),
     "One record of launches.bin.",

@@ -30,7 +30,7 @@ MAP_DESCRIPTOR = Struct(
         Member("kind", "u32", note="number of its type: NEUTRINO_MAP_TYPES"),
         Member("level", "u32", note="0 thread, 1 warp, 2 block"),
         Member("record_size", "u32"),
-        Member("cap", "u32", note="records a slot"),
+        Member("cap", "u32", note="records a slot; of a log 1, or 0 if its twin never saves to it"),
     ),
     "What the hook needs to know of a map.",
 )
@@ -45,7 +45,7 @@ FRAME = Struct(
         Member("size", "u64", note="bytes of the regions that follow"),
         Member("unused", "u32"),
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
-        Member("log_units", "u32", note="units of memory of each log, of those that the launch had; 0: no log"),
+        Member("log_units", "u32", note="units of each log with cap 1, of those that the launch had; 0: none"),
         Member("reserved", "u32"),
     ),
     "One launch in result/<kernel>.bin; its regions follow, back to back, then padding to 64 bytes.",

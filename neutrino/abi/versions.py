@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 LAUNCHES_VERSION = 4
-RESULT_VERSION = 4
-RESULT_VERSIONS = (3, RESULT_VERSION)
-"""Those that can be read. From 4 on logs have chunks of groups."""
+RESULT_VERSION = 5
+RESULT_VERSIONS = (3, 4, RESULT_VERSION)
+"""Those that can be read. From 4 on logs have chunks of groups; from 5 on those with cap 0 have no chunks."""
 SECTION_VERSION = 3
-TWINS_VERSION = 5
+TWINS_VERSION = 6
 """Of cache entries, in the cache and in sections."""
+TWINS_VERSIONS = (5, TWINS_VERSION)
+"""Those that can be used. From 6 on an entry says which logs a twin does not save to."""

@@ -12,11 +12,10 @@ from neutrino.assemble.outcome import Outcome, Result
 from neutrino.backend.manifest import assembled_members, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
 from neutrino.cache.entry import KernelEntry
-from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.twin import TwinKernel
 
 
-def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
+def entries_of(outcomes: Outcomes, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
     """Return the entries of all kernels, and the images of the twins (instrumented copies) that were accepted.
 
     outcomes: of the attempts to assemble and verify the twins, by the kernel's name. refused: why no twin was written
@@ -28,7 +27,7 @@ def entries_of(outcomes: Outcomes, probes: ProbeSet, refused: Mapping[str, tuple
     capped_results = [outcome.under_cap for outcome in outcomes.values() if outcome.under_cap is not None]
     images = _distinct(result.built for result in (*results, *capped_results))
     entries = {name: KernelEntry(name, *refusal) for name, refusal in refused.items()}
-    entries |= {name: _entry(outcome, images, probes) for name, outcome in outcomes.items()}
+    entries |= {name: _entry(outcome, images) for name, outcome in outcomes.items()}
     return BackendResult(entries, tuple(built.image for built in images))
 
 
@@ -56,7 +55,7 @@ def _distinct(builds: Iterable[TwinBuild]) -> list[TwinBuild]:
     return list({id(built): built for built in builds}.values())
 
 
-def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> KernelEntry:
+def _entry(outcome: Outcome, images: Sequence[TwinBuild]) -> KernelEntry:
     """Return the entry of one twin: with its manifest if it was accepted, else with the reason why not.
 
     outcome: of the attempts to assemble and verify it. images: the builds whose images the entry refers to by index.
@@ -68,7 +67,7 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild], probes: ProbeSet) -> K
     if result is None or outcome.run is None or outcome.run.original is None:
         raise LookupError(f"{twin.name}: neither refused nor there")
     assembly, original, under_cap = outcome.run.assembly, outcome.run.original, outcome.under_cap
-    manifest = unassembled_manifest(twin, assembly.arch, probes, result.built.emit)
+    manifest = unassembled_manifest(twin, assembly.arch, result.built.emit)
     manifest |= assembled_members(twin, original, result, under_cap, outcome.run.verifier.retargeting)
     manifest["numerics"] = dict(result.numerics)
     manifest["assembler"] = assembly.name

@@ -114,4 +114,4 @@ class LinkedTwins:
 
     def entries(self, code: TwinProgram, outcomes: Outcomes) -> BackendResult:
         """Return the kernels' cache entries, and the images of the twins that were accepted."""
-        return entries_of(outcomes, self.probes, refusals(code.skipped))
+        return entries_of(outcomes, refusals(code.skipped))

@@ -14,11 +14,11 @@ from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
-from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.maps.declaration import Layout
 from neutrino.ptx.instrument.twin import Site, TwinKernel
 
 
-def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Emit) -> dict[str, Any]:
+def unassembled_manifest(twin: TwinKernel, arch: str, emit: Emit) -> dict[str, Any]:
     """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
 
     arch: what the twin's code is for, as ``sm_90``. emit: the form in which the driver gets the twin, PTX, machine code
@@ -31,7 +31,7 @@ def unassembled_manifest(twin: TwinKernel, arch: str, probes: ProbeSet, emit: Em
         "arch": arch,
         "parameters": [{"offset": item.offset, "size": item.size} for item in twin.parameters],
         "block": {"offset": twin.block_offset, "size": twin.block_size},
-        "maps": [entry.document() for entry in probes.maps],
+        "maps": [entry.document() for entry in twin.maps],
         "variables": list(twin.variables),
         "registers": None,
         "spills": None,
@@ -94,6 +94,9 @@ def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capp
         block_size=twin.block_size,
         image=image,
         capped=capped,
+        unused_logs=tuple(
+            number for number, entry in enumerate(twin.maps) if entry.kind.layout is Layout.CHUNKS and not entry.cap
+        ),
         files={
             "manifest.json": json.dumps(manifest, indent=1).encode(),
             "original.ptx": twin.original_text.encode("latin-1"),

@@ -178,7 +178,7 @@ class PtxTwins:
         Without an assembler no twin was verified: the images are PTX, and manifests have no register counts.
         """
         if self.assembler is not None:
-            return entries_of(outcomes, self.probes, refusals(code.module.skipped))
+            return entries_of(outcomes, refusals(code.module.skipped))
 
         def image(part: Sequence[TwinKernel]) -> bytes:
             """Return the image of one part: a module with its twins only."""
@@ -187,7 +187,7 @@ class PtxTwins:
 
         def manifest(twin: TwinKernel) -> dict[str, object]:
             """Return the manifest of one twin."""
-            return unassembled_manifest(twin, self.source.arch, self.probes, self.emit)
+            return unassembled_manifest(twin, self.source.arch, self.emit)
 
         return unassembled_entries(code.parts, manifest, image)
 

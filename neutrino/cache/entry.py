@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.records import MAX_RECORD
 from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.abi.structures import Struct, align_up
-from neutrino.abi.versions import TWINS_VERSION
+from neutrino.abi.versions import TWINS_VERSION, TWINS_VERSIONS
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.registry import MAP_TYPES, number_of
@@ -31,6 +31,8 @@ _IMAGE_ALIGN = 64
 _DIGEST_SIZE = 32
 _VARIABLE = np.dtype("<u8")
 """A row of a kernel's table of variables: the offset of a name."""
+_UNUSED_LOGS = np.dtype("<u8")
+"""A row of the table after that of the kernels: bit i is map i."""
 _LONGEST_NAME = 63
 """Bytes of a map's name, without the NUL that ends it in the 64 bytes of its member."""
 _MAX_ON_STACK = 65536
@@ -60,7 +62,8 @@ class KernelEntry:
     none. parameters: (offset, size) in bytes of the program's own parameters. variables: names of module variables
     whose addresses the twin needs. block_offset, block_size: of the probe block in the twin's parameter space, in
     bytes. image: index of the entry's image that has the twin. capped: index of the one that has it compiled with a
-    register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``.
+    register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``. unused_logs: in ascending
+    order the indices of the entry's maps that are logs to which nothing in the twin saves.
     """
 
     name: str
@@ -74,6 +77,7 @@ class KernelEntry:
     image: int = 0
     capped: int = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
+    unused_logs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,11 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
         })  # fmt: skip
     maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
     kernels_offset = writer.table(TWIN_KERNEL, [_kernel_row(writer, kernel) for kernel in kernels])
+    has_unused_logs = any(kernel.unused_logs for kernel in kernels)
+    if has_unused_logs:
+        rows = np.array([sum(1 << number for number in kernel.unused_logs) for kernel in kernels], _UNUSED_LOGS)
+        # Right after the kernels, whose rows have whole words.
+        writer.append(rows.tobytes(), _TABLE_ALIGN)
 
     # The table of images comes before the images, so it is filled in when their offsets are known.
     images_offset = writer.append(bytes(TWIN_IMAGE.size * len(images)), _TABLE_ALIGN)
@@ -179,6 +188,7 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
     header["kernels"] = len(kernels)
     header["images"] = len(images)
     header["images_offset"] = images_offset
+    header["unused_logs"] = has_unused_logs
     writer.data[: TWINS_HEADER.size] = header.tobytes()
 
     # The digest covers everything after itself, the rest of the header included.
@@ -268,7 +278,7 @@ def read_entry(data: bytes, name: str) -> Entry:
     # NumPy strips the NULs at the end of a string.
     if bytes(header["magic"]).ljust(len(TWINS_MAGIC), b"\0") != TWINS_MAGIC:
         raise error("magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
-    if int(header["version"]) != TWINS_VERSION:
+    if int(header["version"]) not in TWINS_VERSIONS:
         expected = f"{TWINS_VERSION}: another version of Neutrino made it, make it again"
         raise error("version", str(int(header["version"])), expected)
     # It comes before the digest, which therefore does not cover it.
@@ -288,9 +298,10 @@ def read_entry(data: bytes, name: str) -> Entry:
     kernels_offset = int(header["kernels_offset"])
     kernels = []
     kernel_rows = reader.table(TWIN_KERNEL, kernels_offset, int(header["kernels"]), "kernels")
+    unused_logs = _unused_logs(reader, header, maps)
     for index, row in enumerate(kernel_rows):
         row_offset = kernels_offset + index * kernel_rows.itemsize
-        kernel = _kernel(reader, row_offset, row)
+        kernel = replace(_kernel(reader, row_offset, row), unused_logs=unused_logs[index])
         _check_kernel(name, row_offset, kernel, len(maps), len(image_rows))
         kernels.append(kernel)
     return Entry(
@@ -299,6 +310,27 @@ def read_entry(data: bytes, name: str) -> Entry:
         tuple(kernels),
         tuple(reader.span(int(row["offset"]), int(row["size"]), "image") for row in image_rows),
     )
+
+
+def _unused_logs(reader: _Reader, header: np.void, maps: Sequence[MapEntry]) -> list[tuple[int, ...]]:
+    """Return for each kernel of an entry the indices of the maps, logs, to which nothing in its twin saves.
+
+    maps: of the entry. Raises FormatError for a map that is no log.
+    """
+    kernels, kind = int(header["kernels"]), int(header["unused_logs"])
+    if not kind:
+        return kernels * [()]
+    if kind != 1:
+        raise FormatError(reader.name, _header_offset("unused_logs"), "unused_logs", str(kind), "0 or 1")
+    offset = int(header["kernels_offset"]) + kernels * TWIN_KERNEL.size
+    logs = sum(1 << number for number, entry in enumerate(maps) if entry.kind.layout is Layout.CHUNKS)
+    rows = []
+    data = reader.span(offset, kernels * _UNUSED_LOGS.itemsize, "unused logs")
+    for row in np.frombuffer(data, _UNUSED_LOGS).tolist():
+        if row & ~logs:
+            raise FormatError(reader.name, offset, "unused logs of a kernel", f"{row:#x}", f"of the logs {logs:#x}")
+        rows.append(tuple(number for number in range(len(maps)) if row >> number & 1))
+    return rows
 
 
 def _map(file: str, row_offset: int, row: np.void) -> MapEntry:

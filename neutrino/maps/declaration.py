@@ -159,7 +159,8 @@ class Map:
     """A map that a probe file declares, ``[map.NAME]``.
 
     level: whether threads, warps or blocks have slots. size: bytes of one record in memory. cap: records that a slot
-    can hold; 1 for types without slots. span: where the declaration is in the file.
+    can hold; 1 for types without slots, but 0 for a log that a kernel's twin never saves to. span: where the
+    declaration is in the file.
     """
 
     name: str

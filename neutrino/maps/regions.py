@@ -5,7 +5,7 @@ Region of map m of a launch with W = blocks · warps_per_block warps (``region_l
     in slots, thread level   records [W][cap][lanes], counts u32 [W][lanes] unless cap = 1
     in slots, warp level     records [W][cap],        counts u32 [W]        unless cap = 1
     in slots, block level    records [blocks][cap],   counts u32 [blocks]   unless cap = 1
-    in chunks                control words, then log_units units for chunks, see ``log.py``
+    in chunks                control words, then log_units units for chunks unless cap = 0, see ``log.py``
     in copies                records [copies_of(m, W)], each ``copy_stride`` bytes; the reader combines the copies
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
@@ -93,7 +93,7 @@ def region_layout(
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
     blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. log_units: units of
-    ``LOG_UNIT`` bytes that each map in chunks has.
+    ``LOG_UNIT`` bytes that each map in chunks has, except for those with cap 0.
     """
     offset = 0
     regions = []
@@ -106,7 +106,8 @@ def region_layout(
             records_size = slots * entry.cap * entry.size
             counts_size = slots * _COUNT_SIZE if has_counts(entry) else 0
         elif entry.kind.layout is Layout.CHUNKS:
-            records_size, counts_size = LOG_CONTROL + log_units * LOG_UNIT, 0
+            # cap: 1, or 0 of a log that a kernel's twin never saves to.
+            records_size, counts_size = LOG_CONTROL + entry.cap * log_units * LOG_UNIT, 0
         else:
             records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)
             counts_size = 0

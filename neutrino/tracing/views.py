@@ -29,7 +29,7 @@ _AXES = {
 class Geometry:
     """Shape of a launch. blocks: of the grid. threads: of a block. lanes: of a warp.
 
-    log_units: units of memory of each log that the trace has of this launch.
+    log_units: units of memory, that the trace has of this launch, of each log that the kernel saves to.
     """
 
     blocks: int

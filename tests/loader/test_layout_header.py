@@ -70,7 +70,8 @@ def test_regions_in_c_and_in_python(
 ) -> None:
     ffi, library = core
     entries = [
-        Map(f"m{i}", kind, level, size, cap if kind.layout is Layout.SLOTS else 1, (), Span(1, 1))
+        # A log that a kernel never saves to has cap 0.
+        Map(f"m{i}", kind, level, size, {Layout.SLOTS: cap, Layout.CHUNKS: cap % 2}.get(kind.layout, 1), (), Span(1, 1))
         for i, (kind, level, size, cap) in enumerate(rows)
     ]
     expected, total = region_layout(entries, blocks, warps, lanes, log_units)
@@ -86,6 +87,15 @@ def test_regions_in_c_and_in_python(
     # What may run repeatedly in a graph adds to its maps: no slots.
     in_slots = any(entry.kind.layout is Layout.SLOTS for entry in entries)
     assert library.nt_maps_add_up(table, len(rows)) == (not in_slots)  # type: ignore[attr-defined]
+    logs = [entry.kind.layout is Layout.CHUNKS and entry.cap == 1 for entry in entries]
+    assert [bool(library.nt_map_is_log(table + index)) for index in range(len(rows))] == logs  # type: ignore[attr-defined]
+    wanted = library.nt_log_units_for(table, len(rows), extent, 1)  # type: ignore[attr-defined]
+    assert bool(wanted) == (any(logs) and blocks > 0)
+    # Of a frame that keeps one unit of each log: pieces of this launch's regions, back to back.
+    ranges = ffi.new("struct nt_range[]", len(rows) + 1)
+    count = library.nt_regions_ranges(table, len(rows), extent, min(log_units, 1), ranges)  # type: ignore[attr-defined]
+    _, kept = region_layout(entries, blocks, warps, lanes, min(log_units, 1))
+    assert sum(ranges[index].size for index in range(count)) == kept
     offset = 0
     region = ffi.new("struct nt_region *")
     for index, wanted in enumerate(expected):

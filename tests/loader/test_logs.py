@@ -6,13 +6,17 @@ import importlib.util
 import os
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
 from neutrino.abi.results import FRAME
+from neutrino.abi.structures import align_up
+from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.regions import REGION_ALIGN, copy_stride
 from neutrino.tracing import Trace, TraceLaunch, summarize
 from neutrino.tracing.views import MapView
-from neutrino.verification import load_probe_file
+from neutrino.verification import load_probe_file, load_probes
 
 from .conftest import POOL_LEAST, Bench, Reference
 from .trace_files import Files
@@ -27,6 +31,16 @@ def launches_of(home: Path, name: str) -> list[TraceLaunch]:
     (path,) = (home / "trace").iterdir()
     (kernel,) = (kernel for kernel in Trace(path).kernels if kernel.name == name)
     return list(kernel.launches())
+
+
+def read_script() -> ModuleType:
+    """tools/read.py."""
+    spec = importlib.util.spec_from_file_location("read_script", Path(__file__).parents[2] / "tools/read.py")
+    assert spec is not None
+    assert spec.loader is not None
+    read = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(read)
+    return read
 
 
 def _rows(view: MapView) -> list[tuple[int, ...]]:
@@ -125,6 +139,33 @@ def test_data_of_several_pieces(bench: Bench, tmp_path: Path) -> None:
         assert check(launch, 70) == 0
 
 
+def test_a_log_that_a_kernel_never_saves_to_takes_nothing(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    """Of dmat's three logs, one: neither memory of the device nor, beyond the control words, bytes of the trace."""
+    result = bench.run("growing", tmp_path, probes=load_probes(["dmat"]), extra={"NEUTRINO_POOL": str(64 << 20)})
+    assert (result.stdout, result.returncode) == reference("growing")
+    launches = launches_of(tmp_path, "loop_p2")
+    assert len(launches) == len(TICKETS)
+    # The first launch's one log has half of the pool's 32 MiB for large launches.
+    assert int(launches[0].record["log_units"]) * LOG_UNIT > 15 << 20
+    read = read_script()
+    for launch, tickets in zip(launches, TICKETS, strict=True):
+        maps = launch.maps
+        accesses, *others = maps["GlobalAccesses"], maps["BulkCopies"], maps["TensorCopies"]
+        blocks, threads = int(np.prod(launch.record["grid"])), int(np.prod(launch.record["block"]))
+        assert len(accesses.valid()) + accesses.dropped == blocks * -(-threads // 32) * tickets
+        assert [len(view.records) for view in others] == [LOG_CONTROL] * 2
+        assert [(len(view.valid()), view.record_count, view.dropped) for view in others] == [(0, 0, 0)] * 2
+        assert int(launch.record["data_size"]) == sum(
+            align_up(view.records.nbytes, REGION_ALIGN) for view in (accesses, *others)
+        ) + maps["NotTraced"].records.shape[0] * copy_stride(maps["NotTraced"].map.size)
+        (file,) = (tmp_path / "trace").glob("*/result/*.bin")
+        _, sections, records = read.parse(file, launch.index)
+        assert [(section["name"], section["dropped"], section["cap"]) for section in sections[:3]] == [
+            (view.map.name, view.dropped, None) for view in (accesses, *others)
+        ]
+        assert [len(records[section["name"]]) for section in sections[:3]] == [len(accesses.valid()), 0, 0]
+
+
 def test_replays_of_graphs(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
     result = any_bench.run("capture", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
     assert (result.stdout, result.returncode) == reference("capture")
@@ -144,11 +185,7 @@ def test_replays_without_room(bench: Bench, tmp_path: Path, reference: Reference
 def test_read_py_reads_the_same(bench: Bench, tmp_path: Path) -> None:
     bench.run("crowded", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
     (path,) = (tmp_path / "trace").iterdir()
-    spec = importlib.util.spec_from_file_location("read_script", Path(__file__).parents[2] / "tools/read.py")
-    assert spec is not None
-    assert spec.loader is not None
-    read = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(read)
+    read = read_script()
     for launch in launches_of(tmp_path, "loop_p2"):
         (result,) = (file for file in (path / "result").iterdir() if launch.index in read.parse(file)[0]["launches"])
         _, sections, records = read.parse(result, launch.index)

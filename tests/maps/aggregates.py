@@ -103,7 +103,7 @@ def run_all(
     module = device.load(twins.render())
     source, out = device.allocate(max(values.nbytes, 1)), device.allocate(64)
     device.write(source, np.ascontiguousarray(values))
-    loaded = LoadedTwin(twins.kernels[0], module, probes.maps, {})
+    loaded = LoadedTwin(twins.kernels[0], module, {})
     packed = struct.pack("<QQI", source, out, len(values))
     return loaded.launch(device, Launch((blocks, 1, 1), (threads, 1, 1), packed, **launch))
 

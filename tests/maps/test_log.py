@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from neutrino.emulator.device import Device
 from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Layout
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, Log, chunks, first_slots, most_rows
@@ -16,6 +18,7 @@ from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.verification import read_probes
 from tests.maps.aggregates import kernel_text, probes_of, random_values, read_by, run
+from tests.oracle.twin_launch import Launch, LoadedTwin
 
 ROW = {"size": 8}
 
@@ -126,6 +129,54 @@ def test_the_rest_is_counted() -> None:
     assert [view.dropped for view in kept] == sorted((view.dropped for view in kept), reverse=True)
     assert kept[0].dropped == 700
     assert kept[-1].dropped == 0
+
+
+_APART = """
+.version 8.0
+.target sm_90
+.address_size 64
+.func store(.param .u64 at)
+{
+	.reg .u64 %at;
+	ld.param.u64 %at, [at];
+	st.global.u32 [%at], 1;
+	ret;
+}
+.visible .entry k(.param .u64 out)
+{
+	.reg .u64 %out;
+	.reg .u32 %x;
+	ld.param.u64 %out, [out];
+	ld.global.u32 %x, [%out];
+	{
+	.param .u64 at;
+	st.param.u64 [at], %out;
+	call.uni store, (at);
+	}
+	ret;
+}
+"""
+
+
+def test_a_log_that_nothing_saves_to_takes_nothing() -> None:
+    """It is there, and empty. What only a called function saves to has memory."""
+    maps = "".join(f'[map.M{number}]\ntype = "log"\nlevel = "thread"\ndata = {{ at = "u64" }}\n' for number in range(3))
+    sites = "".join(
+        f'[probe.p{number}]\nposition = "{position}"\nlevel = "thread"\nbefore = "SAVE [ M{number} ] {{ ADDR }};"\n'
+        for number, position in enumerate(("ld.global", "st.global", "atom.global"))
+    )
+    probes = read_probes("test.toml", f'platform = "cuda"\n{maps}{sites}')
+    twins = probe_module(parse(_APART), probes)
+    (twin,) = twins.kernels
+    assert [entry.cap for entry in twin.maps] == [1, 1, 0]
+    assert [entry.cap for entry in probes.maps] == [1, 1, 1]
+    device = Device(memory=16 << 20)
+    loaded = LoadedTwin(twin, device.load(twins.render()), {})
+    out = device.allocate(64)
+    views = loaded.launch(device, Launch((2, 1, 1), (64, 1, 1), struct.pack("<Q", out), log_units=1000))
+    assert [len(views[f"M{number}"].records) for number in range(3)] == [128 + 32_000] * 2 + [128]
+    assert [len(views[f"M{number}"].valid()) for number in range(3)] == [128, 128, 0]
+    assert (views["M2"].dropped, views["M2"].record_count, views["M2"].places()["lane"].tolist()) == (0, 0, [])
 
 
 def test_the_example_of_the_page_records(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def _part(times: int, log_units: int) -> MapView:
     probes = read_probes("test.toml", _SITES)
     twins = probe_module(parse(_PARTING), probes)
     device = Device(memory=16 << 20)
-    loaded = LoadedTwin(twins.kernels[0], device.load(twins.render()), probes.maps, {})
+    loaded = LoadedTwin(twins.kernels[0], device.load(twins.render()), {})
     launch = Launch((1, 1, 1), (32, 1, 1), struct.pack("<Q", device.allocate(64)), log_units=log_units)
     return loaded.launch(device, launch, times=times)["M"]
 

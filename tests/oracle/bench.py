@@ -227,7 +227,7 @@ class Bench:
     ) -> tuple[dict[str, MapView], tuple[bytes, ...]]:
         """One launch of a twin: its maps, and the program's results."""
         place = self.place(seed)
-        loaded = LoadedTwin(twin, place.device.load(text), probe_set(probe).maps, place.module.variables)
+        loaded = LoadedTwin(twin, place.device.load(text), place.module.variables)
         views = loaded.launch(place.device, place.launch(), observer)
         return views, place.results()
 

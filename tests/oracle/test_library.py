@@ -75,7 +75,7 @@ def probed(probe: str, name: str, defines: tuple[tuple[str, int], ...] = (), log
     (twin,) = twins.kernels
     place = one.place(None)
     tracer = Tracer(lambda _: True, registers=True)
-    loaded = LoadedTwin(twin, place.device.load(twins.render()), probes.maps, place.module.variables)
+    loaded = LoadedTwin(twin, place.device.load(twins.render()), place.module.variables)
     views = loaded.launch(place.device, place.launch(), tracer)
     assert place.results() == one.results(None)
     return Run(one.kernel, views, {site.number: site.line for site in twin.sites if site.number is not None}, tracer)
@@ -340,7 +340,7 @@ def loads():
     probes = load_all(source=source)
     (twin,) = make_twins(one.kernel, probes).kernels
     place = one.place(None)
-    loaded = LoadedTwin(twin, place.device.load(make_twins(one.kernel, probes).render()), probes.maps, {})
+    loaded = LoadedTwin(twin, place.device.load(make_twins(one.kernel, probes).render()), {})
     found = Counter(loaded.launch(place.device, place.launch())["loads"].valid()["y"].tolist())
     expected: Counter[int] = Counter()
     for execution in seen("crc32"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.oracle.assembling import arithmetic, assemble
 from tests.oracle.bench import Bench, Kernel, skip_of
-from tests.oracle.probes import Probe, probe_set
+from tests.oracle.probes import Probe
 from tests.oracle.random_kernels import kernels
 from tests.oracle.random_probes import probes
 from tests.oracle.simulation import Lanes, Side, Simulation, compare
@@ -116,7 +116,7 @@ def test_a_kernel_that_runs_again_in_a_replay_appends(log_units: int) -> None:
     bench = Bench(ALL["branches"], (probe,), (1,), log_units)
     twin = bench.twins(probe).kernels[0]
     place = bench.place(1)
-    loaded = LoadedTwin(twin, place.device.load(bench.twins(probe).render()), probe_set(probe).maps, {})
+    loaded = LoadedTwin(twin, place.device.load(bench.twins(probe).render()), {})
     once, thrice = (loaded.launch(place.device, place.launch(), times=times) for times in (1, 3))
     one, three = once["All"], thrice["All"]
     assert len(three.valid()) + three.dropped == 3 * (len(one.valid()) + one.dropped)

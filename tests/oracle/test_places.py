@@ -138,7 +138,7 @@ def test_how_long_a_range_takes() -> None:
         twins = make_twins(kernel, probes)
         (twin,) = twins.kernels
         place = Bench(kernel, ()).place(None)
-        loaded = LoadedTwin(twin, place.device.load(twins.render()), probes.maps, place.module.variables)
+        loaded = LoadedTwin(twin, place.device.load(twins.render()), place.module.variables)
         views = loaded.launch(place.device, place.launch())
         assert int(views["n"].total()["count"]) == 80 * times
         took.append(int(views["t"].valid()["max"][0]))

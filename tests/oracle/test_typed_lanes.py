@@ -219,7 +219,7 @@ def test_lanes_that_part_are_counted_once(name: str) -> None:
         twins = make_twins(ALL[name], probes)
         assert skip_of(twins) is None
         at = bench.place(seed)
-        loaded = LoadedTwin(twins.kernels[0], at.device.load(twins.render()), probes.maps, at.module.variables)
+        loaded = LoadedTwin(twins.kernels[0], at.device.load(twins.render()), at.module.variables)
         views = loaded.launch(at.device, at.launch())
         assert views["Leaders"].total()["f0"] == views["Threads"].total()["f0"] > 0
 
@@ -274,7 +274,7 @@ def test_where_a_thread_is() -> None:
     twins = make_twins(place, probes)
     assert skip_of(twins) is None
     at = bench.place(None)
-    loaded = LoadedTwin(twins.kernels[0], at.device.load(twins.render()), probes.maps, at.module.variables)
+    loaded = LoadedTwin(twins.kernels[0], at.device.load(twins.render()), at.module.variables)
     records = loaded.launch(at.device, at.launch())["M"].records
     slots = records.reshape(12, 2, WARP)
     for number, special in enumerate(results):

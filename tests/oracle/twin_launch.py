@@ -76,7 +76,8 @@ class Regions:
         words = []
         for entry, region in zip(self._maps, self._layout, strict=True):
             words.append(self._before_shift(region.records))
-            units = self._geometry.log_units if entry.kind.layout is Layout.CHUNKS else 0
+            is_used_log = entry.kind.layout is Layout.CHUNKS and entry.cap
+            units = self._geometry.log_units if is_used_log else 0
             words.append(units if region.counts is None else self._before_shift(region.counts))
         words += variables
         header = (self._geometry.warps, self._warps, 0, copies_in(self._warps) - 1)
@@ -107,7 +108,6 @@ class LoadedTwin:
 
     twin: TwinKernel
     module: LoadedModule
-    maps: tuple[Map, ...]
     variables: Mapping[str, tuple[int, int]]
 
     def launch(
@@ -115,7 +115,7 @@ class LoadedTwin:
     ) -> dict[str, MapView]:
         """Run it in the original's place; what its maps then hold. times: run it again, with the same memory."""
         twin = self.twin
-        regions = Regions(device, self.maps, launch.geometry)
+        regions = Regions(device, twin.maps, launch.geometry)
         block = regions.block([self.variables[name][0] for name in twin.variables])
         if len(block) != twin.block_size:
             raise ValueError(f"{twin.name}: the probe block has {len(block)} bytes, not {twin.block_size}")

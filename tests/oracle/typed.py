@@ -137,7 +137,7 @@ def run(probes: ProbeSet, place: Kernel) -> dict[str, Any]:
     (twin,) = twins.kernels
     at = bench.place(None)
     launch = at.launch()
-    loaded = LoadedTwin(twin, at.device.load(twins.render()), probes.maps, at.module.variables)
+    loaded = LoadedTwin(twin, at.device.load(twins.render()), at.module.variables)
     views = loaded.launch(at.device, launch)
     results = at.results()
     assert results == bench.results(None)

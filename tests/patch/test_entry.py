@@ -7,6 +7,8 @@ import ctypes
 import hashlib
 import subprocess
 import sysconfig
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from neutrino.errors import FormatError, NeutrinoError, Span
 from neutrino.loader import build
 from neutrino.maps.c_header import c_header
 from neutrino.maps.declaration import Map
+from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, SUM
 
 CSRC = Path(build.__file__).parent / "csrc"
@@ -37,7 +40,7 @@ DETAILS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_siz
 
 
 @st.composite
-def kernels(draw: st.DrawFn, maps: int, images: int) -> KernelEntry:
+def kernels(draw: st.DrawFn, maps: Sequence[Map], images: int) -> KernelEntry:
     """Those that the hook can launch, and those that have a reason."""
     reason = draw(st.sampled_from(Reason)) if images else Reason.NO_PTX
     if reason is not Reason.PROBED:
@@ -46,14 +49,15 @@ def kernels(draw: st.DrawFn, maps: int, images: int) -> KernelEntry:
     return KernelEntry(
         draw(NAMES), reason, draw(DETAILS), draw(NAMES),
         tuple(draw(st.lists(st.tuples(st.integers(0, 30000), st.integers(0, 30000)), max_size=4))), tuple(variables),
-        draw(st.integers(60000, 65536)), block_size(maps, len(variables)), draw(st.integers(0, images - 1)),
+        draw(st.integers(60000, 65536)), block_size(len(maps), len(variables)), draw(st.integers(0, images - 1)),
         draw(st.integers(0, images - 1)), draw(FILES),
+        tuple(index for index, entry in enumerate(maps) if entry.kind == Log() and draw(st.booleans())),
     )  # fmt: skip
 MAPS = st.builds(
     Map, NAMES, st.just(ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(1, 99),
     st.just(()), st.just(Span(1, 1)),
 ) | st.builds(
-    Map, NAMES, st.just(SUM), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
+    Map, NAMES, st.sampled_from([SUM, Log()]), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
     st.just(Span(1, 1)),
 )  # fmt: skip
 
@@ -61,7 +65,7 @@ MAPS = st.builds(
 @st.composite
 def entries(draw: st.DrawFn) -> tuple[bytes, list[Map], list[KernelEntry], list[bytes]]:
     maps, images = draw(st.lists(MAPS, max_size=3)), draw(st.lists(st.binary(max_size=200), max_size=3))
-    made = draw(st.lists(kernels(len(maps), len(images)), max_size=4))
+    made = draw(st.lists(kernels(maps, len(images)), max_size=4))
     return draw(st.binary(min_size=32, max_size=32)), maps, made, images
 
 
@@ -154,14 +158,18 @@ def test_the_hook_takes_what_python_takes(hook: ctypes.CDLL, data: st.DataObject
     maps = [
         Map("m", ARRAY, Level.WARP, 16, 1, (), Span(1, 1)),
         Map("s", SUM, Level.THREAD, 8, 1, (), Span(1, 1)),
+        Map("l", Log(), Level.THREAD, 8, 1, (), Span(1, 1)),
     ]
+    block = block_size(3, 1)
     kernels = [
-        KernelEntry("a", Reason.PROBED, "", "a__neutrino", ((0, 8), (8, 4)), ("v",), 16, 56, 1, 2, {"f": b"text"}),
+        KernelEntry("a", Reason.PROBED, "", "a", ((0, 8), (8, 4)), ("v",), 16, block, 1, 2, {"f": b"text"}, (2,)),
         KernelEntry("b", Reason.NO_SITE, "none"),
     ]
     whole = bytearray(write_entry(bytes(32), maps, kernels, [b"first", b"second", b"capped"]))
     size = len(whole)
-    words = st.sampled_from([0, 1, 2, 3, 4, 15, 16, 17, 56, 64, 65, 65536, 65537, 2**32 - 1, 2**64 - 1, size, size - 8])
+    words = st.sampled_from(
+        [0, 1, 2, 3, 4, 15, 16, 17, block, 64, 65, 65536, 65537, 2**32 - 1, 2**64 - 1, size, size - 8]
+    )
     for _ in range(data.draw(st.integers(1, 3))):
         width = data.draw(st.sampled_from([4, 4, 8]))
         at = data.draw(st.integers(DIGESTED_FROM // width, size // width - 1)) * width
@@ -179,6 +187,44 @@ def test_the_hook_takes_what_python_takes(hook: ctypes.CDLL, data: st.DataObject
     else:
         # Python knows which reasons there are, and that an empty name is none.
         assert not taken or "reason" in refused or "twin of kernel" in refused
+
+
+def test_entries_of_the_version_before_are_read(hook: ctypes.CDLL) -> None:
+    """They do not say which logs are not saved to; in a newer one, that is said of logs only."""
+    maps = [Map(name, kind, Level.WARP, 16, 1, (), Span(1, 1)) for name, kind in (("a", ARRAY), ("l", Log()))]
+    size = block_size(2, 0)
+    kernels = [
+        KernelEntry(name, Reason.PROBED, "", "twin", block_size=size, unused_logs=unused)
+        for name, unused in (("a", ()), ("b", (1,)), ("c", ()))
+    ]
+    result = (ctypes.c_uint64 * 16)()
+
+    def taken(whole: bytes) -> bool:
+        whole = bytearray(whole)
+        whole[DIGESTED_FROM - 32 : DIGESTED_FROM] = hashlib.sha256(whole[DIGESTED_FROM:]).digest()
+        is_taken = bool(hook.nt_entry_open(bytes(whole), ctypes.c_size_t(len(whole)), bytes(32), result) & 0xFF)
+        with contextlib.nullcontext() if is_taken else pytest.raises(FormatError):
+            entry = read_entry(bytes(whole), "test")
+            assert [kernel.unused_logs for kernel in entry.kernels] == [(), (1,) if has_unused else (), ()]
+        return is_taken
+
+    for has_unused in (False, True):
+        shown = kernels if has_unused else [replace(kernel, unused_logs=()) for kernel in kernels]
+        whole = bytearray(write_entry(bytes(32), maps, shown, [b"image"]))
+        assert taken(whole)
+        whole[8] = 7
+        assert not taken(whole)
+        whole[8] = 4
+        assert not taken(whole)
+        if not has_unused:
+            whole[8] = 5
+            assert taken(whole)
+    whole[8] = 6
+    (header,) = np.frombuffer(whole, TWINS_HEADER.dtype, 1)
+    rows = int(header["kernels_offset"]) + 3 * TWIN_KERNEL.size
+    for bits in (1, 4):
+        whole[rows] = bits
+        assert not taken(whole)
 
 
 def test_images_are_aligned_for_the_driver():

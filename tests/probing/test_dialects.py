@@ -34,7 +34,7 @@ def records(bench: Bench, probes: ProbeSet) -> list[tuple[int, bytes, bytes | No
     place = bench.place(None)
     launch = place.launch()
     reads = count(1000)
-    loaded = LoadedTwin(twin, place.device.load(twins.render()), probes.maps, place.module.variables)
+    loaded = LoadedTwin(twin, place.device.load(twins.render()), place.module.variables)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(State, "clock_register", lambda *_: np.uint64(next(reads)))
         views = loaded.launch(place.device, launch)

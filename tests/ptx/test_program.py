@@ -166,7 +166,7 @@ def test_a_twin_computes_what_the_linked_original_computes(reads, block_sched, t
         views = {}
         if twinned:
             module = device.load(one_text([parse(text) for text in texts.values()]))
-            views = LoadedTwin(twin, module, probes.maps, original.variables).launch(device, launch)
+            views = LoadedTwin(twin, module, original.variables).launch(device, launch)
         else:
             device.launch(original.functions["k"], launch.grid, launch.block, launch.parameters)
         return device.read(place, 64 * 4), device.read(original.variables["count"][0], 4), views

@@ -78,20 +78,21 @@ def trace(tmp_path: Path) -> Path:
     return writer.write()
 
 
-def test_files_of_the_version_before_are_read(trace: Path, read: ModuleType) -> None:
-    """Logs had chunks of rows only; the rest is the same."""
+def test_files_of_the_versions_before_are_read(trace: Path, read: ModuleType) -> None:
+    """Logs had chunks of rows only, and all of a kernel's had memory; the rest is the same."""
     path = trace / "result/3.bin"
     expected = {name: rows.tobytes() for name, rows in read.parse(path)[2].items()}
     data = bytearray(path.read_bytes())
-    assert data[8] == 4
-    data[8] = 3
-    path.write_bytes(data)
-    assert {name: rows.tobytes() for name, rows in read.parse(path)[2].items()} == expected
-    (kernel,) = Trace(trace).kernels
-    assert {name: view.valid().size for name, view in next(kernel.launches()).maps.items()}.keys() == expected.keys()
+    assert data[8] == 5
+    for version in (4, 3):
+        data[8] = version
+        path.write_bytes(data)
+        assert {name: rows.tobytes() for name, rows in read.parse(path)[2].items()} == expected
+        (kernel,) = Trace(trace).kernels
+        assert next(kernel.launches()).maps.keys() == expected.keys()
     data[8] = 2
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="version 4"):
+    with pytest.raises(ValueError, match="version 5"):
         read.parse(path)
 
 

@@ -76,7 +76,7 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	const size_t digest_end = offsetof(struct neutrino_twins_header, digest) + sizeof(header->digest);
 
 	if (size < sizeof(*header) || memcmp(header->magic, NEUTRINO_TWINS_MAGIC, sizeof(header->magic)) != 0 ||
-	    header->version != NEUTRINO_TWINS_VERSION || header->reserved != 0 || header->size != size ||
+	    header->version < NEUTRINO_TWINS_VERSION_LEAST || header->version > NEUTRINO_TWINS_VERSION || header->reserved != 0 || header->size != size ||
 	    memcmp(header->key, key, sizeof(header->key)) != 0)
 		return false;
 
@@ -91,7 +91,10 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	if (!rows_fit(size, header->maps_offset, header->maps, sizeof(struct neutrino_map)) ||
 	    !rows_fit(size, header->kernels_offset, header->kernels, sizeof(struct neutrino_twin_kernel)) ||
 	    !rows_fit(size, header->images_offset, header->images, sizeof(struct neutrino_twin_image)) ||
-	    header->maps > NEUTRINO_MAX_MAPS)
+	    header->maps > NEUTRINO_MAX_MAPS || header->unused_logs > 1)
+		return false;
+	uint64_t kernels_end = header->kernels_offset + header->kernels * sizeof(struct neutrino_twin_kernel);
+	if (header->unused_logs && !rows_fit(size, kernels_end, header->kernels, sizeof(uint64_t)))
 		return false;
 
 	struct nt_entry entry = {
@@ -101,15 +104,19 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 		.maps = (const void *)((const uint8_t *)data + header->maps_offset),
 		.kernels = (const void *)((const uint8_t *)data + header->kernels_offset),
 		.images = (const void *)((const uint8_t *)data + header->images_offset),
+		.unused_logs = header->unused_logs ? (const void *)((const uint8_t *)data + kernels_end) : NULL,
 	};
+	uint64_t logs = 0;
 	for (uint32_t i = 0; i < header->images; i++)
 		if (entry.images[i].offset > size || entry.images[i].size > size - entry.images[i].offset)
 			return false;
-	for (uint32_t i = 0; i < header->maps; i++)
+	for (uint32_t i = 0; i < header->maps; i++) {
 		if (!nt_map_is_valid(&entry.maps[i]))
 			return false;
+		logs |= (uint64_t)nt_map_is_log(&entry.maps[i]) << i;
+	}
 	for (uint32_t i = 0; i < header->kernels; i++)
-		if (!kernel_fits(&entry, &entry.kernels[i]))
+		if (!kernel_fits(&entry, &entry.kernels[i]) || (entry.unused_logs && entry.unused_logs[i] & ~logs))
 			return false;
 	*ret = entry;
 	return true;
@@ -156,6 +163,21 @@ const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, c
 		if (strcmp((const char *)entry->data + entry->kernels[i].name_offset, name) == 0)
 			return &entry->kernels[i];
 	return NULL;
+}
+
+struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
+{
+	uint64_t unused = entry->unused_logs ? entry->unused_logs[kernel - entry->kernels] : 0;
+	size_t size = entry->header->maps * sizeof(struct neutrino_map);
+	struct neutrino_map *maps = malloc(size + 1);
+
+	if (!maps)
+		return NULL;
+	memcpy(maps, entry->maps, size);
+	for (uint32_t i = 0; i < entry->header->maps; i++)
+		if (unused >> i & 1)
+			maps[i].cap = 0;
+	return maps;
 }
 
 bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)

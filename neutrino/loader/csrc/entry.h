@@ -15,6 +15,7 @@ struct nt_entry {
 	const struct neutrino_map *maps;
 	const struct neutrino_twin_kernel *kernels;
 	const struct neutrino_twin_image *images;
+	const uint64_t *unused_logs; /* of each kernel, a bit for each map; NULL: none */
 	/* Rows of kernels + 1 by the hash of their names, 2^index_bits of them; NULL before nt_entry_index. */
 	uint32_t *index;
 	uint32_t index_bits;
@@ -31,6 +32,11 @@ void nt_entry_index(struct nt_entry *entry);
 
 /* The kernel of that mangled name, or NULL. */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name);
+
+/*
+ * The entry's maps as a kernel's twin has them, for free(): logs that it never saves to have cap 0. NULL without memory.
+ */
+struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel);
 
 /* Whether the image of that index has the twin of any kernel, not counting those under a register cap. */
 bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image);

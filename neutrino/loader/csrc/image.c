@@ -403,7 +403,9 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	kernel = calloc(1, sizeof(*kernel));
 	if (!kernel)
 		return NULL;
-	kernel->name = strdup(name); /* NULL without memory: then the kernel is not listed */
+	/* Without memory for these, and for its maps, the kernel is not listed. */
+	kernel->name = strdup(name);
+	bool has_memory = kernel->name;
 	kernel->reason = image->reason;
 	if (image->reason == NEUTRINO_REASON_PROBED) {
 		kernel->twin = nt_entry_find(&image->entry, name);
@@ -413,9 +415,9 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	}
 	if (kernel->reason == NEUTRINO_REASON_PROBED) {
 		kernel->backend = &nt_backends[NT_BACKEND_TWIN];
-		kernel->maps = image->entry.maps;
+		kernel->maps = nt_entry_maps(&image->entry, kernel->twin);
 		kernel->map_count = image->entry.header->maps;
-		for (uint32_t i = 0; i < kernel->map_count; i++)
+		for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++)
 			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
 		if (kernel->log_count)
 			kernel->log_wanted = kernel->log_kept = nt_need_of(image->key, name);
@@ -425,15 +427,17 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		kernel->block_size = kernel->twin->block_size;
 		kernel->variable_count = kernel->twin->variables;
 		kernel->lanes = NEUTRINO_LANES;
+		has_memory = has_memory && kernel->maps;
 	}
 	pthread_mutex_lock(&mutex);
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
-	bool added = !other && kernel->name &&
+	bool added = !other && has_memory &&
 		     nt_hashed_add(&image->kernels, &kernel->by_name, nt_hash_text(kernel->name));
 	if (added)
 		kernel->id = __atomic_add_fetch(&kernel_count, 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&mutex);
 	if (!added) {
+		free((void *)kernel->maps);
 		free(kernel->name);
 		free(kernel);
 		return other;

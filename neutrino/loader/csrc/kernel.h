@@ -16,7 +16,7 @@ struct nt_kernel {
 	unsigned reason; /* NEUTRINO_REASON_PROBED: launches go to the backend; else why the original runs */
 	const struct nt_backend *backend;
 	char *name;
-	const struct neutrino_map *maps;
+	const struct neutrino_map *maps; /* as the twin has them: nt_entry_maps */
 	uint32_t map_count;
 	const struct neutrino_twin_parameter *parameters;
 	uint32_t parameter_count;
@@ -24,7 +24,7 @@ struct nt_kernel {
 	uint32_t block_size;
 	uint32_t variable_count; /* module variables whose addresses are in the block */
 	uint32_t lanes;	      /* of a warp */
-	uint32_t log_count;   /* maps that are logs */
+	uint32_t log_count;   /* maps that are logs and saved to */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
 	uint64_t log_kept;    /* of log_wanted, what the cache has */
 	bool result_started;  /* the drain thread's own */

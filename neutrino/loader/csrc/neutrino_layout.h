@@ -23,9 +23,10 @@
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
 #define NEUTRINO_LAUNCHES_VERSION 4
-#define NEUTRINO_RESULT_VERSION 4
+#define NEUTRINO_RESULT_VERSION 5
 #define NEUTRINO_SECTION_VERSION 3
-#define NEUTRINO_TWINS_VERSION 5
+#define NEUTRINO_TWINS_VERSION 6
+#define NEUTRINO_TWINS_VERSION_LEAST 5
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -221,7 +222,7 @@ struct neutrino_launch {
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
     uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
     uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
-    uint32_t log_units; /* units of memory that each log had; 0: the kernel has none */
+    uint32_t log_units; /* units of memory that each log with cap 1 had; 0: the kernel has none */
     uint32_t reserved[5];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
@@ -268,7 +269,7 @@ struct neutrino_map {
     uint32_t kind; /* number of its type: NEUTRINO_MAP_TYPES */
     uint32_t level; /* 0 thread, 1 warp, 2 block */
     uint32_t record_size;
-    uint32_t cap; /* records a slot */
+    uint32_t cap; /* records a slot; of a log 1, or 0 if its twin never saves to it */
 };
 static_assert(sizeof(struct neutrino_map) == 80, "map");
 static_assert(offsetof(struct neutrino_map, name) == 0, "name");
@@ -286,7 +287,7 @@ struct neutrino_frame {
     uint64_t size; /* bytes of the regions that follow */
     uint32_t unused;
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
-    uint32_t log_units; /* units of memory of each log, of those that the launch had; 0: no log */
+    uint32_t log_units; /* units of each log with cap 1, of those that the launch had; 0: none */
     uint32_t reserved;
 };
 static_assert(sizeof(struct neutrino_frame) == 64, "frame");
@@ -314,7 +315,7 @@ struct neutrino_twins_header {
     uint32_t maps;
     uint32_t kernels;
     uint32_t images;
-    uint32_t padding;
+    uint32_t unused_logs; /* 1: after the kernels a u64 for each, bits of maps: logs never saved to */
 };
 static_assert(sizeof(struct neutrino_twins_header) == 128, "twins_header");
 static_assert(offsetof(struct neutrino_twins_header, magic) == 0, "magic");
@@ -329,7 +330,7 @@ static_assert(offsetof(struct neutrino_twins_header, images_offset) == 104, "ima
 static_assert(offsetof(struct neutrino_twins_header, maps) == 112, "maps");
 static_assert(offsetof(struct neutrino_twins_header, kernels) == 116, "kernels");
 static_assert(offsetof(struct neutrino_twins_header, images) == 120, "images");
-static_assert(offsetof(struct neutrino_twins_header, padding) == 124, "padding");
+static_assert(offsetof(struct neutrino_twins_header, unused_logs) == 124, "unused_logs");
 
 /* An image of a cache entry, 64-byte aligned, for cuModuleLoadData: the twins', then those under a cap. */
 struct neutrino_twin_image {

@@ -57,7 +57,7 @@ bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
 
 bool nt_map_is_log(const struct neutrino_map *map)
 {
-	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS;
+	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS && map->cap;
 }
 
 /* The number of a map's slots in a launch: one for each thread, warp or block. False on overflow. */
@@ -119,7 +119,7 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 	if (type->layout == NEUTRINO_IN_COPIES) {
 		records_size = copies_size(type, map->record_size, extent->warps);
 	} else if (type->layout == NEUTRINO_IN_CHUNKS) {
-		records_size = NEUTRINO_LOG_CONTROL + (uint64_t)extent->log_units * NEUTRINO_LOG_UNIT;
+		records_size = NEUTRINO_LOG_CONTROL + (uint64_t)map->cap * extent->log_units * NEUTRINO_LOG_UNIT;
 	} else {
 		uint64_t slots, records;
 		if (!slots_of(map, extent, &slots) || slots > REGION_LIMIT ||

@@ -25,7 +25,7 @@ struct nt_extent {
 	uint32_t threads;	  /* of a block */
 	uint32_t warps_per_block;
 	uint32_t lanes;		  /* of a warp: the kernel's */
-	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log */
+	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log with cap 1 */
 };
 
 /* The control words at the start of a log's region. */
@@ -72,7 +72,7 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 /* Whether a launch adds to what an earlier one left in the same regions, so that their order and number do not matter. */
 bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count);
 
-/* Whether a map is a log. */
+/* Whether a map is a log that the kernel saves to: one with cap 0 has control words only, which stay zero. */
 bool nt_map_is_log(const struct neutrino_map *map);
 
 /* Units of memory in which each log has room for so many records of each thread, warp or block, whichever its level is. */

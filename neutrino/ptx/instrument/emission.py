@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neutrino.abi.levels import Level
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
     Inverted,
@@ -231,6 +232,10 @@ class Emission:
         lines: list[str] = []
         self._maps.end(lines)
         return lines
+
+    def maps_of_twin(self) -> tuple[Map, ...]:
+        """The maps as the twin has them, once all bodies' code is written."""
+        return self._maps.of_twin()
 
     def _declarations(self) -> list[str]:
         return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]

@@ -160,6 +160,7 @@ class KernelRewriter(BodyRewriter):
             parameters=plan.parameters,
             block_offset=plan.block_offset,
             block_size=plan.block_size,
+            maps=self.emission.maps_of_twin(),
             variables=tuple(variable.name for variable in needs.by_address),
             site_lists=tuple(body.sites for body in plan.bodies),
             own_arithmetic=own_arithmetic,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from neutrino.abi.levels import Level
-from neutrino.maps.declaration import Map
+from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
@@ -73,6 +74,14 @@ class MapCode:
     def has_end(self) -> bool:
         """Whether something has to be stored when a thread ends."""
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
+
+    def of_twin(self) -> tuple[Map, ...]:
+        """The maps as the twin has them, once all code at sites is written: logs that no body saves to have cap 0."""
+        saved = {index for index, _ in self._all_kept}
+        return tuple(
+            replace(entry, cap=0) if entry.kind.layout is Layout.CHUNKS and index not in saved else entry
+            for index, entry in enumerate(self.maps)
+        )
 
     def keep(self, index: int, number: int, bits: int) -> str:
         """The register, of 32 or 64 bits, that the index-th map keeps under a number to the end of the thread.

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.abi.reasons import Reason
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
 from neutrino.ptx.analysis.matching import Hit
@@ -151,7 +152,8 @@ class SkippedKernel:
 class TwinKernel:
     """One kernel's twin. Offsets and sizes are bytes of its parameter space.
 
-    name, original_text, statement: of the original kernel; twin_name, probed_text: of the twin. variables: module
+    name, original_text, statement: of the original kernel; twin_name, probed_text: of the twin. maps: the probes', with
+    cap 0 for logs that nothing in the twin saves to. variables: module
     variables passed by address, in the order of the probe block. site_lists: where probes went, of the kernel and then
     of each function with a copy. own_arithmetic: how many floating-point instructions the probes add, by SASS mnemonic.
     version: the ``.version`` that the twin needs. statements: of the module, to copy with the twin. header: characters
@@ -167,6 +169,7 @@ class TwinKernel:
     parameters: tuple[Parameter, ...]
     block_offset: int
     block_size: int
+    maps: tuple[Map, ...]
     variables: tuple[str, ...]
     site_lists: tuple[SiteList, ...]
     own_arithmetic: dict[str, int]
