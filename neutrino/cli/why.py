@@ -73,8 +73,11 @@ class Why:
             cap = "" if capped is None else f", {capped} under a cap"
             yield f"registers per thread: {assembly.registers_original} → {assembly.registers_twin}{cap}"
         if row.reason in (Reason.MAP_SIZE, Reason.POOL_FULL):
+            # Logs that the kernel never saves to take no memory.
             for entry in manifest.maps:
-                yield f"map {entry.name}: {entry.kind.name}, {entry.size:,} bytes per record, level {entry.level.value}"
+                if entry.cap:
+                    size = f"{entry.size:,} bytes per record"
+                    yield f"map {entry.name}: {entry.kind.name}, {size}, level {entry.level.value}"
 
 
 def explain(trace: Trace, kernels: Sequence[TraceKernel], whole: bool) -> list[Why]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
 from neutrino.abi.results import FRAME
 from neutrino.abi.structures import align_up
@@ -137,6 +138,42 @@ def test_data_of_several_pieces(bench: Bench, tmp_path: Path) -> None:
     assert all(int(launch.record["data_size"]) > 8 << 20 for launch in launches)
     for launch in launches:
         assert check(launch, 70) == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "pool", "memory", "need"),
+    [
+        # The pool begins with 32 MiB for large launches, and grows before the first one.
+        ("growing", 1 << 30, 4 << 30, 500_000),
+        # The program has left no memory to grow.
+        ("growing-in-little", 1 << 30, 640 << 20, 500_000),
+        # There is room for two at a time.
+        ("growing-in-a-row", 64 << 20, 1 << 30, 150_000),
+    ],
+)
+def test_a_need_that_is_known_is_met(
+    bench: Bench, tmp_path: Path, reference: Reference, program: str, pool: int, memory: int, need: int
+) -> None:
+    """As far as memory reaches. A launch that finds too little at the moment is not probed, and counted."""
+    extra, device = {"NEUTRINO_POOL": str(pool)}, {"memory": memory}
+    bench.run("growing", tmp_path, probes=PROBES, extra=extra, device=device)
+    (kept,) = (tmp_path / "cache").rglob("*.needs")
+    # The units of one of three logs, in the one row.
+    kept.write_bytes(kept.read_bytes()[:-8] + need.to_bytes(8, "little"))
+    shutil.rmtree(tmp_path / "trace")
+    result = bench.run(program, tmp_path, probes=PROBES, extra=extra, device=device)
+    assert (result.stdout, result.returncode) == reference("growing")
+    launches = launches_of(tmp_path, "loop_p2")
+    counted = Files(tmp_path / "trace").counted("loop_p2")
+    units = [int(launch.record["log_units"]) for launch in launches]
+    if program == "growing-in-little":
+        # The first launches may come before it is known that there is no more.
+        assert counted["probed"] >= 4
+        assert 0 < max(units) < need
+        return
+    assert counted == ({"probed": 6} if program == "growing" else {"probed": 2, "pool-full": 4})
+    assert min(units) >= need
+    assert [check(launch, tickets) for launch, tickets in zip(launches, TICKETS, strict=False)] == [0] * len(units)
 
 
 def test_a_log_that_a_kernel_never_saves_to_takes_nothing(bench: Bench, tmp_path: Path, reference: Reference) -> None:

@@ -69,14 +69,57 @@ static void leave_half(struct nt_attempt *attempt)
 		nt_pool_want_large(attempt->pool, before);
 }
 
+void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
+{
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	if (!pool || !wanted || !kernel->log_count)
+		return;
+	/* As choose_log takes it, and some more: what the other maps need depends on the launch. */
+	uint64_t most = nt_pool_most(pool) / 2, size = 2 * wanted * kernel->log_count * NEUTRINO_LOG_UNIT;
+	size += size / 8;
+	nt_pool_expect(pool, kernel, size < most ? size : most);
+}
+
+/* Give the logs of a launch so many units. */
+static void set_units(struct nt_attempt *attempt, uint64_t units)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+
+	attempt->extent.log_units = (uint32_t)units;
+	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+}
+
+/*
+ * The least units that the logs of a measured launch may get. If their need is known and the pool can hold it, that much:
+ * a launch that finds no room for it is not probed, and counted, rather than probed in part.
+ */
+static uint64_t least_units(struct nt_attempt *attempt)
+{
+	uint64_t wanted = __atomic_load_n(&attempt->function->kernel->log_wanted, __ATOMIC_RELAXED);
+	uint64_t units = attempt->extent.log_units;
+
+	if (wanted < LOG_LEAST || wanted > units)
+		return LOG_LEAST;
+	bool is_reached = nt_pool_reaches(attempt->pool, attempt->size);
+	set_units(attempt, wanted);
+	if (!nt_pool_reaches(attempt->pool, attempt->size))
+		wanted = LOG_LEAST;
+	if (is_reached)
+		set_units(attempt, units);
+	return wanted;
+}
+
 unsigned nt_attempt_take_room(struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
-	struct nt_extent *extent = &attempt->extent;
+	uint64_t least = LOG_LEAST;
 
 	nt_attempt_measure(attempt, nt_pool_most(attempt->pool));
 	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
 		leave_half(attempt);
+	else if (kernel->log_count)
+		least = least_units(attempt);
 	for (;;) {
 		switch (nt_pool_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
 		case NT_ROOM:
@@ -89,9 +132,9 @@ unsigned nt_attempt_take_room(struct nt_attempt *attempt)
 			break;
 		}
 		/* The pool is full at the moment: try with half the memory for logs. */
-		if (extent->log_units <= LOG_LEAST)
+		uint64_t units = attempt->extent.log_units;
+		if (units <= least)
 			return NEUTRINO_REASON_POOL_FULL;
-		extent->log_units /= 2;
-		attempt->size = nt_regions_size(kernel->maps, kernel->map_count, extent);
+		set_units(attempt, units / 2 > least ? units / 2 : least);
 	}
 }

@@ -55,9 +55,12 @@ extern const struct nt_backend nt_backends[NT_BACKENDS];
  */
 void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most);
 
+/* Have the pool get memory for a kernel that was obtained, if the need of its logs is known. Not on the launch path. */
+void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool);
+
 /*
- * Take memory for all maps of the kernel, with less for logs if the pool has no more at the moment. PROBED, or the reason
- * why there is none. Lock-free.
+ * Take memory for all maps of the kernel. If the pool has no more at the moment, logs get less: if their need is known and
+ * the pool can hold it, not less than that. PROBED, or the reason why there is none. Lock-free.
  */
 unsigned nt_attempt_take_room(struct nt_attempt *attempt);
 

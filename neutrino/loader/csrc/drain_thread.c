@@ -83,6 +83,7 @@ static void forget_pool(struct nt_pool *pool, CUcontext context)
 	nt_launch_forget_context(context, 0);
 	__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&pool->give_back, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
 	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 }
@@ -119,6 +120,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 	} else if (!nt_drain_is_stopped()) {
 		nt_slabs_grow(pool);
 	}
+	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
 	return drained;
 }
 

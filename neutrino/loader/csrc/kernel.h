@@ -27,6 +27,7 @@ struct nt_kernel {
 	uint32_t log_count;   /* maps that are logs and saved to */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
 	uint64_t log_kept;    /* of log_wanted, what the cache has */
+	uint64_t expected_in; /* bits of the pools that have been told of the need */
 	bool result_started;  /* the drain thread's own */
 	bool size_noted;      /* it was noted that a launch needs more than a pool can hold */
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */

@@ -245,6 +245,23 @@ static bool request(int *flag, unsigned milliseconds)
 	return true;
 }
 
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
+{
+	enum { LIMIT_MS = 500 };
+	static int too_slow;
+	uint64_t bit = UINT64_C(1) << (pool - nt_pools);
+
+	if (size <= SEGMENT_SIZE || __atomic_fetch_or(&kernel->expected_in, bit, __ATOMIC_ACQ_REL) & bit)
+		return;
+	__atomic_add_fetch(&pool->large_expected, size, __ATOMIC_ACQ_REL);
+	nt_raise_to(&pool->largest_expected, size);
+	/* A drain thread that has to wait for the device must not stop the program again and again. */
+	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))
+		nt_drain_wake();
+	else if (!request(&pool->expect, LIMIT_MS))
+		__atomic_store_n(&too_slow, 1, __ATOMIC_RELAXED);
+}
+
 void nt_pool_flush(CUcontext context, unsigned milliseconds)
 {
 	struct nt_pool *pool = nt_pool_find(context);

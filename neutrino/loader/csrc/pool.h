@@ -59,6 +59,15 @@ uint64_t nt_pool_free_large(const struct nt_pool *pool);
 /* Ask the drain thread for memory for large launches of so many bytes. Lock-free. */
 void nt_pool_want_large(struct nt_pool *pool, uint64_t size);
 
+/*
+ * A kernel was obtained one launch of which takes so many bytes: have memory for it beside what was expected before, and
+ * wait for that, once for each kernel. Not on the launch path.
+ */
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
+
+/* Whether a launch of size bytes can find room once others have ended, as far as is known. Lock-free. */
+bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size);
+
 /* A launch of a kernel needs more than the pool can ever give: the trace notes it once. Lock-free. */
 void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
 

@@ -53,7 +53,7 @@ static void prepare(struct nt_function *function)
 	function->reason = is_own ? function->kernel->backend->prepare(function, context) : NEUTRINO_REASON_LOAD;
 	if (function->reason == NEUTRINO_REASON_PROBED) {
 		__atomic_store_n(&any_probed, 1, __ATOMIC_RELEASE);
-		nt_pool_prepare(context);
+		nt_backend_expect(function->kernel, nt_pool_prepare(context));
 	}
 	if (pushed)
 		nt_driver.cuCtxPopCurrent_v2(&popped);
@@ -385,9 +385,11 @@ void nt_registry_prepare_context(CUcontext context)
 		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
 	}
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	struct nt_pool *pool = nt_pool_prepare(context);
+	for (size_t i = 0; i < count; i++)
+		nt_backend_expect(list[i]->kernel, pool);
 	nt_reading_end(reading);
 	free(list);
-	nt_pool_prepare(context);
 }
 
 bool nt_registry_has_probed(void)

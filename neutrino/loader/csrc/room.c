@@ -152,6 +152,18 @@ uint64_t nt_pool_free_large(const struct nt_pool *pool)
 	return most;
 }
 
+bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size)
+{
+	uint64_t refused = __atomic_load_n(&pool->large_refused, __ATOMIC_RELAXED);
+
+	if (size <= SEGMENT_SIZE || !refused || size < refused)
+		return true;
+	for (unsigned i = 0; i < AREAS; i++)
+		if (CHUNKS * __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED) >= size)
+			return true;
+	return false;
+}
+
 void nt_pool_want_large(struct nt_pool *pool, uint64_t size)
 {
 	nt_raise_to(&pool->large_wanted, size);

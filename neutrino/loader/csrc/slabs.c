@@ -210,16 +210,30 @@ static uint64_t areas_size(const struct nt_pool *pool)
 	return size;
 }
 
-/* Get an area for launches of size bytes, in place of others that nobody uses if the pool would have too much. */
-static void grow_large(struct nt_pool *pool, uint64_t size)
+/* Note that there was no memory for a launch of size bytes. */
+static void refuse(struct nt_pool *pool, uint64_t size)
 {
-	uint64_t most = nt_slabs_large_most(pool), used = areas_size(pool), largest = 0;
-	uint32_t number = AREAS;
+	if (!pool->large_refused || size < pool->large_refused)
+		__atomic_store_n(&pool->large_refused, size, __ATOMIC_RELEASE);
+}
+
+static uint64_t largest_area(const struct nt_pool *pool)
+{
+	uint64_t largest = 0;
 
 	for (uint32_t i = 0; i < AREAS; i++)
 		if (pool->areas[i].base && CHUNKS * pool->areas[i].chunk_size > largest)
 			largest = CHUNKS * pool->areas[i].chunk_size;
-	uint64_t step = UNIT * CHUNKS;
+	return largest;
+}
+
+/* Get an area for launches of size bytes, in place of others that nobody uses if the pool would have too much. */
+static void grow_large(struct nt_pool *pool, uint64_t size)
+{
+	uint64_t most = nt_slabs_large_most(pool), used = areas_size(pool), largest = largest_area(pool);
+	uint32_t number = AREAS;
+
+	uint64_t step = UNIT * CHUNKS, asked = size;
 	size = (size + step - 1) / step * step;
 	/* Some to spare, as more launches like this one may come. */
 	uint64_t wanted = size > 2 * largest ? size : 2 * largest;
@@ -234,8 +248,34 @@ static void grow_large(struct nt_pool *pool, uint64_t size)
 	for (uint32_t i = 0; i < AREAS && number == AREAS; i++)
 		if (!pool->areas[i].base)
 			number = i;
-	if (number < AREAS && wanted && most - used >= wanted && leaves_enough(wanted))
-		make_area(pool, number, wanted / CHUNKS);
+	/* Of areas that are all in memory, the first ones are the small ones. */
+	for (uint32_t i = 0; i < AREAS && number == AREAS; i++)
+		if (CHUNKS * pool->areas[i].chunk_size < wanted && free_area(pool, &pool->areas[i]))
+			number = i;
+	if (number == AREAS || !wanted || most - used < wanted)
+		return;
+	if (wanted > size && !leaves_enough(wanted))
+		wanted = size;
+	if (!leaves_enough(wanted) || !make_area(pool, number, wanted / CHUNKS))
+		refuse(pool, asked);
+	else if (wanted >= pool->large_refused)
+		__atomic_store_n(&pool->large_refused, 0, __ATOMIC_RELEASE);
+}
+
+/* Get an area for what is expected of kernels beside the areas that there are. */
+static void grow_expected(struct nt_pool *pool)
+{
+	uint64_t expected = __atomic_load_n(&pool->large_expected, __ATOMIC_ACQUIRE), most = nt_slabs_large_most(pool);
+	uint64_t one = __atomic_load_n(&pool->largest_expected, __ATOMIC_ACQUIRE), used = areas_size(pool);
+
+	if (expected > most)
+		expected = most;
+	uint64_t missing = expected > used ? expected - used : 0;
+	/* One launch is in one area. */
+	if (missing < one && largest_area(pool) < one)
+		missing = one;
+	if (missing)
+		grow_large(pool, missing);
 }
 
 /* Whether fewer than a quarter of the small segments are free. */
@@ -266,8 +306,13 @@ void nt_slabs_grow(struct nt_pool *pool)
 	uint64_t large = __atomic_exchange_n(&pool->large_wanted, 0, __ATOMIC_RELAXED);
 	uint64_t most = small_part(pool->most);
 
-	if (nt_now_ns() < pool->grow_after)
+	if (nt_now_ns() < pool->grow_after) {
+		if (large)
+			refuse(pool, large);
 		return;
+	}
+	if (__atomic_load_n(&pool->expect, __ATOMIC_ACQUIRE))
+		grow_expected(pool);
 	if (large)
 		grow_large(pool, large);
 	/* A slab at a time; the last one may be smaller. */
@@ -320,5 +365,6 @@ void nt_slabs_unmake(struct nt_pool *pool, bool has_context)
 	pool->slab_end = 0;
 	pool->size = 0;
 	pool->grow_after = 0;
-	pool->small_wanted = pool->large_wanted = 0;
+	pool->small_wanted = pool->large_wanted = pool->large_refused = 0;
+	pool->large_expected = pool->largest_expected = 0;
 }

@@ -131,6 +131,8 @@ static const struct scenario {
 	{"immense", immense, false},
 	{"cut", cut, false},
 	{"growing", growing, false},
+	{"growing-in-a-row", growing_in_a_row, false},
+	{"growing-in-little", growing_in_little, false},
 	{"crowded", crowded, false},
 	{"spread", spread, false},
 	{"parameters", parameters, false},

@@ -40,6 +40,8 @@ void large(void);
 void immense(void);
 void cut(void);
 void growing(void);
+void growing_in_a_row(void);
+void growing_in_little(void);
 void crowded(void);
 void spread(void);
 void parameters(void);

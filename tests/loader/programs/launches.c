@@ -82,17 +82,47 @@ static void take(CUfunction looping, unsigned blocks, unsigned threads, uint32_t
 	CHECK(cu.LaunchKernel(looping, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL));
 }
 
+static const uint32_t growing_tickets[] = {10, 100, 100, 300, 7, 300};
+#define GROWING (sizeof(growing_tickets) / sizeof(*growing_tickets))
+
 /* What one launch wanted is known to the hook when the next one comes. */
 void growing(void)
 {
-	static const uint32_t wanted[] = {10, 100, 100, 300, 7, 300};
 	CUfunction looping = obtain(module, "loop_p2");
 
-	for (unsigned i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
-		take(looping, 3, 48, wanted[i]);
+	for (unsigned i = 0; i < GROWING; i++) {
+		take(looping, 3, 48, growing_tickets[i]);
 		CHECK(cu.StreamSynchronize(stream));
 		written();
 	}
+}
+
+static void wait_for(void *launched)
+{
+	while (!__atomic_load_n((int *)launched, __ATOMIC_ACQUIRE))
+		usleep(1000);
+}
+
+/* The same launches, none of which begins before all were made. */
+void growing_in_a_row(void)
+{
+	static int launched;
+	CUfunction looping = obtain(module, "loop_p2");
+
+	CHECK(cu.LaunchHostFunc(stream, wait_for, &launched));
+	for (unsigned i = 0; i < GROWING; i++)
+		take(looping, 3, 48, growing_tickets[i]);
+	__atomic_store_n(&launched, 1, __ATOMIC_RELEASE);
+}
+
+/* The same as growing when the program has taken most of the memory. */
+void growing_in_little(void)
+{
+	size_t left, total;
+
+	CHECK(cu.MemGetInfo_v2(&left, &total));
+	allocate(left - ((size_t)200 << 20));
+	growing();
 }
 
 /* More than the pool has room for, by the records of a slot and by the slots. */

@@ -36,6 +36,7 @@ struct kernel_node {
 	X(CtxGetCurrent, (CUcontext *))                                                                                \
 	X(CtxSynchronize, (void))                                                                                      \
 	X(MemAlloc_v2, (CUdeviceptr *, size_t))                                                                        \
+	X(MemGetInfo_v2, (size_t *, size_t *))                                                                         \
 	X(MemFree_v2, (CUdeviceptr))                                                                                   \
 	X(MemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                                                   \
 	X(MemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                                                \
