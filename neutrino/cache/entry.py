@@ -318,13 +318,13 @@ def _unused_logs(reader: _Reader, header: np.void, maps: Sequence[MapEntry]) -> 
     maps: of the entry. Raises FormatError for a map that is no log.
     """
     kernels, kind = int(header["kernels"]), int(header["unused_logs"])
+    rows: list[tuple[int, ...]] = []
     if not kind:
-        return kernels * [()]
+        return [() for _ in range(kernels)]
     if kind != 1:
         raise FormatError(reader.name, _header_offset("unused_logs"), "unused_logs", str(kind), "0 or 1")
     offset = int(header["kernels_offset"]) + kernels * TWIN_KERNEL.size
     logs = sum(1 << number for number, entry in enumerate(maps) if entry.kind.layout is Layout.CHUNKS)
-    rows = []
     data = reader.span(offset, kernels * _UNUSED_LOGS.itemsize, "unused logs")
     for row in np.frombuffer(data, _UNUSED_LOGS).tolist():
         if row & ~logs:

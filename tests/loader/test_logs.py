@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import struct
 from pathlib import Path
 from types import ModuleType
 
@@ -141,25 +142,30 @@ def test_data_of_several_pieces(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "pool", "memory", "need"),
+    ("program", "pool", "memory", "need", "per_warp", "expected"),
     [
         # The pool begins with 32 MiB for large launches, and grows before the first one.
-        ("growing", 1 << 30, 4 << 30, 500_000),
+        ("growing", 1 << 30, 4 << 30, 500_000, 1 << 40, {"probed": 6}),
         # The program has left no memory to grow.
-        ("growing-in-little", 1 << 30, 640 << 20, 500_000),
+        ("growing-in-little", 1 << 30, 640 << 20, 500_000, 1 << 40, {}),
         # There is room for two at a time.
-        ("growing-in-a-row", 64 << 20, 1 << 30, 150_000),
+        ("growing-in-a-row", 64 << 20, 1 << 30, 150_000, 1 << 40, {"probed": 2, "pool-full": 4}),
+        # Launches of so few warps have never needed that much.
+        ("growing-in-a-row", 64 << 20, 1 << 30, 150_000, 0, {"probed": 6}),
     ],
 )
 def test_a_need_that_is_known_is_met(
-    bench: Bench, tmp_path: Path, reference: Reference, program: str, pool: int, memory: int, need: int
-) -> None:
+    bench: Bench, tmp_path: Path, reference: Reference, program: str, pool: int, memory: int, need: int, per_warp: int,
+    expected: dict[str, int],
+) -> None:  # fmt: skip
     """As far as memory reaches. A launch that finds too little at the moment is not probed, and counted."""
     extra, device = {"NEUTRINO_POOL": str(pool)}, {"memory": memory}
     bench.run("growing", tmp_path, probes=PROBES, extra=extra, device=device)
     (kept,) = (tmp_path / "cache").rglob("*.needs")
-    # The units of one of three logs, in the one row.
-    kept.write_bytes(kept.read_bytes()[:-8] + need.to_bytes(8, "little"))
+    # The one row: the kernel, the units of one of three logs, and those of each warp in 256ths.
+    *head, units_before, per_warp_before = struct.unpack("<5Q", kept.read_bytes())
+    assert per_warp_before == -(-units_before * 256 // 6)
+    kept.write_bytes(struct.pack("<5Q", *head, need, per_warp or per_warp_before))
     shutil.rmtree(tmp_path / "trace")
     result = bench.run(program, tmp_path, probes=PROBES, extra=extra, device=device)
     assert (result.stdout, result.returncode) == reference("growing")
@@ -171,8 +177,8 @@ def test_a_need_that_is_known_is_met(
         assert counted["probed"] >= 4
         assert 0 < max(units) < need
         return
-    assert counted == ({"probed": 6} if program == "growing" else {"probed": 2, "pool-full": 4})
-    assert min(units) >= need
+    assert counted == expected
+    assert min(units) >= (need if per_warp else units_before)
     assert [check(launch, tickets) for launch, tickets in zip(launches, TICKETS, strict=False)] == [0] * len(units)
 
 

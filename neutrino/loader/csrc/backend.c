@@ -90,24 +90,35 @@ static void set_units(struct nt_attempt *attempt, uint64_t units)
 	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
 }
 
+/* Units of a log that a launch is likely to want at most: as many as any earlier one, or any for each of its warps. */
+static uint64_t needed_units(const struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED), of_warps;
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	if (!per_warp || __builtin_mul_overflow(per_warp, attempt->extent.warps, &of_warps))
+		return wanted;
+	of_warps = of_warps / NT_NEED_PARTS + 1;
+	return of_warps < wanted ? of_warps : wanted;
+}
+
 /*
  * The least units that the logs of a measured launch may get. If their need is known and the pool can hold it, that much:
  * a launch that finds no room for it is not probed, and counted, rather than probed in part.
  */
 static uint64_t least_units(struct nt_attempt *attempt)
 {
-	uint64_t wanted = __atomic_load_n(&attempt->function->kernel->log_wanted, __ATOMIC_RELAXED);
-	uint64_t units = attempt->extent.log_units;
+	uint64_t wanted = needed_units(attempt), units = attempt->extent.log_units;
 
 	if (wanted < LOG_LEAST || wanted > units)
 		return LOG_LEAST;
-	bool is_reached = nt_pool_reaches(attempt->pool, attempt->size);
-	set_units(attempt, wanted);
-	if (!nt_pool_reaches(attempt->pool, attempt->size))
-		wanted = LOG_LEAST;
-	if (is_reached)
+	/* More than the pool can have is not asked for. */
+	while (units > wanted && !nt_pool_reaches(attempt->pool, attempt->size)) {
+		units = units / 2 > wanted ? units / 2 : wanted;
 		set_units(attempt, units);
-	return wanted;
+	}
+	return nt_pool_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
 }
 
 unsigned nt_attempt_take_room(struct nt_attempt *attempt)

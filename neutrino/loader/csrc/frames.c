@@ -74,6 +74,9 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 	}
 	/* No launch can have more. 0 stands for not known yet. */
 	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
+	uint64_t per_warp = nt_need_per_warp(wanted, extent.warps);
+	if (per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
 	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
 	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
 	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);

@@ -419,8 +419,11 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		kernel->map_count = image->entry.header->maps;
 		for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++)
 			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
-		if (kernel->log_count)
-			kernel->log_wanted = kernel->log_kept = nt_need_of(image->key, name);
+		if (kernel->log_count) {
+			kernel->log_kept = nt_need_of(image->key, name);
+			kernel->log_wanted = kernel->log_kept.units;
+			kernel->log_per_warp = kernel->log_kept.per_warp;
+		}
 		kernel->parameters = (const void *)(image->entry.data + kernel->twin->parameters_offset);
 		kernel->parameter_count = kernel->twin->parameters;
 		kernel->block_offset = kernel->twin->block_offset;
@@ -458,10 +461,12 @@ static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint
 		for (struct nt_hashed *record = image->kernels.buckets[i]; record; record = record->next) {
 			const struct nt_kernel *kernel = (const struct nt_kernel *)record;
 			uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
-			if (wanted <= kernel->log_kept || count == most)
+			uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED);
+			bool is_kept = wanted <= kernel->log_kept.units && per_warp <= kernel->log_kept.per_warp;
+			if (is_kept || count == most)
 				continue;
 			if (ret)
-				ret[count] = (struct nt_need){nt_hash_text(kernel->name), wanted};
+				ret[count] = (struct nt_need){nt_hash_text(kernel->name), wanted, per_warp};
 			count++;
 		}
 	return count;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "hash_table.h"
+#include "needs.h"
 #include "neutrino_layout.h"
 
 struct nt_backend;
@@ -26,7 +27,8 @@ struct nt_kernel {
 	uint32_t lanes;	      /* of a warp */
 	uint32_t log_count;   /* maps that are logs and saved to */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
-	uint64_t log_kept;    /* of log_wanted, what the cache has */
+	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: needs.h */
+	struct nt_need log_kept; /* of both, what the cache has */
 	uint64_t expected_in; /* bits of the pools that have been told of the need */
 	bool result_started;  /* the drain thread's own */
 	bool size_noted;      /* it was noted that a launch needs more than a pool can hold */

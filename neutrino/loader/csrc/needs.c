@@ -13,7 +13,7 @@
 #include "settings.h"
 #include "writer.h"
 
-#define MAGIC UINT64_C(0x01534445454e544e) /* "NTNEEDS" and the version */
+#define MAGIC UINT64_C(0x02534445454e544e) /* "NTNEEDS" and the version */
 #define MOST_NEEDS 65536u
 
 /* A file: a header and its rows. */
@@ -58,17 +58,19 @@ static struct file *read_file(const char *path)
 	return file;
 }
 
-uint64_t nt_need_of(const uint8_t key[32], const char *kernel)
+struct nt_need nt_need_of(const uint8_t key[32], const char *kernel)
 {
 	char path[PATH_MAX];
-	uint64_t units = 0, hash = nt_hash_text(kernel);
+	struct nt_need need = {.kernel = nt_hash_text(kernel)};
 	struct file *file = path_of(key, path) ? read_file(path) : NULL;
 
 	for (uint64_t i = 0; file && i < file->count; i++)
-		if (file->rows[i].kernel == hash && file->rows[i].units > units)
-			units = file->rows[i].units;
+		if (file->rows[i].kernel == need.kernel && file->rows[i].units > need.units)
+			need = file->rows[i];
 	free(file);
-	return units < UINT32_MAX ? units : UINT32_MAX;
+	if (need.units > UINT32_MAX)
+		need.units = UINT32_MAX;
+	return need;
 }
 
 void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t count)
