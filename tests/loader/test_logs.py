@@ -145,9 +145,9 @@ def test_data_of_several_pieces(bench: Bench, tmp_path: Path) -> None:
     ("program", "pool", "memory", "need", "per_warp", "expected"),
     [
         # The pool begins with 32 MiB for large launches, and grows before the first one.
-        ("growing", 1 << 30, 4 << 30, 500_000, 1 << 40, {"probed": 6}),
+        ("growing", 1 << 30, 4 << 30, 360_000, 1 << 40, {"probed": 6}),
         # The program has left no memory to grow.
-        ("growing-in-little", 1 << 30, 640 << 20, 500_000, 1 << 40, {}),
+        ("growing-in-little", 1 << 30, 640 << 20, 360_000, 1 << 40, {}),
         # There is room for two at a time.
         ("growing-in-a-row", 64 << 20, 1 << 30, 150_000, 1 << 40, {"probed": 2, "pool-full": 4}),
         # Launches of so few warps have never needed that much.

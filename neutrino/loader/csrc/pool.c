@@ -247,7 +247,7 @@ static bool request(int *flag, unsigned milliseconds)
 
 void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
-	enum { LIMIT_MS = 500 };
+	enum { LIMIT_MS = 2000 };
 	static int too_slow;
 	uint64_t bit = UINT64_C(1) << (pool - nt_pools);
 
