@@ -3,53 +3,78 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Sequence
 
 from neutrino.language.faults import Faults
 
 
-def parameters(function: ast.FunctionDef, faults: Faults) -> dict[str, ast.expr | None]:
-    """Return the parameters of a function, in order: name → annotation, None without one.
+class Function:
+    """A function of the file. What its calls need to know of it is found once, since each call reads its statements.
 
-    Raises LanguageError for parameters with defaults, ``*args``, ``**kwargs`` and those given by name alone.
+    node: its definition.
     """
-    arguments = function.args
-    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
-        hint = "write them as in def f(a, b: nl.u32):"
-        message = f"function {function.name} has parameters that are not given one by one"
-        raise faults.refuse(function, "python-statement", message, hint)
-    return {argument.arg: argument.annotation for argument in (*arguments.posonlyargs, *arguments.args)}
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        """node: as described at the class."""
+        self.node = node
+        self.name = node.name
+        self._body: list[ast.stmt] | None = None
+
+    def parameters(self, faults: Faults) -> dict[str, ast.expr | None]:
+        """Return its parameters, in order: name → annotation, None without one.
+
+        Raises LanguageError for parameters with defaults, ``*args``, ``**kwargs`` and those given by name alone.
+        """
+        arguments = self.node.args
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+            hint = "write them as in def f(a, b: nl.u32):"
+            message = f"function {self.name} has parameters that are not given one by one"
+            raise faults.refuse(self.node, "python-statement", message, hint)
+        return {argument.arg: argument.annotation for argument in self._arguments}
+
+    @property
+    def _arguments(self) -> list[ast.arg]:
+        return [*self.node.args.posonlyargs, *self.node.args.args]
+
+    @functools.cached_property
+    def assigned(self) -> frozenset[str]:
+        """The names that it assigns."""
+        return frozenset(assigned_names(self.node))
+
+    @functools.cached_property
+    def _saves(self) -> bool:
+        return any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
+            for node in ast.walk(self.node)
+        )
+
+    def saves_or_shares(self, shared: Collection[str]) -> bool:
+        """Return whether it itself calls a ``save``, or assigns a register that all probes share.
+
+        shared: the names of these. A parameter of the same name is the function's own.
+        """
+        own = {argument.arg for argument in self._arguments}
+        return self._saves or bool((self.assigned - own) & set(shared))
+
+    def with_single_end(self, result: str, faults: Faults) -> list[ast.stmt]:
+        """Return its body with each ``return x`` as an assignment to the variable ``result``, the same in all calls.
+
+        A ``return`` inside an ``if`` ends the function there: what follows the ``if`` becomes its other branch. Raises
+        LanguageError for a ``return`` elsewhere, and if only some ways through the function return a value.
+        """
+        if self._body is None:
+            body, ends = _ended(self.node.body, result, faults)
+            if not ends and any(isinstance(node, ast.Return) and node.value for node in ast.walk(self.node)):
+                message = f"function {self.name} returns a value on some ways through it only"
+                raise faults.refuse(self.node, "python-statement", message, "end it with a return")
+            self._body = body
+        return self._body
 
 
 def assigned_names(node: ast.AST) -> set[str]:
     """Return the names that a function or statement assigns."""
     return {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
-
-
-def saves_or_shares(function: ast.FunctionDef, shared: Collection[str]) -> bool:
-    """Return whether a function itself calls a ``save``, or assigns a register that all probes share.
-
-    shared: the names of these. A parameter of the same name is the function's own.
-    """
-    own = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args)}
-    saves = any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
-        for node in ast.walk(function)
-    )
-    return saves or bool((assigned_names(function) - own) & set(shared))
-
-
-def with_single_end(function: ast.FunctionDef, result: str, faults: Faults) -> list[ast.stmt]:
-    """Return the body of a function with each ``return x`` as an assignment to the variable ``result``.
-
-    A ``return`` inside an ``if`` ends the function there: what follows the ``if`` becomes its other branch. Raises
-    LanguageError for a ``return`` elsewhere, and if only some ways through the function return a value.
-    """
-    body, ends = _ended(function.body, result, faults)
-    if not ends and any(isinstance(node, ast.Return) and node.value for node in ast.walk(function)):
-        message = f"function {function.name} returns a value on some ways through it only"
-        raise faults.refuse(function, "python-statement", message, "end it with a return")
-    return body
 
 
 def _ended(nodes: Sequence[ast.stmt], result: str, faults: Faults) -> tuple[list[ast.stmt], bool]:

@@ -32,6 +32,7 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError, Span
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
+from neutrino.language.functions import Function
 from neutrino.language.literals import Number
 from neutrino.language.live import LiveText, declarations
 from neutrino.language.statements import Names, Record, SnippetReader, saving_to, statement_words
@@ -146,7 +147,7 @@ class _Reader:
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
         self._constants: dict[str, Number] = {}
-        self._functions: dict[str, ast.FunctionDef] = {}
+        self._functions: dict[str, Function] = {}
         self._called: set[str] = set()
         self._declared: set[str] = set()
         self._callbacks: list[str] = []
@@ -170,7 +171,7 @@ class _Reader:
                     probe_functions.append(function)
                 else:
                     self._declare(function.name, function)
-                    self._functions[function.name] = function
+                    self._functions[function.name] = Function(function)
             except LanguageError:
                 continue
         probes = []
@@ -179,12 +180,12 @@ class _Reader:
                 probes.append(self._probe(function))
             except LanguageError:
                 continue
-        for name, function in self._functions.items():
+        for name, own in self._functions.items():
             # After a fault, a call of it may be in what was not read.
             if name not in self._called and not self._is_program and not self._faults.diagnostics:
                 hint = 'write @probe(pos="kernel", level="warp") above it, or remove it'
                 message = f"function {name} is no probe, and no probe calls it"
-                self._faults.report(function, "python-decorator", message, hint)
+                self._faults.report(own.node, "python-decorator", message, hint)
         # Anything else that is wrong may be the reason why there is none.
         if not functions and not self._faults.diagnostics:
             self._faults.report(module, "python-statement", "no probe in the file", "decorate a function with @probe")

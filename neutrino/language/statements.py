@@ -13,7 +13,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError
-from neutrino.language.functions import assigned_names, parameters, saves_or_shares, with_single_end
+from neutrino.language.functions import Function, assigned_names
 from neutrino.language.literals import Number
 from neutrino.language.locals import Result, Scope
 from neutrino.language.vocabulary import TYPES, settled, type_of_result
@@ -76,7 +76,7 @@ class Names:
     registers: dict[str, Register]
     maps: Mapping[str, Map]
     constants: Mapping[str, Number] = field(default_factory=dict)
-    functions: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
 
 
 @dataclass
@@ -405,7 +405,7 @@ class SnippetReader:
         """Translate a call of one of the file's own functions whose result is used. Raises LanguageError for faults."""
         name = call.func.id  # type: ignore[attr-defined]
         function = self._functions[name]
-        if saves_or_shares(function, self._shared_names()):
+        if function.saves_or_shares(self._shared_names()):
             self._called.add(name)
             hint = "call it as a statement of its own, or return what is to be saved or assigned"
             message = f"{name} saves, or assigns a register that all probes share, and so has no result"
@@ -435,23 +435,23 @@ class SnippetReader:
         values = self._arguments(call, function, code)
         outer = self._locals.scope
         self._locals.scope = Scope(f"{self._calls}_", values)
-        assigned = assigned_names(function)
         for parameter, value in list(values.items()):
-            if parameter in assigned:
+            if parameter in function.assigned:
                 self._own_parameter(parameter, value, call, code)
         self._stack.append(name)
         try:
-            body = with_single_end(function, _RESULT, self._faults)
-            if function.returns is not None and not _is_none(function.returns):
-                result_type = self._expressions.type_of(function.returns)
-                self._locals.declare(_RESULT, result_type, self._faults.span(function.returns))
+            body = function.with_single_end(_RESULT, self._faults)
+            returns = function.node.returns
+            if returns is not None and not _is_none(returns):
+                result_type = self._expressions.type_of(returns)
+                self._locals.declare(_RESULT, result_type, self._faults.span(returns))
             code += self._block(body)
             # A result that failed was reported, and so was a probe that is too long.
             if _RESULT in self._expressions.failed_names or self._statements >= _MAX_STATEMENTS:
                 raise LanguageError(_RESULT)
             return self._locals.scope.values.get(_RESULT)
         finally:
-            self._expressions.failed_names -= {_RESULT, *assigned_names(function)}
+            self._expressions.failed_names -= {_RESULT, *function.assigned}
             self._stack.pop()
             self._locals.scope = outer
 
@@ -463,19 +463,18 @@ class SnippetReader:
             variable = self._locals.declare(name, value.type, span)
             code.append(Operation(Operator.MOVE, variable, (value,), span))
 
-    def _arguments(self, call: ast.Call, function: ast.FunctionDef, code: list[Statement]) -> dict[str, Result]:
+    def _arguments(self, call: ast.Call, function: Function, code: list[Statement]) -> dict[str, Result]:
         """Return the values of a function's parameters, by name. Raises LanguageError for arguments that do not fit."""
-        names = parameters(function, self._faults)
+        names = function.parameters(self._faults)
         if len(call.args) != len(names) or call.keywords:
             message = f"{len(call.args) + len(call.keywords)} values for the {len(names)} parameters of {function.name}"
             hint = f"its parameters are {', '.join(names)}" if names else "it has none"
             raise self._faults.refuse(call, "python-call", message, hint)
-        assigned = assigned_names(function)
         values: dict[str, Result] = {}
         for argument, (name, annotation) in zip(call.args, names.items(), strict=True):
             kind = self._expressions.type_of(annotation) if annotation is not None else None
             value = self._expressions.evaluate(argument, code, kind)
-            if kind is None and name in assigned:
+            if kind is None and name in function.assigned:
                 kind = type_of_result(value)
                 if kind is None:
                     message = f"{name} is assigned in {function.name}, and has no type"

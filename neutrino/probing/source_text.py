@@ -15,6 +15,8 @@ class SourceText:
 
     def __init__(self, source: str) -> None:
         self._lines = source.replace("\r\n", "\n").split("\n")
+        # A tracepoint is looked up once for each of its words, and one that is made of constants is nowhere.
+        self._found: dict[tuple[str, Span], Span] = {}
 
     def line(self, number: int) -> str:
         """Return a line by its number, from 1; ``""`` after the last line."""
@@ -26,6 +28,12 @@ class SourceText:
         A word is whole if it is not part of a longer name: ``%a`` is not found in ``%ab``, nor ``a`` in ``%a``. At most
         ``_SEARCH_LINES`` lines are searched.
         """
+        if (word, start) not in self._found:
+            self._found[word, start] = self._search(word, start)
+        return self._found[word, start]
+
+    def _search(self, word: str, start: Span) -> Span:
+        """Search for a word as ``locate`` does."""
         for line in range(start.line, min(start.line + _SEARCH_LINES, len(self._lines)) + 1):
             text = self._lines[line - 1]
             # Columns count from 1, indices from 0; only the first line is searched from a column on.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from neutrino.cli.probe import main
 from neutrino.probing.writing import write
+from neutrino.ptx.isa import opcodes
+from neutrino.ptx.snippets import operands
 from neutrino.ptx.snippets.lowering import lower
-from neutrino.verification import load_probe_file, read_probes
+from neutrino.verification import load_all, load_probe_file, read_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins
 from tests.oracle.kernels import BRANCHES, KERNELS, MEMORY
@@ -125,3 +128,55 @@ def test_several_probes_become_one_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["compile", str(path), "block_sched"]) == 0
     merged = read_probes("m.toml", capsys.readouterr().out)
     assert {item.name for item in merged.maps} == {"Seen", "BlockSched"}
+
+
+CALLS = """import neutrino.language as nl
+
+def folded(value: nl.u32) -> nl.u32:
+    half = value & 0xffff
+    if half > 3:
+        return half ^ value
+    value += half
+    return value
+
+@nl.probe(pos="add | xor", level="thread", after=True)
+def probed():
+    total: nl.u32 = 0
+{calls}
+    nl.save(total, dtype=nl.u32)
+"""
+
+
+def work(calls: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How often reading and verifying a probe of so many calls steps through syntax trees, and compares opcodes."""
+    steps, rows = 0, 0
+    children, find = ast.iter_child_nodes, opcodes.find
+
+    def counted_children(node: ast.AST) -> object:
+        nonlocal steps
+        steps += 1
+        return children(node)
+
+    def counted_find(parts: tuple[str, ...]) -> opcodes.Opcode | None:
+        nonlocal rows
+        rows += 1
+        return find(parts)
+
+    line = "    x{0}: nl.u32 = nl.in1\n    total += folded(x{0})"
+    text = CALLS.format(calls="\n".join(line.format(number) for number in range(calls)))
+    operands.possible.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(ast, "iter_child_nodes", counted_children)
+        patched.setattr(operands, "find", counted_find)
+        load_all(source=text)
+    return steps, rows
+
+
+def test_a_further_call_repeats_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each call reads the function's statements again, but what they assign and where they end is found once; only the
+    # names in its conditions, which may be constants in one call, are looked at in each.
+    few, many = work(2, monkeypatch), work(12, monkeypatch)
+    nodes = sum(1 for _ in ast.walk(ast.parse(CALLS.partition("@")[0])))
+    assert many[0] - few[0] <= 10 * 2 < 10 * nodes < few[0] * 10
+    # One search for each pattern of the tracepoint, however often the values of its instructions are read.
+    assert few[1] == many[1] == 2

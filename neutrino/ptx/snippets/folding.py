@@ -99,7 +99,7 @@ def _copied(statement: Assembly) -> AssemblyOperand | None:
 
 def _instruction(statement: Assembly, copies: dict[str, AssemblyOperand]) -> Assembly:
     """Return an instruction that reads the originals of copies where it can."""
-    if len(statement.writes) != 1 or statement.operands[:1] != statement.writes:
+    if not copies or len(statement.writes) != 1 or statement.operands[:1] != statement.writes:
         return statement
     first, *sources = statement.operands
     last = len(sources) - 1
@@ -114,6 +114,8 @@ def _instruction(statement: Assembly, copies: dict[str, AssemblyOperand]) -> Ass
     if isinstance(guard, Register):
         original = copies.get(guard.name)
         guard = original if isinstance(original, Register) else guard
+    if guard is statement.guard and read == sources:
+        return statement
     return replace(statement, operands=(first, *read), guard=guard)
 
 

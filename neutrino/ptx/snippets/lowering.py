@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, get_args
 
@@ -391,20 +391,30 @@ def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
     return result_type.is_integer and result_type.bits > 8
 
 
-def _mentioned(node: Any) -> Counter[str]:
-    """Return how often statements, or one of them, name each local register."""
-    if isinstance(node, Register):
-        return Counter([node.name] if node.is_local else [])
-    found: Counter[str] = Counter()
-    if isinstance(node, (tuple, list)):
-        for item in node:
-            found.update(_mentioned(item))
+_NAMING_FIELDS: Mapping[type, tuple[str, ...]] = {
     # Maps and places name no register.
-    elif isinstance(node, get_args(Statement)):
-        for name in node.__dataclass_fields__:
-            if name not in {"map", "span"}:
-                found.update(_mentioned(getattr(node, name)))
-    return found
+    kind: tuple(name for name in kind.__dataclass_fields__ if name not in {"map", "span"})
+    for kind in get_args(Statement)
+}
+"""Kind of statement → its fields that may hold registers and further statements."""
+
+
+def _mentioned(statements: Sequence[Statement]) -> Counter[str]:
+    """Return how often statements name each local register."""
+    names: list[str] = []
+    # Not recursive, since all statements of a snippet are walked here.
+    nodes: list[Any] = list(statements)
+    while nodes:
+        node = nodes.pop()
+        kind = type(node)
+        if kind is Register:
+            if node.is_local:
+                names.append(node.name)
+        elif kind is tuple:
+            nodes += node
+        elif kind in _NAMING_FIELDS:
+            nodes += [getattr(node, name) for name in _NAMING_FIELDS[kind]]
+    return Counter(names)
 
 
 def _asks_who_is_here(statement: Computation) -> bool:

@@ -6,6 +6,7 @@ and at which tracepoints each one has a value.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,8 @@ def value_type(pattern: Pattern, word: str) -> str | None:
     return type_by_pattern(pattern.opcode, 0 if name == "OUT" else int(name.removeprefix("IN")))
 
 
+# Cached: each value of the instruction that a probe reads is looked up in the rows of the same patterns.
+@functools.lru_cache(maxsize=256)
 def possible(pattern: Pattern) -> Sequence[Opcode]:
     """Return the rows of the table of opcodes that an instruction matched by a pattern may have, the closest first.
 
@@ -137,13 +140,13 @@ def possible(pattern: Pattern) -> Sequence[Opcode]:
     # Which classes are required or excluded is known of a row, and of its first part.
     required = [parts[0] for parts in pattern.requires if len(parts) == 1 and parts[0] in CLASSES]
     first_parts = [parts[0] for parts in pattern.requires if len(parts) > 1]
-    return [
+    return tuple(
         row
         for row in rows
         if not excluded_classes.intersection((row.name[0][0], *row.classes))
         and row.classes.issuperset(required)
         and all(fnmatchcase(row.name[0][0], part) for part in first_parts)
-    ]
+    )
 
 
 def _rows_of(pattern: Pattern) -> Sequence[Opcode]:
