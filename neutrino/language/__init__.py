@@ -17,7 +17,7 @@ checked when a probe is compiled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
 __all__ = [
     "Array",
@@ -63,6 +63,7 @@ __all__ = [
     "ntid",
     "ops",
     "out",
+    "param",
     "popc",
     "pred",
     "probe",
@@ -238,6 +239,23 @@ lanes = Value()
 """The lanes of the warp that run the probe here, one bit each (``u32``)."""
 site = Value()
 """The number of the instruction in the kernel, the same in all launches (``u32``)."""
+
+
+@overload
+def param(which: int | str) -> int: ...
+
+
+@overload
+def param(which: int | str, *, offset: int = 0, dtype: type[_Number]) -> _Number: ...
+
+
+def param(which: int | str, *, offset: int = 0, dtype: type[Any] = int) -> Any:
+    """Return a parameter of the kernel, as the launch passed it. which: its number, from 0, or its name in PTX.
+
+    offset, dtype: what to read of it, for structures: a byte, and the type of what begins there. Without them it is the
+    whole parameter, taken as the type that it is used as.
+    """
+    _refuse("param")
 
 
 # Values of the hardware

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Mapping
 
 from neutrino.language.faults import Faults, LanguageError
@@ -13,6 +14,7 @@ from neutrino.language.vocabulary import (
     CHANGING,
     FUNCTIONS,
     HELPERS,
+    PARAMETER,
     PLACES,
     REDUCTIONS,
     SITE_OPERANDS,
@@ -52,6 +54,9 @@ _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
 _ELEMENTS = ("x", "y", "z", "w")
 """Names of the first elements of a vector."""
 _MAX_ELEMENT = 127
+_MAX_PARAMETER, _MAX_OFFSET = 9999, 32767
+"""Of a kernel's parameters, which have at most 32764 bytes."""
+_PARAMETER_NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 MOST_ELEMENTS = 64
 """Elements of an array, each of which is a register."""
 _NOTHING: Mapping[str, Number] = {}
@@ -302,6 +307,8 @@ class ExpressionReader(ValueWriter):
             return self._shuffle(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and function.attr == "clock":
             return self._clock_after(node, code)
+        if isinstance(function, ast.Attribute) and self._is_language(function) and function.attr == "param":
+            return self._parameter(node)
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
             if function.attr == "is_global" and len(node.args) == 1:
                 address = self.convert(self.evaluate(node.args[0], code, Type.U64), Type.U64, node.args[0], code)
@@ -320,7 +327,7 @@ class ExpressionReader(ValueWriter):
             hint = f"write {self._alias}.{function.id}(…)"
         else:
             names = (
-                "clock", "time", "cuid", "smid", *FUNCTIONS, "is_global", "bits",
+                "clock", "time", "cuid", "smid", *FUNCTIONS, "is_global", "bits", "param",
                 *(f"warp.{name}" for name in (*REDUCTIONS, "shuffle")),
             )
             hint = "the language has " + ", ".join(f"{self._alias}.{name}()" for name in names)
@@ -404,6 +411,36 @@ class ExpressionReader(ValueWriter):
         code.append(ClockAfter(target, self.in_register(value, argument, code), self._faults.span(node)))
         return target
 
+    def _parameter(self, node: ast.Call) -> SiteOperand:
+        """Return the parameter of the kernel that ``nl.param(0)`` or ``nl.param("n", offset=8, dtype=nl.u32)`` names.
+
+        Raises LanguageError for another form of call.
+        """
+        options = {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) != 1 or not options.keys() <= {"offset", "dtype"}:
+            hint = f'write {self._alias}.param(0), {self._alias}.param("NAME"), or with offset= and dtype='
+            raise self._faults.refuse(node, "python-call", "a parameter is named by its number or its name", hint)
+        which = node.args[0]
+        if isinstance(which, ast.Constant) and isinstance(which.value, str):
+            name = which.value
+            is_known = _PARAMETER_NAME.fullmatch(name) is not None
+        else:
+            number = self.constant_integer(which)
+            name, is_known = str(number), 0 <= number <= _MAX_PARAMETER
+        if not is_known:
+            hint = f"they are numbered from 0, up to {_MAX_PARAMETER}, and have the names of the PTX text"
+            raise self._faults.refuse(which, "python-expression", f"no parameter is called {shown(name)}", hint)
+        if "dtype" not in options:
+            if "offset" in options:
+                hint = f"add dtype={self._alias}.u32, or another type"
+                raise self._faults.refuse(node, "python-call", "an offset without the type of what is there", hint)
+            return SiteOperand(PARAMETER, name)
+        offset = self.constant_integer(options["offset"]) if "offset" in options else 0
+        if not 0 <= offset <= _MAX_OFFSET:
+            raise self._faults.refuse(options["offset"], "python-expression", f"an offset of {shown(offset)} bytes")
+        kind = self.type_of(options["dtype"])
+        return SiteOperand(PARAMETER, f"{name}+{offset}.{kind}" if offset else f"{name}.{kind}")
+
     def _bits(self, argument: ast.expr, code: list[Statement], expected: Type | None) -> Result:
         """Evaluate ``nl.bits(x)``: bits without a meaning, which take the type that they are used as.
 
@@ -412,7 +449,8 @@ class ExpressionReader(ValueWriter):
         """
         result = self.evaluate(argument, code, expected)
         if isinstance(result, SiteOperand) and type_of_result(result) is None:
-            return result
+            # Of a parameter the kernel says what it is.
+            return SiteOperand(PARAMETER, f"{result.element}.bits") if result.name == PARAMETER else result
         value = self.convert(result, self._require_type(result, None, argument), argument, code)
         if value.type is Type.PRED:
             hint = f"{self._alias}.u32(…) is 0 or 1"

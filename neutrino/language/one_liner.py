@@ -42,7 +42,16 @@ from neutrino.language.uses import (
     checked_text,
     field_name,
 )
-from neutrino.language.vocabulary import CHANGING, HELPERS, PLACES, SITE_OPERANDS, TYPES, settled, type_of_result
+from neutrino.language.vocabulary import (
+    CHANGING,
+    HELPERS,
+    PARAMETER,
+    PLACES,
+    SITE_OPERANDS,
+    TYPES,
+    settled,
+    type_of_result,
+)
 from neutrino.language.vocabulary import FUNCTIONS as COMPUTING
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
@@ -63,7 +72,7 @@ FAULTS = {"one-liner": "a clause of a one-liner that cannot be read, or a map th
 
 _ALIAS = "nl"
 _ELAPSED, _LINE = "elapsed", "line"
-_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, _ELAPSED, _LINE})
+_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED, _LINE})
 _SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
 _NAMES = frozenset({*TYPES, *COMPUTING, "bits", "warp"})
 """Written in small letters alone."""
@@ -314,7 +323,9 @@ class _ClauseReader(SnippetReader):
     def _type_of(self, result: Result) -> Type | None:
         """Return the type of a value; None for a number, and for an operand whose type is not known."""
         value = type_of_result(result)
-        return self._operand_type if value is None and isinstance(result, SiteOperand) else value
+        # A parameter has the type that its kernel gives it, whatever the instruction's operands are.
+        of_instruction = isinstance(result, SiteOperand) and result.name != PARAMETER
+        return self._operand_type if value is None and of_instruction else value
 
     def _row_value(self, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
         """Evaluate a value of a row: return the type of its field, the value's own if fields can have it, and it."""

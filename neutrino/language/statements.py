@@ -551,10 +551,14 @@ class SnippetReader:
         if isinstance(node, ast.Call) and node.args and getattr(node.func, "attr", "") in TYPES:
             # nl.u32(x) is x.
             node = node.args[0]
-        # nl.out.y is out_y, nl.in1[2] in1_2.
-        words = re.findall(r"\w+", self._faults.quote(node), re.ASCII)
-        name = "_".join(words[words[:1] == [self._alias] :])
+        # nl.out.y is out_y, nl.in1[2] in1_2; nl.param(0, offset=8, dtype=…) is param_0_8.
+        parts = [node]
         is_name = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not getattr(node, "args", [node])
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "param":
+            offsets = (keyword.value for keyword in node.keywords if keyword.arg == "offset")
+            parts, is_name = [node.func, *node.args, *offsets], True
+        words = [word for part in parts for word in re.findall(r"\w+", self._faults.quote(part), re.ASCII)]
+        name = "_".join(words[words[:1] == [self._alias] :])
         if not is_name or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             name = "value"
         name, number = name[:_MAX_FIELD_NAME], 1

@@ -36,6 +36,9 @@ VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
 SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site")
 """``nl.out`` and the others: values of the instruction that a probe is at."""
 
+PARAMETER = "PARAM"
+"""The site operand that ``nl.param`` gives: a parameter of the kernel."""
+
 FUNCTIONS: Mapping[str, int] = {"min": 2, "max": 2, "abs": 1, "popc": 1, "clz": 1, "select": 3}
 """Functions that compute, such as ``nl.min(a, b)`` → how many values they take; ``min`` and ``max`` also more."""
 
@@ -64,6 +67,8 @@ def type_of_result(result: Result) -> Type | None:
 
     None for a plain number, and for a site operand that has whatever type the probed instruction has.
     """
+    if isinstance(result, SiteOperand) and result.name == PARAMETER and "." in (result.element or ""):
+        return TYPES.get((result.element or "").rpartition(".")[2])
     if isinstance(result, SiteOperand):
         return _SITE_OPERAND_TYPES.get(result.name)
     return None if isinstance(result, (int, float)) else result.type

@@ -275,8 +275,8 @@ def _last_uses(side: Side) -> dict[str, int]:
     }
 
 
-_VALUE = re.compile(r"(?:OUT|IN[1-9])(?:\.(?:[xyzw]|\d{1,3}))?", re.ASCII)
-"""The helpers whose types depend on the instruction."""
+_VALUE = re.compile(r"(?:OUT|IN[1-9])(?:\.(?:[xyzw]|\d{1,3}))?|PARAM\.(?:\d{1,4}|[A-Za-z_$%][\w$]*)", re.ASCII)
+"""The helpers whose types depend on the instruction, or on the kernel."""
 
 _MOV_TYPES = {
     **dict.fromkeys(("b16", "u16", "s16", "f16"), "b16"),

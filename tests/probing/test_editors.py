@@ -17,7 +17,7 @@ from neutrino.probing.maps import MAP_KEYS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*(ROOT / "tests" / "fixtures" / "probes").glob("*.py"), *(ROOT / "examples" / "probes").glob("*.py")]
-CALLED = ("clock", "time", "cuid", "smid", "array", "bits", "bound", "is_global", "save", "probe", "Map")
+CALLED = ("clock", "time", "cuid", "smid", "array", "bits", "bound", "is_global", "param", "save", "probe", "Map")
 # mypy is silent about installed packages; this one may be installed as editable.
 SETTINGS = """[mypy]
 plugins = neutrino.language.mypy_plugin
@@ -60,6 +60,8 @@ def c() -> None:
     x = nl.tid.w  # has no attribute "w"
     x = nl.warp.count(x)  # has no attribute "count"
     x = nl.clock(before=x)  # Unexpected keyword argument "before"
+    x = nl.param(0, dtype=nl.f32)  # expression has type "float", variable has type "int"
+    x = nl.param(0.5)  # No overload variant of "param"
 """
 """A fault in each line with a comment, which has words of mypy's message."""
 
@@ -132,7 +134,7 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
 
 def test_it_names_what_the_compiler_takes() -> None:
     values = {*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES, "array", "bits", "bound", "save", "probe", "Map", "warp"}
-    values |= {"is_global"}
+    values |= {"is_global", "param"}
     assert values | {"Array", "Place", "Value", "Vector", "Warp"} == set(language.__all__)
     assert {*REDUCTIONS, "shuffle"} == {name for name in vars(language.Warp) if not name.startswith("_")}
     for name in (*FUNCTIONS, *CALLED):

@@ -84,7 +84,8 @@ class Special(enum.Enum):
 class SiteOperand:
     """A value of the instruction that a probe matches: ``OUT``, ``IN1`` …, ``ADDR``, ``BYTES``, ``PRED`` …
 
-    element: of a vector, such as ``y`` or ``3``; None for the first one.
+    element: of a vector, such as ``y`` or ``3``; None for the first one. Of ``PARAM``, a kernel's parameter, which one,
+    as ``0``, ``n`` or ``0+8.u32``.
     """
 
     name: str

@@ -14,6 +14,7 @@ from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
 from neutrino.ptx.instrument.operands import PlaceOperands
+from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.plan import BodyPlan
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
@@ -193,8 +194,9 @@ class FunctionRewriter(BodyRewriter):
         self._kernel = kernel
         self._address = rewriting.names.state_address
         emission = Emission(
-            rewriting.probes, rewriting.names.prefix, self._address, rewriting.architecture, kernel.emission
-        )
+            rewriting.probes, rewriting.names.prefix, self._address, rewriting.architecture,
+            Parameters(kernel.callee), kernel.emission,
+        )  # fmt: skip
         super().__init__(rewriting, plan, emission, order)
 
     @cached_property

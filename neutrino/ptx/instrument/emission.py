@@ -24,9 +24,11 @@ from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.special_registers import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.instrument.map_code import MapCode, SaveCode, save_version
+from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records
 from neutrino.ptx.instrument.registers import (
+    FLOATING,
     Guard,
     Kept,
     ProbeRegisters,
@@ -72,7 +74,8 @@ class Emission:
     registers that this code needs. It inserts nothing itself: it returns lines of PTX.
 
     prefix: starts every private register and occurs nowhere in the module. block: name of the probe block's
-    parameter. architecture: 80 for ``sm_80``. Methods raise UnsupportedError for what cannot be written.
+    parameter. architecture: 80 for ``sm_80``. parameters: the kernel's own, also in functions. Methods raise
+    UnsupportedError for what cannot be written.
 
     kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
     that holds the address of its state, which begins as the probe block does (``functions.py``).
@@ -82,9 +85,15 @@ class Emission:
     """
 
     def __init__(
-        self, probes: ProbeSet, prefix: str, block: str, architecture: int, kernel: Emission | None = None
-    ) -> None:
+        self, probes: ProbeSet, prefix: str, block: str, architecture: int, parameters: Parameters,
+        kernel: Emission | None = None,
+    ) -> None:  # fmt: skip
         self._prefix = prefix
+        self._parameters = parameters
+        # Of the snippet being written: what it reads of the kernel's parameters, by element.
+        self._read: dict[str | None, Value] = {}
+        # In a function: the registers that hold such values.
+        self._for_parameters: dict[str, Kept] | None = None if kernel is None else {}
         self.architecture = architecture
         # Module variables, by index, whose addresses are loaded at the entry.
         self._variables: set[int] = set()
@@ -156,6 +165,7 @@ class Emission:
         """
         code = Code([], [])
         self._locals = {}
+        self._read = {}
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take)
         # In threads without a slot of the level the snippet must not change registers that other snippets use there.
@@ -176,7 +186,8 @@ class Emission:
             save_guard = self._save_guard(statement, inside, code.lines)
             save = SaveCode(
                 self._maps, self.numbers[statement.map.name], statement,
-                lambda operand: self._operand(operand, resolve), code, slots, save_guard, waits=waits, ending=ending,
+                lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
+                waits=waits, ending=ending,
             )  # fmt: skip
             statement.map.kind.save(statement.map, save)
         return code
@@ -200,7 +211,7 @@ class Emission:
         declarations = self._declarations() + of_block
         for kept in (*self.kept, *self._for_functions):
             declarations.append(kept.declaration)
-            first.append(f"mov.{kept.move} {kept.name}, {kept.initial};")
+            first.append(kept.setting)
         return self._with_variables(declarations, first)
 
     def function_entry(self) -> tuple[list[str], list[str]]:
@@ -219,7 +230,7 @@ class Emission:
     @property
     def kept(self) -> list[Kept]:
         """Registers that the code names and that are live from the kernel's entry to its exit."""
-        return self.registers.kept + self._maps.kept
+        return self.registers.kept + self._maps.kept + list((self._for_parameters or {}).values())
 
     @property
     def has_end(self) -> bool:
@@ -264,8 +275,26 @@ class Emission:
         ]
         if own is not None and guard is not None:
             prefix = f"@{both(register, statement.is_inverted, guard, self.scratch.take, lines)} "
+        if statement.opcode.startswith("mov.b"):
+            self._check_parameter(statement)
         self.count_arithmetic(statement.opcode)
         lines.append(f"{prefix}{statement.opcode} {', '.join(operands)};")
+
+    def _check_parameter(self, move: Assembly) -> None:
+        """Refuse a move of a parameter that is a float into a register of integers, or the reverse.
+
+        What other values of the site are, the tracepoint decides; kernels that it matches have parameters of any type.
+        """
+        target, source = move.operands[:2]
+        value = self._read.get(source.element) if isinstance(source, SiteOperand) and source.name == "PARAM" else None
+        if value is None or not isinstance(target, Register) or target.type.is_untyped:
+            return
+        kind = value.used_as or value.type or ""
+        if not kind.startswith("b") and (kind in FLOATING) != target.type.is_float:
+            which = value.name.partition(".")[2].partition("+")[0].partition(".")[0]
+            raise UnsupportedError(
+                f"{value.name} is .{kind}, and goes into no register of {target.type}; PARAM.{which}.bits has its bits"
+            )
 
     def _operand_text(
         self, operand: AssemblyOperand, opcode: str, position: int, resolve: Resolver, lines: list[str]
@@ -283,7 +312,7 @@ class Emission:
             return f"{self._register(operand.first)}|{self._register(operand.second)}"
         if not isinstance(operand, SiteOperand):
             return operand.text
-        value = resolve(operand.name, operand.element)
+        value = self._site_value(operand, resolve, lines)
         # Types of the program's operands are known only here, not when the snippet was verified.
         fault = misfit(opcode, position, operand.text, value.type) if position >= 0 else None
         if fault is not None and value.loaded is not None and value.type is not None:
@@ -311,10 +340,30 @@ class Emission:
             self._locals[register.name] = self.scratch.take(f"b{width}" if width else "pred")
         return self._locals[register.name]
 
-    def _operand(self, operand: SavedOperand, resolve: Resolver) -> Value:
-        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as in ``snippet``."""
-        if isinstance(operand, SiteOperand):
+    def _site_value(self, operand: SiteOperand, resolve: Resolver, lines: list[str]) -> Value:
+        """The value of a helper. One of the kernel's parameters is the same at all places; code that loads it is
+        appended to lines. Raises UnsupportedError where there is none."""
+        if operand.name != "PARAM":
             return resolve(operand.name, operand.element)
+        if operand.element not in self._read:
+            part = self._parameters.find(operand.element)
+            if self._for_parameters is None:
+                # No predicate: where a product and its sum may stand around the code, no load may have one.
+                register = self.scratch.take(f"b{part.bits}")
+                lines.append(part.load(register))
+            else:
+                kept = part.kept(self._prefix)
+                register = self._for_parameters.setdefault(kept.name, kept).name
+            self._read[operand.element] = part.value(register, operand.text)
+        return self._read[operand.element]
+
+    def _operand(self, operand: SavedOperand, resolve: Resolver, lines: list[str]) -> Value:
+        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as in ``snippet``.
+
+        Appends code to lines where it has to be loaded.
+        """
+        if isinstance(operand, SiteOperand):
+            return self._site_value(operand, resolve, lines)
         if isinstance(operand, Register):
             return Value(self._register(operand), operand.type)
         if isinstance(operand, SpecialRegister):

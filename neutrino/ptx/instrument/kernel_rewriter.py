@@ -8,6 +8,7 @@ from neutrino.abi.structures import align_up
 from neutrino.ptx.instrument.body_rewriter import BodyRewriter, FunctionRewriter, insert_at_entry
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, reach
+from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.edits import Edits
@@ -46,7 +47,8 @@ class KernelRewriter(BodyRewriter):
     def __init__(self, plan: KernelPlan) -> None:
         rewriting, names = plan.rewriting, plan.rewriting.names
         order = {variable.name: index for index, variable in enumerate(plan.needs.by_address)}
-        emission = Emission(rewriting.probes, names.prefix, names.block, rewriting.architecture)
+        parameters = Parameters(plan.kernel.callee)
+        emission = Emission(rewriting.probes, names.prefix, names.block, rewriting.architecture, parameters)
         super().__init__(rewriting, plan.kernel, emission, order)
         self.whole = plan
         self.needs = plan.needs

@@ -7,7 +7,7 @@ which is thrown away (a trial).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,8 +28,9 @@ from neutrino.ptx.instrument.module_variables import (
     read_through_global_memory,
 )
 from neutrino.ptx.instrument.operands import PlaceOperands
+from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
-from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text
+from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, parameters_of
 from neutrino.ptx.instrument.site_planner import SitePlanner
 from neutrino.ptx.instrument.site_writer import Placed
 from neutrino.ptx.instrument.twin import LeftOut, Shown, Site, SiteList, SkippedKernel
@@ -196,6 +197,9 @@ class _Planner:
         offset = block_offset(used)
         size = block_size(len(rewriting.probes.maps), len(needs.by_address))
         version = version_with_room(offset + size, rewriting.version, rewriting.highest, rewriting.architecture)
+        if rewriting.facts.reads_parameters:
+            for body in bodies:
+                body.check_parameters()
         points_to_constants = self._replace_variables(bodies)
         version = max(version, *(body.needed_version() for body in bodies))
         if version > rewriting.highest:
@@ -248,7 +252,7 @@ class _Planner:
             for callee in self._needs.functions if callee.key in keys
         )  # fmt: skip
         parts = [(body.callee.key, body.is_kernel, body.snippets) for body in (self._kernel, *chosen)]
-        trial_emissions = _TrialEmissions(rewriting, parts)
+        trial_emissions = _TrialEmissions(rewriting, self._needs.kernel, parts)
         for body in (self._kernel, *chosen):
             body.trial_emissions = trial_emissions
         for function in chosen:
@@ -343,7 +347,8 @@ class _Body:
         self.callee = callee
         self.found = found
         self.is_kernel = is_kernel
-        self.trial_emissions = _TrialEmissions(rewriting, ())
+        # Of a kernel; its functions get those that are made when these are known.
+        self.trial_emissions = _TrialEmissions(rewriting, callee, ())
         self.at_entry = [(probe, probe.before) for probe in around if probe.before]
         self.at_ends = [(probe, probe.after) for probe in around if probe.after]
         self.sites = SiteList(callee.function.name, callee.module, found.places)
@@ -387,6 +392,16 @@ class _Body:
             needed.append(versions[id(snippet)])
         return max(needed)
 
+    def check_parameters(self) -> None:
+        """Raise UnsupportedError where its probes read parameters that the kernel does not have."""
+        around = (probe for probe, _ in (*self.at_entry, *self.at_ends))
+        for probe in self._rewriting.facts.in_order((*around, *self.found.probes)):
+            for element in parameters_of(probe):
+                try:
+                    self.trial_emissions.parameters.find(element)
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"probe '{probe.name}': {error}") from None
+
     @property
     def emission(self) -> Emission:
         """Writes code that is thrown away, to see whether it can be written."""
@@ -397,7 +412,7 @@ class _Body:
         if self.found:
             sites = SitePlanner(
                 self._rewriting, self.callee, self.found.places, self.sites, lambda: self.emission, self._variables,
-                points_to_constants=points_to_constants,
+                self.trial_emissions.parameters_shape, points_to_constants=points_to_constants,
             )  # fmt: skip
             self._runs = Runs(self.callee.body)
             self._placed, self._spots = sites.place_all(self.found, self._runs)
@@ -420,9 +435,10 @@ class _Body:
         function = self.callee.function
         checked = self._rewriting.tried.around
         for probe, snippet in (*self.at_entry, *self.at_ends):
-            if id(snippet) not in checked:
+            key = id(snippet), self.trial_emissions.parameters_shape
+            if key not in checked:
                 self.emission.snippet(snippet, PlaceOperands.around(self.emission.scratch), level=probe.level)
-                checked.add(id(snippet))
+                checked.add(key)
         for probe, _ in self.at_entry:
             line = self.callee.module.line(function.name_end)
             self.sites.add(Shown(line, f"{directive} {function.name}"), [probe])
@@ -446,17 +462,24 @@ class _TrialEmissions:
     """Emissions for trials, one per body: for code that is thrown away, to see whether it can be written.
 
     They are made when first asked for: few kernels need them. bodies: of each body, the kernel's first, the key of its
-    callee, whether it is the kernel's, and its snippets. Not the bodies themselves, which refer to this object: such a
-    cycle would leave every plan to the garbage collector.
+    callee, whether it is the kernel's, and its snippets. parameters: the kernel's. Not the bodies themselves, which
+    refer to this object: such a cycle would leave every plan to the garbage collector.
     """
 
     def __init__(
         self,
         rewriting: Rewriting,
+        kernel: Callee,
         bodies: Sequence[tuple[tuple[int, str], bool, tuple[tuple[Snippet, Level], ...]]],
     ) -> None:
         self._rewriting = rewriting
         self._bodies = bodies
+        self.parameters = Parameters(kernel)
+
+    @property
+    def parameters_shape(self) -> Hashable:
+        """What of the kernel's parameters decides whether code can be written: nothing if no probe reads them."""
+        return self.parameters.shape if self._rewriting.facts.reads_parameters else None
 
     @cached_property
     def emissions(self) -> dict[tuple[int, str], Emission]:
@@ -466,7 +489,9 @@ class _TrialEmissions:
         kernel: Emission | None = None
         for key, is_kernel, snippets in self._bodies:
             block = names.block if is_kernel else names.state_address
-            emission = Emission(rewriting.probes, names.prefix, block, rewriting.architecture, kernel)
+            emission = Emission(
+                rewriting.probes, names.prefix, block, rewriting.architecture, self.parameters, kernel
+            )
             # The first body is the kernel's; the emissions of its functions refer to it.
             kernel = kernel or emission
             emissions[key] = emission

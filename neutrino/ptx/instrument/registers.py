@@ -100,18 +100,25 @@ Take = Callable[[str], str]
 class Kept:
     """A register that is kept from the kernel's entry to the end of the thread.
 
-    type: without its dot. initial: its first value, as an operand. move: the type that ``mov`` takes for it.
+    type: without its dot. initial: its first value, as an operand. move: the type that ``mov`` takes for it. first: the
+    instruction that gives it its first value, if that is no ``mov``.
     """
 
     name: str
     type: str
     initial: str
     move: str
+    first: str = ""
 
     @property
     def declaration(self) -> str:
         """Its ``.reg`` directive."""
         return f".reg .{self.type} {self.name};"
+
+    @property
+    def setting(self) -> str:
+        """The instruction that gives it its first value, at the kernel's entry."""
+        return self.first or f"mov.{self.move} {self.name}, {self.initial};"
 
 
 class Scratch:

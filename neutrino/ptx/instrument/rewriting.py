@@ -88,6 +88,8 @@ class ProbeFacts:
         self._reading = {id(probe) for probe in probes if _names_operands(probe)}
         self._collective = {id(snippet) for probe in probes for snippet in _snippets(probe) if _has_collective(snippet)}
         self._storing = {id(probe) for probe in probes if any(save.map.kind.stores_at_sites for save in _saves(probe))}
+        self.reads_parameters = any(map(parameters_of, probes))
+        """Whether some probe names a parameter of its kernel."""
         self.has_end_work = any(
             (probe.tracepoint.is_kernel and probe.after is not None) or any(map(_ends_with_store, _saves(probe)))
             for probe in probes
@@ -142,6 +144,17 @@ def _names_operands(probe: Probe) -> bool:
     )
 
 
+def parameters_of(probe: Probe) -> list[str | None]:
+    """What a probe names of its kernel's parameters, as it stands after ``PARAM.``."""
+    return [
+        operand.element
+        for snippet in _snippets(probe)
+        for statement in snippet.straight
+        for operand in site_operands_of(statement)
+        if operand.name == "PARAM"
+    ]
+
+
 def _has_collective(snippet: Snippet) -> bool:
     return any(isinstance(statement, Assembly) and is_collective(statement.opcode) for statement in snippet.straight)
 
@@ -157,8 +170,8 @@ class TriedCode:
     def __init__(self) -> None:
         self.versions: dict[int, tuple[int, int]] = {}
         """By the snippet's id, the ``.version`` that it needs."""
-        self.around: set[int] = set()
-        """The ids of snippets at entries and ends that could be written."""
+        self.around: set[Hashable] = set()
+        """The ids of snippets at entries and ends that could be written, with what of the parameters they depend on."""
         self.shapes: dict[Hashable, bool] = {}
         """By the shape of an instruction with its probes (``SitePlanner``), if their code could be written there:
         whether opcode and guard alone decide about that code."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from neutrino.errors import PtxError
@@ -43,8 +43,8 @@ class SitePlanner:
     """Decides where the code at one body's instructions goes, in text order, and refuses what cannot be written.
 
     places: the source lines of the body. sites: what it lists them in. emission: gives the emission for trials.
-    variables: as in ``SiteWriter``. points_to_constants: a generic load may read a constant, which lies elsewhere for
-    the twin.
+    variables: as in ``SiteWriter``. parameters_shape: what of the kernel's parameters decides about code.
+    points_to_constants: a generic load may read a constant, which lies elsewhere for the twin.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class SitePlanner:
         sites: SiteList,
         emission: Callable[[], Emission],
         variables: Mapping[str, str],
+        parameters_shape: Hashable,
         *,
         points_to_constants: bool,
     ) -> None:
@@ -69,6 +70,7 @@ class SitePlanner:
         self._places = places
         self._emission = emission
         self._variables = variables
+        self._parameters_shape = parameters_shape
         self._points_to_constants = points_to_constants
         self._calls = bool(self._body.call_sequences)
         # Instructions where writing has been tried: by opcode, guard and probes, where more than these does not matter.
@@ -154,7 +156,7 @@ class SitePlanner:
         if any(map(self._facts.holds_collective, spot.probes)):
             clear = self._trial.is_clear(spot.position), self._trial.may_exchange(spot.position)
         tried = self._rewriting.tried.shapes
-        shape = ("spot", spot.guard is None, spot.is_end, tuple(map(id, spot.probes)), clear)
+        shape = ("spot", spot.guard is None, spot.is_end, tuple(map(id, spot.probes)), clear, self._parameters_shape)
         if shape not in tried:
             self._trial.write_spot(spot)
             tried[shape] = True
@@ -288,7 +290,8 @@ class SitePlanner:
         if any(map(self._facts.holds_collective, placed.probes)):
             sides = placed.start, placed.end
             clear = tuple((self._trial.is_clear(side), self._trial.may_exchange(side)) for side in sides)
-        shape = (statement.opcode, guard is None, probes, clear, *self._shape(instruction, statement.position))
+        around = clear, self._parameters_shape
+        shape = (statement.opcode, guard is None, probes, around, *self._shape(instruction, statement.position))
         if shape not in tried_shapes:
             tried_shapes[shape] = self._trial.write_snippets(placed)
         if plain and tried_shapes[shape]:

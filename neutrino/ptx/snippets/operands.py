@@ -34,10 +34,25 @@ _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
 _WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE")
 _ELEMENT = r"(?:\.(?P<element>bits|(?:[xyzw]|\d{1,3})(?:\.bits)?))?"
 
-HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS)
+_PARAMETER_TYPES = (
+    "bits", "b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
+    "f16", "bf16", "f32", "f64",
+)  # fmt: skip
+_PARAMETER = (
+    r"(?P<which>\d{1,4}|[A-Za-z_$%][\w$]*)(?:\+(?P<offset>\d{1,5}))?"
+    rf"(?:\.(?P<type>{'|'.join(_PARAMETER_TYPES)}))?"
+)
+PARAMETER = re.compile(_PARAMETER, re.ASCII)
+"""What follows ``PARAM.``. Groups: which of the kernel's parameters, by number or name; the byte in it, and the type of
+what is there, both None for the parameter itself; ``bits`` is the parameter as bits without a type."""
+
+HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS, "PARAM.0")
 """The names of all helpers."""
 
-HELPER = re.compile(rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}", re.ASCII)
+HELPER = re.compile(
+    rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}|PARAM\.(?P<parameter>{_PARAMETER})",
+    re.ASCII,
+)
 """A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements. The element may
 end in ``bits`` (``OUT.bits``, ``OUT.y.bits``): then the value is taken as bits without a type."""
 
@@ -94,6 +109,12 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     match = HELPER.fullmatch(word)
     if match is None:
         return "not-an-operand", f"'{word}' is no operand", "the helpers are " + ", ".join(HELPERS)
+    if match["parameter"] is not None:
+        # Kernels have parameters, not instructions: all places in one have them.
+        if match["offset"] is not None and match["type"] in {None, "bits"}:
+            hint = f"write what is there, as in {word.removesuffix('.bits')}.u32"
+            return "not-an-operand", f"'{word}' has no type", hint
+        return None
     element = (match["element"] or "").removesuffix("bits").rstrip(".")
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
@@ -240,6 +261,8 @@ def parse_operand(word: str, registers: Mapping[str, Register]) -> AssemblyOpera
     registers: those of the probe file, by name.
     """
     helper = HELPER.fullmatch(word)
+    if helper and helper["parameter"] is not None:
+        return SiteOperand("PARAM", helper["parameter"])
     if helper:
         # Helpers without elements (ADDR) are the whole word, and in no group of the pattern.
         return SiteOperand(helper["name"] or word, helper["element"])

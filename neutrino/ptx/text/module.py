@@ -208,12 +208,14 @@ class Variable:
 
 class Parameter(NamedTuple):
     """A kernel parameter. offset, size, align: bytes in the parameter space, laid out as ptxas and the driver
-    do."""
+    do. type: of it or of its elements, without the dot; is_array: it has elements."""
 
     name: str
     offset: int
     size: int
     align: int
+    type: str
+    is_array: bool
 
 
 @dataclass(frozen=True)
@@ -340,7 +342,7 @@ class Module:
             for extent in extents:
                 size *= int(extent)
             offset = align_up(base + offset, align) - base
-            parameters.append(Parameter(match["name"], offset, size, align))
+            parameters.append(Parameter(match["name"], offset, size, align, match["type"], bool(extents)))
             offset += size
             piece_start += len(piece) + 1  # 1: the comma
         return tuple(parameters), offset
