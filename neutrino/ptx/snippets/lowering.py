@@ -2,7 +2,8 @@
 meaning.
 
 Both sides of an ``If`` become instructions, and loops are unrolled. What assigns a value there is under a predicate,
-the guard: integer arithmetic itself, of all else a move from a temporary register, in which it is computed without one.
+the guard: integer arithmetic and extremes of floats themselves, of all else a move from a temporary register, in which
+it is computed without one.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ _GUARDED = frozenset(
         Operator.MAX, Operator.SHL, Operator.SHR, Operator.MUL, Operator.NEG, Operator.ABS,
     }
 )  # fmt: skip
-"""Operations on integers that are one instruction, which takes the guard; ptxas keeps what is around it fused."""
+"""Operations on integers that are one instruction, which takes the guard; ptxas keeps what is around it fused. Of
+floats it is so for the least and the greatest alone."""
 _BIT_OPERATIONS = {
     Operator.AND: "and", Operator.OR: "or", Operator.XOR: "xor", Operator.NOT: "not", Operator.SHL: "shl",
 }  # fmt: skip
@@ -317,7 +319,7 @@ class _Lowering(LaneWriter):
             self._emit(_float_opcode(operator, Type.F32), result, wide, span)
             self._emit("cvt.rn.bf16.f32", target, (result,), span)
         elif result_type.is_float:
-            self._emit(_float_opcode(operator, result_type), target, sources, span)
+            self._emit(_float_opcode(operator, result_type), target, sources, span, guard)
         elif operator in _BIT_OPERATIONS:
             untyped = "pred" if result_type is Type.PRED else f"b{register_bits(result_type)}"
             self._emit(f"{_BIT_OPERATIONS[operator]}.{untyped}", target, sources, span, guard)
@@ -383,10 +385,12 @@ class _Lowering(LaneWriter):
         self._emit("mov.u64", target, (SpecialRegister("%clock64", Type.U64),), span, Guard(is_there))
 
 def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
-    """Return whether a statement is one instruction on integers, which takes a guard itself."""
+    """Return whether a statement is one instruction that takes a guard itself: on integers, or a float's extreme."""
     if not isinstance(statement, Operation) or statement.operator not in _GUARDED:
         return False
     result_type = statement.destination.type
+    if result_type in {Type.F32, Type.F64}:
+        return statement.operator in {Operator.MIN, Operator.MAX}
     # Those of 8 bits are wrapped around by a second instruction.
     return result_type.is_integer and result_type.bits > 8
 
