@@ -52,6 +52,8 @@ TWIN_KERNEL = Struct(
         Member("block_size", "u32"),
         Member("capped", "u32", note="the image that has this twin too, under a register cap; 0: none has"),
         Member("image", "u32", note="the image that has this twin; 0 when there is no twin"),
+        Member("fewer_blocks", "u32", note="whether it may run though fewer blocks of it fit than of the original"),
+        Member("reserved", "u32"),
     ),
     "One kernel of a cache entry.",
 )

@@ -16,6 +16,11 @@ from neutrino.toolchain.ptxas import Resources
 
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
+_REGISTERS_OF_ALL = 32
+"""Registers of each thread when a multiprocessor runs as many as it can: 65,536 for 2,048 threads at most."""
+
+_MANY_SPILLS = 64
+"""Bytes of spill stores and loads of a thread. Threads of a full multiprocessor have more than its cache holds."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +71,27 @@ class Outcome:
 
     @property
     def limit(self) -> int | None:
-        """The register cap per thread that keeps the twin within its original's share of the register file.
+        """The register cap per thread that keeps the twin within its original's share of the register file, or within
+        what all threads of a full multiprocessor have.
 
         So as many blocks of the twin fit on a multiprocessor as of the original. None if the twin does not exceed that
         share, or is not accepted.
         """
         if self.result is None or self.run is None or self.run.original is None:
             return None
-        limit = align_up(self.run.original.machine.kernels[self.twin.name].registers, _REGISTER_UNIT)
+        own = align_up(self.run.original.machine.kernels[self.twin.name].registers, _REGISTER_UNIT)
+        limit = max(own, _REGISTERS_OF_ALL)
         return limit if align_up(self.result.code.registers, _REGISTER_UNIT) > limit else None
+
+    @property
+    def prefers_fewer_blocks(self) -> bool:
+        """Whether the uncapped code, of which fewer blocks may fit on a multiprocessor, is better than that under the
+        cap, and as correct: whether no block waits for another one, and the cap has many spills."""
+        if self.limit is None:
+            return False
+        if self.under_cap is not None and sum(spills(self.under_cap.resources).values()) < _MANY_SPILLS:
+            return False
+        return not self.twin.may_wait
 
     def with_cap(self, capped: Result) -> Outcome:
         """Return this outcome with code that was assembled under a register cap.

@@ -78,11 +78,14 @@ def assembled_members(
     }  # fmt: skip
 
 
-def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0) -> KernelEntry:
+def probed_entry(
+    twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0, fewer_blocks: bool = False
+) -> KernelEntry:
     """Return the cache entry of a kernel with a twin.
 
     manifest: of the twin, complete. image: index of the image that the twin is in. capped: index of the image with its
-    version under a register cap, or 0 if there is none.
+    version under a register cap, or 0 if there is none. fewer_blocks: whether it may run though fewer blocks of it fit
+    on a multiprocessor than of the original.
     """
     return KernelEntry(
         twin.name,
@@ -94,6 +97,7 @@ def probed_entry(twin: TwinKernel, manifest: dict[str, Any], *, image: int, capp
         block_size=twin.block_size,
         image=image,
         capped=capped,
+        fewer_blocks=fewer_blocks,
         unused_logs=tuple(
             number for number, entry in enumerate(twin.maps) if entry.kind.layout is Layout.CHUNKS and not entry.cap
         ),

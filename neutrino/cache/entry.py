@@ -21,7 +21,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.records import MAX_RECORD
 from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.abi.structures import Struct, align_up
-from neutrino.abi.versions import TWINS_VERSION, TWINS_VERSIONS
+from neutrino.abi.versions import TWINS_VERSION
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.registry import MAP_TYPES, number_of
@@ -63,7 +63,8 @@ class KernelEntry:
     whose addresses the twin needs. block_offset, block_size: of the probe block in the twin's parameter space, in
     bytes. image: index of the entry's image that has the twin. capped: index of the one that has it compiled with a
     register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``. unused_logs: in ascending
-    order the indices of the entry's maps that are logs to which nothing in the twin saves.
+    order the indices of the entry's maps that are logs to which nothing in the twin saves. fewer_blocks: whether it may
+    run though fewer blocks of it fit on a multiprocessor.
     """
 
     name: str
@@ -78,6 +79,7 @@ class KernelEntry:
     capped: int = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
     unused_logs: tuple[int, ...] = ()
+    fewer_blocks: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,8 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
         "block_size": kernel.block_size,
         "capped": kernel.capped,
         "image": kernel.image,
+        "fewer_blocks": int(kernel.fewer_blocks),
+        "reserved": 0,
     }
 
 
@@ -278,7 +282,7 @@ def read_entry(data: bytes, name: str) -> Entry:
     # NumPy strips the NULs at the end of a string.
     if bytes(header["magic"]).ljust(len(TWINS_MAGIC), b"\0") != TWINS_MAGIC:
         raise error("magic", repr(bytes(header["magic"])), repr(TWINS_MAGIC))
-    if int(header["version"]) not in TWINS_VERSIONS:
+    if int(header["version"]) != TWINS_VERSION:
         expected = f"{TWINS_VERSION}: another version of Neutrino made it, make it again"
         raise error("version", str(int(header["version"])), expected)
     # It comes before the digest, which therefore does not cover it.
@@ -425,6 +429,7 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
         block_size=int(row["block_size"]),
         image=int(row["image"]),
         capped=int(row["capped"]),
+        fewer_blocks=bool(row["fewer_blocks"]),
         files={
             reader.text(int(file["name_offset"]), "file name"): reader.span(
                 int(file["offset"]), int(file["size"]), "file"

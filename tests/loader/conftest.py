@@ -239,6 +239,17 @@ def write_capped(home: Path) -> None:
         cache.write(entry.key, write_entry(entry.key, maps, kernels, 2 * entry.images))
 
 
+def write_with_fewer_blocks(home: Path) -> None:
+    """Cache entries whose twins may run though fewer blocks of them fit on a multiprocessor."""
+    cache = Cache(home / "cache")
+    home.mkdir(exist_ok=True)
+    maps = load_probe_file(TICKETS).maps
+    for variant in (IMAGE, second(IMAGE)):
+        entry = read_entry(entry_of(variant), "entry")
+        kernels = [replace(kernel, fewer_blocks=True) for kernel in entry.kernels]
+        cache.write(entry.key, write_entry(entry.key, maps, kernels, entry.images))
+
+
 def write_with_local_memory(home: Path, size: int) -> None:
     """Cache entries in which the twin of count_p2 needs that many bytes of local memory per thread."""
     cache = Cache(home / "cache")

@@ -32,6 +32,7 @@ from .conftest import (
     write_capped,
     write_immense,
     write_reasons,
+    write_with_fewer_blocks,
     write_with_local_memory,
 )
 from .trace_files import ALL_PROBED, Files
@@ -159,6 +160,19 @@ def test_a_twin_with_lower_occupancy_is_not_launched(bench: Bench, tmp_path: Pat
     result = bench.run("plain", tmp_path, device={"fail": "occupancy"})
     assert (result.stdout, result.returncode) == ("120\n", 0)
     assert Files(tmp_path / "trace").counted("count_p2") == {"occupancy": 20}
+
+
+def test_a_twin_whose_blocks_wait_for_none_runs_with_fewer(bench: Bench, tmp_path: Path) -> None:
+    write_with_fewer_blocks(tmp_path)
+    result = bench.run("plain", tmp_path, twins=False, device={"fail": "occupancy"})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
+
+
+def test_no_fewer_blocks_of_a_cooperative_launch(bench: Bench, tmp_path: Path) -> None:
+    write_with_fewer_blocks(tmp_path)
+    bench.run("forms", tmp_path, twins=False, device={"fail": "occupancy"})
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 6, "occupancy": 1}
 
 
 def test_twins_in_several_images(any_bench: Bench, tmp_path: Path) -> None:

@@ -346,17 +346,17 @@ def test_a_cap_that_spills_no_more_than_the_original_is_the_twins_own(assembler)
     assert units(registers["twin"]) == units(registers["original"])
 
 
-GELU = Path(__file__).parents[1] / "fixtures" / "kernels" / "triton" / "gelu_sm_90.ptx"
+SOFTMAX = Path(__file__).parents[1] / "fixtures" / "kernels" / "triton" / "softmax_sm_90.ptx"
 
 
 @pytest.mark.parametrize(
     ("text", "arch", "probe", "capped"),
     [
-        (GELU.read_text(), "sm_90a", "program_progress", True),
+        (SOFTMAX.read_text(), "sm_90a", "barrier_wait", True),
         (wide(34), "sm_90", "block_sched", False),
         (wide(38), "sm_90", "gmem_bytes", False),
     ],
-    ids=["gelu", "wide", "sums"],
+    ids=["softmax", "wide", "sums"],
 )
 def test_the_probed_text_is_what_was_assembled(assembler, text, arch, probe, capped):
     """By itself it gives the twin's registers, which without its directive are others where it has one."""
@@ -365,8 +365,10 @@ def test_the_probed_text_is_what_was_assembled(assembler, text, arch, probe, cap
     probed = kernel.files["probed.ptx"].decode()
     assert (manifest["maxnreg"] is not None) == capped == (".maxnreg" in probed)
 
+    shared = "".join(re.findall(r"^\.extern \.shared.*\n", text, re.M))
+
     def registers(probed: str) -> int:
-        module = f".version 8.8\n.target {arch}\n.address_size 64\n{probed}"
+        module = f".version 8.8\n.target {arch}\n.address_size 64\n{shared}{probed}"
         return assembler.assemble(module, arch).resources[kernel.twin].registers
 
     assert registers(probed) == manifest["registers"]["twin"]

@@ -16,7 +16,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.demangle import demangle
 from neutrino.errors import ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops
+from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops, may_wait
 from neutrino.ptx.analysis.ranges import Ranges
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.body import Body
@@ -249,6 +249,29 @@ def test_loops_of_random_flow_graphs(ends: list[tuple[str, int]]) -> None:
         rest = {one: successors - set(done) for one, successors in rest.items() if one not in done}
     assert bool(loops.irreducible) == bool(rest)
     assert {edge.end for edge in loops.irreducible} <= {numbers[one] for one in rest}
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("ld.global.u32 %r1, [%a]; bra L0; L0: st.global.u32 [%a], %r1; ret;", False),
+        ("L0: ld.volatile.global.u32 %r1, [%a]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L0; ret;", True),
+        ("L0: atom.global.cas.b32 %r1, [%a], 0, 1; bra L1; L1: setp.ne.u32 %p1, %r1, 0; @%p1 bra L0; ret;", True),
+        ("L0: mbarrier.try_wait.shared.b64 %p1, [%a], %b; @!%p1 bra L0; ret;", True),
+        ("L0: add.u32 %r1, %r1, 1; ld.param.u32 %r2, [n]; st.global.u32 [%a], %r1; @%p1 bra L0; ret;", False),
+        ("ld.global.u32 %r1, [%a]; call f; ret;", True),
+        ("L0: ld.global.u32 %r1, [%a]; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 9; @%p1 bra L0; ret;", False),
+        ("ld.global.u32 %r1, [%a]; L0: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r1; @%p1 bra L0; ret;", True),
+        ("L0: ld.shared.u32 %r1, [%a]; shfl.sync.idx.b32 %r3, %r1, 0, 31, -1; setp.eq.u32 %p1, %r3, 0; @!%p1 ret; "
+         "bra L0;", True),
+        # A loop that no thread comes to.
+        ("ret; L0: ld.global.u32 %r1, [%a]; bra L0;", False),
+    ],
+)
+def test_a_body_may_wait_if_a_loop_depends_on_memory(text: str, waits: bool) -> None:
+    module = parse(f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {{ {text} }}\n")
+    assert module.entries[0].body is not None
+    assert may_wait(Body(module.code, *module.entries[0].body)) == waits
 
 
 _STRETCH = st.tuples(

@@ -114,7 +114,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
 {
 	NEED_DRIVER(cuLaunchKernel);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
-				   parameters,		     extra,			  NULL,	  NULL};
+				   parameters,		     extra,			  NULL,	  NULL, false};
 	KEEPING_ERRNO(nt_launch_plain(function, &launch));
 }
 
@@ -124,7 +124,7 @@ EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsign
 {
 	NEED_DRIVER(cuLaunchKernel_ptsz);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
-				   parameters,		     extra,			  NULL,	  NULL};
+				   parameters,		     extra,			  NULL,	  NULL, false};
 	KEEPING_ERRNO(nt_launch_plain(function, &launch));
 }
 
@@ -147,7 +147,7 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
 {
 	NEED_DRIVER(cuLaunchCooperativeKernel);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
-				   parameters,		     NULL,			  NULL,	  NULL};
+				   parameters,		     NULL,			  NULL,	  NULL, false};
 	KEEPING_ERRNO(nt_launch_cooperative(function, &launch));
 }
 
@@ -157,7 +157,7 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 {
 	NEED_DRIVER(cuLaunchCooperativeKernel_ptsz);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
-				   parameters,		     NULL,			  NULL,	  NULL};
+				   parameters,		     NULL,			  NULL,	  NULL, false};
 	KEEPING_ERRNO(nt_launch_cooperative(function, &launch));
 }
 

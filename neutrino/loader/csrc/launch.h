@@ -20,6 +20,7 @@ struct nt_launch {
 	/* Makes the program's call with that function and these parameters. */
 	CUresult (*submit)(const struct nt_launch *launch, CUfunction function, void **parameters, void **extra);
 	const void *argument; /* for submit */
+	bool is_ordinary; /* without attributes, and not in a graph: no blocks have to run at the same time */
 };
 
 /*

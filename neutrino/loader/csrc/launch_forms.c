@@ -39,6 +39,7 @@ CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
 	struct nt_function *function = recorded(handle);
 
 	launch->submit = submit_plain;
+	launch->is_ordinary = true;
 	CUresult result = function ? nt_launch(function, launch)
 				   : submit_plain(launch, handle, launch->parameters, launch->extra);
 	nt_reading_end(reading);
@@ -67,6 +68,7 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 		extra,
 		submit_config,
 		config,
+		config->numAttrs == 0,
 	};
 	CUresult result = nt_launch(function, &launch);
 	nt_reading_end(reading);

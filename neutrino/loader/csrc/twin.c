@@ -272,12 +272,19 @@ enum shape_choice {
 	SHAPE_TWIN = 1, /* so that no word with a choice is 0, which is a free row */
 	SHAPE_CAPPED,
 	SHAPE_ORIGINAL,
+	/* The twin though fewer blocks of it fit, unless a launch's blocks have to run together; then as named. */
+	SHAPE_FEWER_OR_CAPPED,
+	SHAPE_FEWER_OR_ORIGINAL,
 };
+
+/* Of a twin that may run with fewer blocks than the original has, at least a share of them have to fit: one over this. */
+#define LEAST_SHARE 4
 
 /* Ask the driver for the occupancy of original and twins in blocks of threads with shared bytes, and choose. */
 static enum shape_choice choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
 {
 	int original = 0, twin = 0, capped = 0;
+	const struct neutrino_twin_kernel *row = function->kernel->twin;
 
 	if (nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&original, function->handle.handle, threads, shared) !=
 	    CUDA_SUCCESS)
@@ -286,12 +293,13 @@ static enum shape_choice choose_for_shape(const struct nt_function *function, in
 		    CUDA_SUCCESS &&
 	    twin >= original)
 		return SHAPE_TWIN;
-	if (function->capped &&
-	    nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&capped, function->capped, threads, shared) ==
-		    CUDA_SUCCESS &&
-	    capped >= original)
-		return SHAPE_CAPPED;
-	return SHAPE_ORIGINAL;
+	bool has_capped = function->capped &&
+			  nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&capped, function->capped, threads,
+										shared) == CUDA_SUCCESS &&
+			  capped >= original;
+	if (row && row->fewer_blocks && LEAST_SHARE * twin >= original)
+		return has_capped ? SHAPE_FEWER_OR_CAPPED : SHAPE_FEWER_OR_ORIGINAL;
+	return has_capped ? SHAPE_CAPPED : SHAPE_ORIGINAL;
 }
 
 /* The choice for a shape, from the table or from the driver. Lock-free, on the launch path. */
@@ -329,6 +337,10 @@ unsigned nt_twin_choose(struct nt_attempt *attempt)
 	if (!attempt->addresses)
 		return NEUTRINO_REASON_CONTEXT;
 	enum shape_choice choice = shape_of(function, attempt->extent.threads, attempt->launch->shared);
+	if (choice == SHAPE_FEWER_OR_CAPPED || choice == SHAPE_FEWER_OR_ORIGINAL) {
+		enum shape_choice together = choice == SHAPE_FEWER_OR_CAPPED ? SHAPE_CAPPED : SHAPE_ORIGINAL;
+		choice = attempt->launch->is_ordinary ? SHAPE_TWIN : together;
+	}
 	if (choice == SHAPE_ORIGINAL)
 		return NEUTRINO_REASON_OCCUPANCY;
 	attempt->variant = choice == SHAPE_CAPPED;

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.ptx.isa.instruction import REGISTER
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Label
 
@@ -147,6 +148,53 @@ class FlowGraph:
         """Whether every thread that leaves the body has executed a statement, and once. index: of the statement."""
         block = self.block(index)
         return block in self.acyclic and block in self.dominators_of_end
+
+
+_READS = frozenset({"atom", "ld", "ldmatrix", "ldu", "mbarrier", "multimem", "suld", "tex", "tld4", "wmma"})
+"""Opcodes, by their first part, whose results may depend on what other threads write."""
+_FIXED_SPACES = frozenset({"const", "param"})
+"""State spaces that no thread of the launch writes."""
+
+
+def may_wait(body: Body) -> bool:
+    """Whether a thread in a kernel's body may wait for threads of another block: whether how long it stays in a loop
+    depends on what it reads from memory. True also for what cannot be told: calls, and instructions that are unknown.
+    """
+    decoded = body.mnemonics
+    if any(one.word == "call" or one.row is None for one in body.opcodes):
+        return True
+    graph = FlowGraph(body)
+    cyclic = {*graph.postorder} - graph.acyclic
+    deciding = [index for index in body.controls if graph.block(index) in cyclic]
+    if not deciding:
+        return False
+    # Which registers depend on which, in any order of execution.
+    uses: dict[str, set[str]] = {}
+    pending: list[str] = []
+    for index, one in enumerate(decoded):
+        instruction = body.statement(index).instruction if one is not None else None
+        if one is None or instruction is None:
+            continue
+        written = instruction.written
+        if one.word in _READS and one.state_space not in _FIXED_SPACES:
+            pending += written
+        for name in _registers((*instruction.sources, instruction.predicate or "")):
+            uses.setdefault(name, set()).update(written)
+    read: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in read:
+            read.add(name)
+            pending += uses.get(name, ())
+    for index in deciding:
+        instruction = body.statement(index).instruction
+        if instruction and not read.isdisjoint(_registers((*instruction.operands, instruction.predicate or ""))):
+            return True
+    return False
+
+
+def _registers(operands: Iterable[str]) -> Iterator[str]:
+    return (name for operand in operands for name in REGISTER.findall(operand))
 
 
 def _postorder(graph: list[list[int]]) -> list[int]:

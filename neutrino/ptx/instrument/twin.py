@@ -17,6 +17,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
+from neutrino.ptx.analysis.flow_graph import may_wait
 from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
@@ -196,6 +197,12 @@ class TwinKernel:
     def all_copies(self) -> tuple[FunctionCopy, ...]:
         """Those of its own module and of others."""
         return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
+
+    @cached_property
+    def may_wait(self) -> bool:
+        """Whether a thread of the original may wait for another block."""
+        kernel, *functions = self.bodies
+        return bool(functions) or "cluster" in self.original_text or may_wait(kernel)
 
     def text(self, cap: int | None = None) -> str:
         """The text of the kernel's twin as it is assembled.
