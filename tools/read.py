@@ -21,7 +21,7 @@ RESULT_VERSIONS, RESULT_MAGIC, FRAME_MAGIC = (3, 4, 5), b"NTRESULT", b"NTFRAME\0
 LANES, REGION_ALIGN = 32, 128
 COPIES_LEAST, COPIES_MOST, WARPS_PER_COPY, COPY_ALIGN = 8, 128, 32, 128
 LOG_CONTROL, LOG_UNIT, LOG_HEADER, LOG_ROWS_MOST = 128, 32, 64, 32
-GROUP_ALIGN, GROUP_WORDS = 16, 12
+GROUP_ALIGN, GROUP_WORDS, GROUP_ROWS_AT, GROUP_ROWS_FIELD_AT = 16, 12, 20, 24
 LEVELS = ("thread", "warp", "block")
 RESULT_HEADER = np.dtype([
     ("magic", "S8"), ("version", "<u4"), ("kernel", "<u4"), ("maps", "<u4"), ("map_size", "<u4"), ("base", "<u8"),
@@ -50,9 +50,12 @@ def read_groups(data, chunks, shape, row_type):
     record_size = row_type["record"].itemsize
     if shape or not sizes or -(-end // max(sizes)) * max(sizes) != record_size:
         return np.empty(0, row_type)
-    record = -(-(GROUP_WORDS + 4 * sizes.count(8)) // max(sizes)) * max(sizes)
+    rows_at = GROUP_WORDS + 4 * sizes.count(8)
+    record = -(-rows_at // max(sizes)) * max(sizes)
     head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
     words = data.view("<u4")
+    if rows_at == record:
+        rows_at = head
 
     # The groups: of all chunks the first one, then of all chunks the next one, and so on.
     at, ends, slots = chunks[:, 0] + GROUP_ALIGN, chunks[:, 1], chunks[:, 2]
@@ -68,6 +71,8 @@ def read_groups(data, chunks, shape, row_type):
             width = np.minimum((1 << (forms >> 2 * number & 3)) & ~1, size)
             after = after + (lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
+        if rows_at == head:
+            after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
         is_whole = (lanes > 0) & (after <= ends)
         found.append(np.stack([at, slots, lanes, *areas])[:, is_whole])
         at, ends, slots = after[is_whole], ends[is_whole], slots[is_whole]
@@ -78,13 +83,18 @@ def read_groups(data, chunks, shape, row_type):
     group, lane = np.nonzero(np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little"))
     rank = np.arange(len(group)) - (np.cumsum(lanes) - lanes)[group]
     records = np.zeros((len(group), record_size), np.uint8)
-    stride_at = GROUP_WORDS
+    stride_at, split = GROUP_WORDS, words[at // 4 + 1]
+    to_next = words[np.minimum(at + rows_at, len(data) - 4) // 4].view("<i4").astype(np.int64)
     for number, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
-        form = words[at // 4 + 1] >> 2 * number & 3
+        form = split >> 2 * number & 3
         values = data.view(f"<u{size}")[(at + record + offset) // size][group]
         if size == 8:
             stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
-            values += (stride[group] * rank).view(np.uint64)
+            # From lane to lane, and of a field in rows from row to row; else all 32 are in one.
+            log = np.where(split >> GROUP_ROWS_FIELD_AT & 15 == number, split >> GROUP_ROWS_AT & 7, 0)
+            log = np.where(log, log, 5).astype(np.int64)[group]
+            steps = stride[group] * (rank & (1 << log) - 1) + to_next[group] * (rank >> log)
+            values += steps.view(np.uint64)
             stride_at += 4
         # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
         for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
@@ -230,7 +240,8 @@ def _read_log(copies, row):
     the block), ``lane``, ``order`` (from 0 in each lane) and ``record``, a record's bytes.
     """
     size = row["size"]
-    taken = min(int(copies[:8].view("<u8")[0]), (len(copies) - LOG_CONTROL) // LOG_UNIT)
+    dynamic, own, own_each = copies[[*range(8), *range(16, 32)]].view("<u8").tolist()
+    taken = min(dynamic + own, (len(copies) - LOG_CONTROL) // LOG_UNIT)
     units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
     words = np.ascontiguousarray(units).reshape(-1).view("<u4")
     # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
@@ -242,8 +253,11 @@ def _read_log(copies, row):
         slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
         if rows:
             length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-        # The last one may not have fitted; then nothing was written.
         if not mask or not length or at + length > taken:
+            # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
+            if at < own and own_each:
+                at += own_each
+                continue
             break
         if rows:
             forms.setdefault((mask, rows, length), []).append(at)

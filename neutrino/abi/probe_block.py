@@ -9,7 +9,10 @@ passed by value, 8-byte aligned.
     12            u32 copy_mask           copies of a sum's record in this launch, less one
     16            u64 cell                device address of a u64 that is added to all addresses of maps; 0: none
     24 + 16·m     u64 records             device address of map m's records
-    32 + 16·m     u64 counts              device address of map m's counts, 0 without counts; of a log its units
+    32 + 16·m     u64 counts              device address of map m's counts, 0 without counts; of a log instead
+    32 + 16·m     u32 units               for chunks
+    36 + 16·m     u32 first units         of each warp's first chunk, which take no atomic; 0: none has its own, as in
+                                          graphs, where a kernel may run again with the same memory
     24 + 16·maps  u64 address[variables]  device addresses of the original's module variables
 
 A launch in a graph has the same parameters in each replay. There the maps' addresses are offsets, and the cell holds
@@ -23,6 +26,8 @@ BLOCK_HEADER = 24
 BLOCK_WARPS_PER_BLOCK, BLOCK_WARP_CAPACITY, BLOCK_ZERO, BLOCK_COPY_MASK, BLOCK_CELL = 0, 4, 8, 12, 16
 """Offsets of the members of that header."""
 BLOCK_PER_MAP = 16
+BLOCK_LOG_UNITS, BLOCK_LOG_FIRST = 8, 12
+"""Offsets of the words of a log, in those of a map."""
 BLOCK_PER_VARIABLE = 8
 MAX_MAPS = 64
 """Maps of a run."""

@@ -9,5 +9,3 @@ RESULT_VERSIONS = (3, 4, RESULT_VERSION)
 SECTION_VERSION = 3
 TWINS_VERSION = 6
 """Of cache entries, in the cache and in sections."""
-TWINS_VERSIONS = (5, TWINS_VERSION)
-"""Those that can be used. From 6 on an entry says which logs a twin does not save to."""

@@ -29,7 +29,7 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEAD
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
 from neutrino.abi.structures import Struct
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
-from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION, TWINS_VERSIONS
+from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION
 from neutrino.maps.declaration import Layout
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import (
@@ -77,7 +77,6 @@ def c_header() -> str:
         "MAX_KERNELS": MAX_KERNELS, "NO_KERNEL": f"{NO_KERNEL:#x}u", "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "LAUNCHES_VERSION": LAUNCHES_VERSION,
         "RESULT_VERSION": RESULT_VERSION, "SECTION_VERSION": SECTION_VERSION, "TWINS_VERSION": TWINS_VERSION,
-        "TWINS_VERSION_LEAST": TWINS_VERSIONS[0],
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 LOG_CONTROL = 128
 """Bytes of a log's region before its chunks: u64 the units that chunks took, or would have taken with more memory; u64
-the records that did not fit."""
+the records that did not fit; and at ``LOG_OWN``, for which these units come on top."""
+LOG_OWN = 16
+"""Where in the control words a launch has u64 the units of the first chunks of all warps, before all other chunks; u64
+those of each. A warp without records leaves them zero."""
 LOG_UNIT = 32
 """Bytes; chunks begin at multiples of it."""
 LOG_HEADER = 64
@@ -44,7 +47,8 @@ def chunks(region: Rows, size: int) -> Rows:
     """
     import numpy as np
 
-    taken = min(int(region[:8].view("<u8")[0]), (len(region) - LOG_CONTROL) // LOG_UNIT)
+    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
+    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
     units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
     # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
     words = units.view("<u4").data
@@ -55,8 +59,11 @@ def chunks(region: Rows, size: int) -> Rows:
         slot, mask, rows, length = words[at * step : at * step + 4]
         if rows:
             length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-        # As in Log.read: the last one may not have fitted.
         if not mask or not length or at + length > taken:
+            # As in Log.read: a warp without records, or the last one did not fit.
+            if at < own and own_each:
+                at += own_each
+                continue
             break
         found.append((at, length, slot, rows, mask))
         at += length
@@ -94,6 +101,7 @@ def first_slots(region: Rows, size: int, most: int) -> Rows:
         found = found[found[:, 2] <= found[enough[0], 2]]
     parts = [region[LOG_CONTROL + at * LOG_UNIT :][: length * LOG_UNIT] for at, length in found[:, :2].tolist()]
     control = np.array(region[:LOG_CONTROL])
+    control[LOG_OWN : LOG_OWN + 16] = 0
     control[:8] = np.frombuffer(np.uint64(found[:, 1].sum()).tobytes(), np.uint8)
     return np.concatenate([control, *parts])
 
@@ -135,7 +143,8 @@ class Log(MapType):
         import numpy as np
 
         size = row["size"]
-        taken = min(int(copies[:8].view("<u8")[0]), (len(copies) - LOG_CONTROL) // LOG_UNIT)
+        dynamic, own, own_each = copies[[*range(8), *range(16, 32)]].view("<u8").tolist()
+        taken = min(dynamic + own, (len(copies) - LOG_CONTROL) // LOG_UNIT)
         units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
         words = np.ascontiguousarray(units).reshape(-1).view("<u4")
         # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
@@ -147,8 +156,11 @@ class Log(MapType):
             slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
             if rows:
                 length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-            # The last one may not have fitted; then nothing was written.
             if not mask or not length or at + length > taken:
+                # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
+                if at < own and own_each:
+                    at += own_each
+                    continue
                 break
             if rows:
                 forms.setdefault((mask, rows, length), []).append(at)

@@ -28,6 +28,11 @@ GROUP_CHUNK_LEAST = 128
 GROUP_CHUNK_MOST = 4096
 GROUP_FIELDS_MOST = 10
 """Whose sizes a chunk's header has room for."""
+GROUP_ROWS_AT = 20
+"""Of the forms the bit from which on is, in 3 bits, 0 or the logarithm of the lanes in a row: the values of a field lie
+in rows of lanes, as those of a tile do. A second stride takes them from row to row."""
+GROUP_ROWS_FIELD_AT = 24
+"""Of the forms the bit from which on is, in 4 bits, the number of that field."""
 _SHAPE_BITS = 3
 """Of a field's size in a chunk's header: its logarithm plus one, so that 0 is no field."""
 _STRIDED = 8
@@ -39,13 +44,15 @@ class GroupLayout:
     """Where things are in a group of records with the same fields.
 
     shape: the sizes of the fields, as a chunk's header has them. strides: offsets of the strides, of the fields that
-    have one. record: offset of the record of the lowest lane. head: bytes before the areas, what every group has.
+    have one. record: offset of the record of the lowest lane. head: bytes before the areas, what every group has. rows:
+    offset of the stride from row to row, where there are rows: before the record, if there is room, or after the head.
     """
 
     shape: int
     strides: dict[int, int]
     record: int
     head: int
+    rows: int
 
     @classmethod
     def of(cls, fields: Sequence[Field], size: int) -> GroupLayout | None:
@@ -56,8 +63,10 @@ class GroupLayout:
         shape = sum(bytes_.bit_length() << _SHAPE_BITS * number for number, bytes_ in enumerate(sizes))
         strided = [number for number, bytes_ in enumerate(sizes) if bytes_ == _STRIDED]
         strides = {number: GROUP_WORDS + 4 * place for place, number in enumerate(strided)}
-        record = align_up(GROUP_WORDS + 4 * len(strides), max(sizes))
-        return cls(shape, strides, record, align_up(record + size, GROUP_ALIGN))
+        end = GROUP_WORDS + 4 * len(strides)
+        record = align_up(end, max(sizes))
+        head = align_up(record + size, GROUP_ALIGN)
+        return cls(shape, strides, record, head, end if end < record else head)
 
 
 def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any]) -> Array:
@@ -77,9 +86,12 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     record_size = row_type["record"].itemsize
     if shape or not sizes or -(-end // max(sizes)) * max(sizes) != record_size:
         return np.empty(0, row_type)
-    record = -(-(GROUP_WORDS + 4 * sizes.count(8)) // max(sizes)) * max(sizes)
+    rows_at = GROUP_WORDS + 4 * sizes.count(8)
+    record = -(-rows_at // max(sizes)) * max(sizes)
     head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
     words = data.view("<u4")
+    if rows_at == record:
+        rows_at = head
 
     # The groups: of all chunks the first one, then of all chunks the next one, and so on.
     at, ends, slots = chunks[:, 0] + GROUP_ALIGN, chunks[:, 1], chunks[:, 2]
@@ -95,6 +107,8 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
             width = np.minimum((1 << (forms >> 2 * number & 3)) & ~1, size)
             after = after + (lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
+        if rows_at == head:
+            after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
         is_whole = (lanes > 0) & (after <= ends)
         found.append(np.stack([at, slots, lanes, *areas])[:, is_whole])
         at, ends, slots = after[is_whole], ends[is_whole], slots[is_whole]
@@ -105,13 +119,18 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     group, lane = np.nonzero(np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little"))
     rank = np.arange(len(group)) - (np.cumsum(lanes) - lanes)[group]
     records = np.zeros((len(group), record_size), np.uint8)
-    stride_at = GROUP_WORDS
+    stride_at, split = GROUP_WORDS, words[at // 4 + 1]
+    to_next = words[np.minimum(at + rows_at, len(data) - 4) // 4].view("<i4").astype(np.int64)
     for number, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
-        form = words[at // 4 + 1] >> 2 * number & 3
+        form = split >> 2 * number & 3
         values = data.view(f"<u{size}")[(at + record + offset) // size][group]
         if size == 8:
             stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
-            values += (stride[group] * rank).view(np.uint64)
+            # From lane to lane, and of a field in rows from row to row; else all 32 are in one.
+            log = np.where(split >> GROUP_ROWS_FIELD_AT & 15 == number, split >> GROUP_ROWS_AT & 7, 0)
+            log = np.where(log, log, 5).astype(np.int64)[group]
+            steps = stride[group] * (rank & (1 << log) - 1) + to_next[group] * (rank >> log)
+            values += steps.view(np.uint64)
             stride_at += 4
         # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
         for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
@@ -139,7 +158,8 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
         shape >>= _SHAPE_BITS
     if shape or not sizes:
         return counts
-    record = align_up(GROUP_WORDS + 4 * sizes.count(_STRIDED), max(sizes))
+    end = GROUP_WORDS + 4 * sizes.count(_STRIDED)
+    record = align_up(end, max(sizes))
     head = align_up(record + record_size, GROUP_ALIGN)
     words = data.view("<u4")
     # As read_groups: of all chunks the first group, then of all chunks the next one, and so on.
@@ -155,6 +175,8 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
             width = np.minimum((1 << (forms >> 2 * field & 3)) & ~1, size)
             after = after + (lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
+        if end == record:
+            after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
         is_whole = (lanes > 0) & (after <= ends)
         np.add.at(counts, number[is_whole], lanes[is_whole])
         number, at, ends = number[is_whole], after[is_whole], ends[is_whole]

@@ -20,7 +20,13 @@ from neutrino.abi.versions import RESULT_VERSIONS
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, MapType
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
-from neutrino.maps.log_groups import GROUP_ALIGN, GROUP_WORDS, read_groups
+from neutrino.maps.log_groups import (
+    GROUP_ALIGN,
+    GROUP_ROWS_AT,
+    GROUP_ROWS_FIELD_AT,
+    GROUP_WORDS,
+    read_groups,
+)
 from neutrino.maps.regions import COPIES_LEAST, COPIES_MOST, COPY_ALIGN, LANES, REGION_ALIGN, WARPS_PER_COPY
 from neutrino.maps.registry import MAP_TYPES
 
@@ -42,7 +48,10 @@ def python_layout() -> str:
             "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT, "LOG_HEADER": LOG_HEADER,
             "LOG_ROWS_MOST": LOG_ROWS_MOST,
         },
-        {"GROUP_ALIGN": GROUP_ALIGN, "GROUP_WORDS": GROUP_WORDS},
+        {
+            "GROUP_ALIGN": GROUP_ALIGN, "GROUP_WORDS": GROUP_WORDS, "GROUP_ROWS_AT": GROUP_ROWS_AT,
+            "GROUP_ROWS_FIELD_AT": GROUP_ROWS_FIELD_AT,
+        },
     )  # fmt: skip
     lines = [f"{', '.join(row)} = {', '.join(map(_literal, row.values()))}" for row in constants]
     levels = ", ".join(f'"{level.value}"' for level in LEVELS)

@@ -15,7 +15,7 @@ import pytest
 from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.sections import SECTION_HEADER, SECTION_TWINS
 from neutrino.abi.structures import Struct
-from neutrino.abi.versions import SECTION_VERSION, TWINS_VERSIONS
+from neutrino.abi.versions import SECTION_VERSION, TWINS_VERSION
 from neutrino.cli.report import main as report
 from neutrino.device.kind import DeviceKind
 from neutrino.tracing import Trace
@@ -196,7 +196,7 @@ def entry_at(section: bytes) -> int:
     "other",
     [
         lambda data: put(data, SECTION_HEADER, 0, "version", SECTION_VERSION - 1),
-        lambda data: put(data, TWINS_HEADER, entry_at(data), "version", TWINS_VERSIONS[0] - 1),
+        lambda data: put(data, TWINS_HEADER, entry_at(data), "version", TWINS_VERSION - 1),
     ],
     ids=["section", "entry"],
 )

@@ -37,6 +37,10 @@ CASES: dict[str, list[tuple[Any, int]]] = {
         (BASE + np.array(_edge(0, 0x8000)), 2), (BASE + np.array(_edge(-(1 << 31), (1 << 31) - 1)), 2),
         (BASE + np.array(_edge(-(1 << 31) - 1, 0)), 3), (BASE + np.array(_edge(0, 1 << 31)), 3),
         ([-3, 5, *range(30)], 1), (BASE * LANES, 3),
+        # In rows of 2, 4, 8 and 16 lanes; of 3 and of 32 there are none.
+        *((BASE + 16 * (LANES % row) - 4096 * (LANES // row), row.bit_length() - 1 << 20) for row in (2, 4, 8, 16)),
+        (BASE + 4 * (LANES % 3) + 64 * (LANES // 3), 1), (BASE + 8 * (LANES % 4) + (LANES // 4 << 31), 3),
+        (BASE + 4 * (LANES & 7) + 64 * (LANES & 8) + 4096 * (LANES & 16), 2),
     ],
     "u32": [
         ([7] * 32, 0), (4 * LANES, 1), (_edge(-0x8000, 0x7FFF), 1), (_edge(0, 0x8000), 3), (_edge(-0x8001, 0), 3),

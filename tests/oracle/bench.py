@@ -73,8 +73,9 @@ class Problem:
 class _Place:
     """A device with the original loaded and its arguments in memory."""
 
-    def __init__(self, kernel: Kernel, seed: int | None, log_units: int) -> None:
+    def __init__(self, kernel: Kernel, seed: int | None, log_units: int, log_first: int) -> None:
         self.kernel = kernel
+        self._log_first = log_first
         self._log_units = log_units
         self.device = Device(memory=_MEMORY, seed=seed, step_limit=_STEPS)
         self.module = self.device.load(kernel.text)
@@ -99,8 +100,9 @@ class _Place:
             self.device.write(address, content)
         for address, values in self._buffers:
             self.device.write(address, values)
+        kernel = self.kernel
         return Launch(
-            self.kernel.grid, self.kernel.block, self._parameters(), self.kernel.shared, self._log_units
+            kernel.grid, kernel.block, self._parameters(), kernel.shared, self._log_units, self._log_first
         )
 
     def _parameters(self) -> bytes:
@@ -123,7 +125,7 @@ class _Place:
 class Bench:
     """A kernel with its devices. wanted: tracepoints whose executions are kept for the simulation.
 
-    log_units: memory of each log in a launch.
+    log_units: memory of each log in a launch; log_first: what of it is each warp's own.
     """
 
     def __init__(
@@ -132,8 +134,10 @@ class Bench:
         probes: Iterable[Probe],
         schedules: Sequence[int | None] = SCHEDULES,
         log_units: int = _LOG_UNITS,
+        log_first: int = 0,
     ) -> None:
         self.kernel = kernel
+        self._log_first = log_first
         self._log_units = log_units
         self.schedules = tuple(schedules)
         self._places: dict[int | None, _Place] = {}
@@ -143,7 +147,7 @@ class Bench:
 
     def place(self, seed: int | None) -> _Place:
         if seed not in self._places:
-            self._places[seed] = _Place(self.kernel, seed, self._log_units)
+            self._places[seed] = _Place(self.kernel, seed, self._log_units, self._log_first)
         return self._places[seed]
 
     @cached_property

@@ -35,13 +35,13 @@ def test_random_kernels(pytestconfig: pytest.Config) -> None:
     )
     @given(
         kernels(), probes(("log", "log", "log", "array")), st.sampled_from((1 << 15, 1 << 15, 100, 7, 0)),
-        st.sampled_from(("sm_80", "sm_80", "sm_75")),
+        st.sampled_from(("sm_80", "sm_80", "sm_75")), st.sampled_from((0, 1, 6, 40)),
     )  # fmt: skip
-    def check(kernel: Kernel, probe: Probe, log_units: int, architecture: str) -> None:
+    def check(kernel: Kernel, probe: Probe, log_units: int, architecture: str, log_first: int) -> None:
         nonlocal dropped
         # Records are in groups from sm_80 on, before in rows.
         kernel = replace(kernel, text=kernel.text.replace("sm_80", architecture))
-        bench = Bench(kernel, (probe,), (None, 3), log_units)
+        bench = Bench(kernel, (probe,), (None, 3), log_units, log_first)
         twins = bench.twins(probe)
         skip = skip_of(twins)
         if skip is not None:
@@ -97,11 +97,11 @@ def _accesses(level: str) -> Probe:
     return Probe(f"accesses_{level}", (side,), text=_TEXT.replace("LEVEL", level))
 
 
-@pytest.mark.parametrize("level", ["thread", "warp", "block"])
+@pytest.mark.parametrize(("level", "log_first"), [("thread", 0), ("thread", 4), ("warp", 0), ("block", 0)])
 @pytest.mark.parametrize("name", ["branches", "calls", "memory", *(name for name in KERNELS if name in ALL)])
-def test_kernels_that_part_and_call(name: str, level: str) -> None:
+def test_kernels_that_part_and_call(name: str, level: str, log_first: int) -> None:
     probe = _accesses(level)
-    bench = Bench(ALL[name], (probe,))
+    bench = Bench(ALL[name], (probe,), log_first=log_first)
     twins = bench.twins(probe)
     skip = skip_of(twins)
     if skip is not None:

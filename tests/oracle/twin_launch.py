@@ -29,7 +29,7 @@ Shape = tuple[int, int, int]
 class Launch:
     """What the program asks for. parameters: the original's, packed; shared: bytes.
 
-    log_units: what the host's side gives each of the twin's logs.
+    log_units: what the host's side gives each of the twin's logs. log_first: how much of it is each warp's own.
     """
 
     grid: Shape
@@ -37,6 +37,7 @@ class Launch:
     parameters: bytes
     shared: int = 0
     log_units: int = 1 << 15
+    log_first: int = 0
 
     @property
     def geometry(self) -> Geometry:
@@ -50,11 +51,12 @@ class Regions:
     """The maps of one launch on a device, zeroed. Their addresses reach the twin in two parts, as in a graph: what the
     probe block says, and what a cell adds to it."""
 
-    def __init__(self, device: Device, maps: Sequence[Map], geometry: Geometry) -> None:
+    def __init__(self, device: Device, maps: Sequence[Map], geometry: Geometry, log_first: int = 0) -> None:
         self._device = device
         self._maps = tuple(maps)
         self._geometry = geometry
         self._warps = geometry.blocks * geometry.warps
+        self._log_first = log_first
         self._layout, self._size = region_layout(
             maps, geometry.blocks, geometry.warps, log_units=geometry.log_units
         )
@@ -76,8 +78,12 @@ class Regions:
         words = []
         for entry, region in zip(self._maps, self._layout, strict=True):
             words.append(self._before_shift(region.records))
-            is_used_log = entry.kind.layout is Layout.CHUNKS and entry.cap
-            units = self._geometry.log_units if is_used_log else 0
+            units = 0
+            if entry.kind.layout is Layout.CHUNKS and entry.cap:
+                units = self._geometry.log_units
+                # As nt_regions_describe.
+                if self._log_first * self._warps <= units // 2:
+                    units |= self._log_first << 32
             words.append(units if region.counts is None else self._before_shift(region.counts))
         words += variables
         header = (self._geometry.warps, self._warps, 0, copies_in(self._warps) - 1)
@@ -115,7 +121,7 @@ class LoadedTwin:
     ) -> dict[str, MapView]:
         """Run it in the original's place; what its maps then hold. times: run it again, with the same memory."""
         twin = self.twin
-        regions = Regions(device, twin.maps, launch.geometry)
+        regions = Regions(device, twin.maps, launch.geometry, launch.log_first)
         block = regions.block([self.variables[name][0] for name in twin.variables])
         if len(block) != twin.block_size:
             raise ValueError(f"{twin.name}: the probe block has {len(block)} bytes, not {twin.block_size}")

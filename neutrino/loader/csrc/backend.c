@@ -15,6 +15,9 @@ const struct nt_backend nt_backends[NT_BACKENDS] = {
 /* Bytes that the maps of a kernel with logs may take in any launch. */
 #define LOG_LITTLE (UINT64_C(64) << 10)
 
+/* Units of a warp's first chunk, at most: the kernel counts it in halves of units, in 12 bits. */
+#define LOG_FIRST_MOST 1024u
+
 /* The greatest number of units. One more has another meaning in the kernel. */
 #define LOG_MOST (UINT32_MAX - 1)
 
@@ -40,6 +43,8 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	if (wanted && enough < units)
 		units = enough;
 	extent->log_units = units < LOG_MOST ? (uint32_t)units : LOG_MOST;
+	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
+	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
 	return nt_regions_size(kernel->maps, kernel->map_count, extent);
 }
 

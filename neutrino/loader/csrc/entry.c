@@ -76,7 +76,7 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	const size_t digest_end = offsetof(struct neutrino_twins_header, digest) + sizeof(header->digest);
 
 	if (size < sizeof(*header) || memcmp(header->magic, NEUTRINO_TWINS_MAGIC, sizeof(header->magic)) != 0 ||
-	    header->version < NEUTRINO_TWINS_VERSION_LEAST || header->version > NEUTRINO_TWINS_VERSION || header->reserved != 0 || header->size != size ||
+	    header->version != NEUTRINO_TWINS_VERSION || header->reserved != 0 || header->size != size ||
 	    memcmp(header->key, key, sizeof(header->key)) != 0)
 		return false;
 

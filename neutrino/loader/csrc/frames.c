@@ -56,6 +56,7 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 			 struct nt_range *ret)
 {
 	struct nt_extent extent = extent_of(kernel, frame);
+	bool in_turn = true;
 	uint64_t offset = 0, wanted = 1, before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
 
 	if (!kernel->log_count) {
@@ -70,11 +71,16 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 			continue;
 		if (!read(argument, region.records, &control))
 			return 0;
-		wanted = control.wanted > wanted ? control.wanted : wanted;
+		uint64_t taken = control.wanted + control.first;
+		wanted = taken > wanted ? taken : wanted;
+		in_turn &= !control.first;
 	}
 	/* No launch can have more. 0 stands for not known yet. */
 	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
 	uint64_t per_warp = nt_need_per_warp(wanted, extent.warps);
+	/* Warps with chunks of their own take more than they want. */
+	if (in_turn && wanted > 1 && per_warp > __atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_first, per_warp, __ATOMIC_RELAXED);
 	if (per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
 		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
 	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);

@@ -26,7 +26,6 @@
 #define NEUTRINO_RESULT_VERSION 5
 #define NEUTRINO_SECTION_VERSION 3
 #define NEUTRINO_TWINS_VERSION 6
-#define NEUTRINO_TWINS_VERSION_LEAST 5
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -357,8 +356,10 @@ struct neutrino_twin_kernel {
     uint32_t block_size;
     uint32_t capped; /* the image that has this twin too, under a register cap; 0: none has */
     uint32_t image; /* the image that has this twin; 0 when there is no twin */
+    uint32_t fewer_blocks; /* whether it may run though fewer blocks of it fit than of the original */
+    uint32_t reserved;
 };
-static_assert(sizeof(struct neutrino_twin_kernel) == 80, "twin_kernel");
+static_assert(sizeof(struct neutrino_twin_kernel) == 88, "twin_kernel");
 static_assert(offsetof(struct neutrino_twin_kernel, name_offset) == 0, "name_offset");
 static_assert(offsetof(struct neutrino_twin_kernel, twin_offset) == 8, "twin_offset");
 static_assert(offsetof(struct neutrino_twin_kernel, detail_offset) == 16, "detail_offset");
@@ -373,6 +374,8 @@ static_assert(offsetof(struct neutrino_twin_kernel, block_offset) == 64, "block_
 static_assert(offsetof(struct neutrino_twin_kernel, block_size) == 68, "block_size");
 static_assert(offsetof(struct neutrino_twin_kernel, capped) == 72, "capped");
 static_assert(offsetof(struct neutrino_twin_kernel, image) == 76, "image");
+static_assert(offsetof(struct neutrino_twin_kernel, fewer_blocks) == 80, "fewer_blocks");
+static_assert(offsetof(struct neutrino_twin_kernel, reserved) == 84, "reserved");
 
 /* One parameter of the original, in bytes of its parameter space. */
 struct neutrino_twin_parameter {

@@ -162,6 +162,8 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	};
 
 	_Static_assert(sizeof(header) == NEUTRINO_BLOCK_HEADER, "the probe block's header");
+	/* Half of the units at least are for what warps save beyond. */
+	uint32_t first = extent->log_first * extent->warps <= extent->log_units / 2 ? extent->log_first : 0;
 
 	memcpy(block, &header, sizeof(header));
 	block += sizeof(header);
@@ -171,7 +173,7 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 		uint64_t row[NEUTRINO_BLOCK_PER_MAP / 8] = {base + region.records,
 							    region.counts_size ? base + region.counts : 0};
 		if (nt_map_is_log(&maps[i]))
-			row[1] = extent->log_units;
+			row[1] = extent->log_units | (uint64_t)first << 32;
 		memcpy(block, row, sizeof(row));
 		block += sizeof(row);
 	}

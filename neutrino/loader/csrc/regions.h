@@ -26,12 +26,14 @@ struct nt_extent {
 	uint32_t warps_per_block;
 	uint32_t lanes;		  /* of a warp: the kernel's */
 	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log with cap 1 */
+	uint32_t log_first;	  /* units that each warp's first chunk has of every log; 0: chunks are taken in turn */
 };
 
 /* The control words at the start of a log's region. */
 struct nt_log_control {
 	uint64_t wanted; /* units that were taken, or would have been if there were as many */
 	uint64_t lost;	 /* records */
+	uint64_t first;	 /* units of all warps' first chunks, which come on top */
 };
 
 /* A part of a launch's regions, in bytes from where they begin. */

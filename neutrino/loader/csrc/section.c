@@ -146,7 +146,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 		const struct neutrino_twins_header *entry = (const void *)(data + row->entry_offset);
 		if (row->entry_size >= sizeof(*entry) && row->entry_offset % 8 == 0 &&
 		    memcmp(entry->magic, NEUTRINO_TWINS_MAGIC, sizeof(entry->magic)) == 0 &&
-		    (entry->version < NEUTRINO_TWINS_VERSION_LEAST || entry->version > NEUTRINO_TWINS_VERSION))
+		    entry->version != NEUTRINO_TWINS_VERSION)
 			return NT_SECTION_OTHER_VERSION;
 		ret->section = section;
 		memcpy(ret->key, row->key, sizeof(ret->key));

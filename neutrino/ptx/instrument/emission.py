@@ -237,6 +237,13 @@ class Emission:
         """Whether something of maps has to be stored when a thread ends."""
         return self._maps.has_end
 
+    def begin(self) -> list[str]:
+        """The code of maps where the kernel begins, after the first values of registers. Call it when all other code is
+        written."""
+        lines: list[str] = []
+        self._maps.begin(lines)
+        return lines
+
     def end(self) -> list[str]:
         """The code that writes to memory, where a thread ends, what is kept in registers for maps: by the kernel, and
         by its functions as far as their code has been written."""

@@ -80,8 +80,10 @@ class KernelRewriter(BodyRewriter):
         for function in functions:
             function.write_exits(state)
         declarations, setup, recursive = self._share_state(state, functions) if functions else ([], [], set())
+        # Before the code at the entry: that declares all registers.
+        opening = self.emission.begin() + self.opening
         own_declarations, first = self.emission.entry()
-        insert_at_entry(self.edits, self.callee.body, own_declarations + declarations + first + setup + self.opening)
+        insert_at_entry(self.edits, self.callee.body, own_declarations + declarations + first + setup + opening)
         users = (self.callee, *self.needs.functions)
         return [
             (function.callee.linkage.number, function.copy(users, is_recursive=function.callee.key in recursive))

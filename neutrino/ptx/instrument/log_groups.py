@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
-from neutrino.maps.log_groups import GROUP_ALIGN, GROUP_CHUNK_LEAST, GROUP_CHUNK_MOST, GroupLayout
+from neutrino.maps.log import LOG_CONTROL, LOG_OWN, LOG_UNIT
+from neutrino.maps.log_groups import (
+    GROUP_ALIGN,
+    GROUP_CHUNK_LEAST,
+    GROUP_CHUNK_MOST,
+    GROUP_ROWS_AT,
+    GROUP_ROWS_FIELD_AT,
+    GroupLayout,
+)
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST, NO_ROOM, in_few_stores
 from neutrino.ptx.instrument.registers import Guard, Take, Value, bits
@@ -123,11 +130,18 @@ class GroupCode:
         base, forms, size, is_flat = take("b64"), take("b32"), take("b32"), take("pred")
         self.block.load_map(self.index, base, lines, ending=ending)
         lines += [f"mov.u32 {forms}, 0;", f"mov.u32 {size}, {self.layout.head // GROUP_ALIGN};"]
+        rows = ""
         if fields:
             flat = [field.is_flat for field in fields]
             lines.append(f"mov.pred {is_flat}, {flat[0]};")
             lines += [f"and.pred {is_flat}, {is_flat}, {other};" for other in flat[1:]]
+            rows = next((field.stride for field in fields if field.stride), "") and take("b32")
+            if rows:
+                lines.append(f"mov.u32 {rows}, 0;")
             lines += [f"vote.sync.all.pred {is_flat}, {is_flat}, {here};", f"@{is_flat} bra {name}_sized;"]
+            if rows:
+                self._split(fields, rows, forms, size, is_flat, here, rank, lines)
+                lines.append(f"@{is_flat} bra {name}_sized;")
             self._choose(fields, forms, size, here, count, lines)
             lines.append(f"{name}_sized:")
         left, needs = take("b32"), take("pred")
@@ -150,8 +164,14 @@ class GroupCode:
             f"and.pred {is_stored}, {is_stored}, {leads};",
             f"mad.wide.u32 {at}, {place}, {GROUP_ALIGN}, {base};",
         ]
-        for where, kind, text in self._head(values, fields, here, forms, lines):
+        for where, kind, text in self._head(values, fields, here, forms, rows, lines):
             lines.append(f"@{is_stored} st.global.{kind} [{at}+{LOG_CONTROL + where}], {text};")
+        if rows and self.layout.rows == self.layout.head:
+            has_rows = take("pred")
+            lines += [
+                f"setp.ge.and.u32 {has_rows}, {forms}, {1 << GROUP_ROWS_AT}, {is_stored};",
+                f"@{has_rows} st.global.b32 [{at}+{LOG_CONTROL + self.layout.rows}], {rows};",
+            ]
         lines += [
             f"@{leads} sub.u32 {self.state}, {self.state}, {size};",
             f"@{is_stored} add.u32 {self.place}, {self.place}, {size};",
@@ -219,6 +239,50 @@ class GroupCode:
             fields.append(_Compared(number, size, value.text, difference, is_flat, stride, form, area))
         return fields
 
+    def _split(
+        self, fields: Sequence[_Compared], rows: str, forms: str, size: str, is_flat: str, here: str, rank: str,
+        lines: list[str],
+    ) -> None:  # fmt: skip
+        """Append the code that finds whether the values of the first field with a stride lie in rows of 2, 4, 8 or 16
+        lanes, and the other fields are flat. If so, it brings true into the predicate is_flat, the stride from row to
+        row into rows, and the forms and the group's size into registers."""
+        take = self.take
+        split = next(field for field in fields if field.stride)
+        apart, lowest, lane, length, log, inner, outer = (take("b32") for _ in range(7))
+        expected, is_odd = take("b64"), take("pred")
+        lines += [
+            # The first lane that a single stride does not reach begins the second row.
+            f"not.pred {is_odd}, {split.is_flat};",
+            f"vote.sync.ballot.b32 {apart}, {is_odd}, {here};",
+            f"neg.s32 {lowest}, {apart};",
+            f"and.b32 {lowest}, {lowest}, {apart};",
+            f"bfind.u32 {lane}, {lowest};",
+            f"add.u32 {lowest}, {lowest}, -1;",
+            f"and.b32 {lowest}, {lowest}, {here};",
+            f"popc.b32 {length}, {lowest};",
+            f"cvt.u32.u64 {rows}, {split.difference};",
+            f"shfl.sync.idx.b32 {rows}, {rows}, {lane}, 31, {here};",
+            f"bfind.u32 {log}, {length};",
+            f"add.u32 {inner}, {length}, -1;",
+            f"and.b32 {lowest}, {inner}, {length};",
+            f"and.b32 {inner}, {inner}, {rank};",
+            f"shr.u32 {outer}, {rank}, {log};",
+            f"mul.wide.s32 {expected}, {split.stride}, {inner};",
+            f"mad.wide.s32 {expected}, {rows}, {outer}, {expected};",
+            f"setp.eq.u64 {is_flat}, {split.difference}, {expected};",
+            # A power of two above 1; and some lane does begin a row.
+            f"setp.eq.and.u32 {is_flat}, {lowest}, 0, {is_flat};",
+            f"setp.gt.and.u32 {is_flat}, {length}, 1, {is_flat};",
+            f"setp.ne.and.u32 {is_flat}, {apart}, 0, {is_flat};",
+            *(f"and.pred {is_flat}, {is_flat}, {field.is_flat};" for field in fields if field is not split),
+            f"vote.sync.all.pred {is_flat}, {is_flat}, {here};",
+            f"shl.b32 {log}, {log}, {GROUP_ROWS_AT};",
+            f"or.b32 {log}, {log}, {split.number << GROUP_ROWS_FIELD_AT};",
+            f"selp.b32 {forms}, {log}, 0, {is_flat};",
+        ]
+        if self.layout.rows == self.layout.head:
+            lines.append(f"@{is_flat} add.u32 {size}, {size}, 1;")
+
     def _choose(
         self, fields: Sequence[_Compared], forms: str, size: str, here: str, count: str, lines: list[str]
     ) -> None:
@@ -267,6 +331,7 @@ class GroupCode:
         doubled, length, most = take("b32"), take("b32"), take("b32")
         units, first, end, limit = (take("b64") for _ in range(4))
         fits, has_lost, at, zero, shape = take("pred"), take("pred"), take("b64"), take("b32"), take("b32")
+        own, own_length, warps, is_own, total = take("b32"), take("b32"), take("b32"), take("pred"), take("b64")
         lines += [
             f"shr.u32 {length}, {self.state}, {_LOST_AT};",
             f"cvt.u64.u32 {units}, {length};",
@@ -279,12 +344,26 @@ class GroupCode:
             f"mad.lo.u32 {most}, {size}, {GROUP_ALIGN}, {GROUP_ALIGN + LOG_UNIT - 1};",
             f"max.u32 {length}, {length}, {most};",
             f"shr.u32 {length}, {length}, {LOG_UNIT.bit_length() - 1};",
+            # The first chunk of a warp's first lane is the warp's own, unless the group does not fit in it. That takes
+            # no atomic: on one address they follow each other slowly.
+            self.block.load_log_first(self.index, own),
+            f"shl.b32 {own_length}, {own}, {(LOG_UNIT // GROUP_ALIGN).bit_length() - 1};",
+            f"setp.gt.and.u32 {is_own}, {own_length}, {size}, {slot.inside};",
+            f"setp.eq.and.u32 {is_own}, {self.state}, 0, {is_own};",
+            f"setp.eq.and.u32 {is_own}, {slot.lane}, 0, {is_own};",
+            f"selp.b32 {length}, {own}, {length}, {is_own};",
             f"cvt.u64.u32 {units}, {length};",
-            f"atom.global.add.u64 {first}, [{base}], {units};",
+            f"mul.wide.u32 {first}, {slot.index}, {own};",
+            f"mov.u64 {total}, 0;",
+            f"@!{is_own} atom.global.add.u64 {first}, [{base}], {units};",
+            # After the chunks of all warps.
+            self.block.load_warps(warps),
+            f"@!{is_own} mul.wide.u32 {total}, {warps}, {own};",
+            f"add.u64 {first}, {first}, {total};",
             # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
             # for which there is no memory share some that is not zeroed.
             f"add.u64 {end}, {first}, {units};",
-            self.block.load_log_units(self.index, limit),
+            *self.block.load_log_units(self.index, limit),
             f"min.u64 {limit}, {limit}, {_UNITS_MOST};",
             f"setp.lt.and.u64 {fits}, {first}, {end}, {slot.inside};",
             f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
@@ -305,9 +384,12 @@ class GroupCode:
         ]
 
     def _head(
-        self, values: Sequence[Saved], fields: Sequence[_Compared], here: str, forms: str, lines: list[str]
+        self, values: Sequence[Saved], fields: Sequence[_Compared], here: str, forms: str, rows: str, lines: list[str]
     ) -> list[tuple[int, str, str]]:
-        """The stores of what every group begins with, by its lowest lane: as ``Records.as_few_stores`` returns them."""
+        """The stores of what every group begins with, by its lowest lane: as ``Records.as_few_stores`` returns them.
+
+        rows: the register with the stride from row to row; "" without one.
+        """
         strides = {field.number: field.stride for field in fields}
         single = [(0, "b32", here), (4, "b32", forms), (8, "b32", self.order)]
         for number, offset in self.layout.strides.items():
@@ -315,6 +397,8 @@ class GroupCode:
                 strides[number] = self.take("b32")
                 lines.append(f"mov.u32 {strides[number]}, 0;")
             single.append((offset, "b32", strides[number]))
+        if rows and self.layout.rows < self.layout.head:
+            single.append((self.layout.rows, "b32", rows))
         for field, value in zip(self.entry.fields, values, strict=True):
             offset, kind, text = self.layout.record + field.offset, f"b{field.type.size * 8}", value.text
             if kind == "b16" and bits(value.type) == 32:
@@ -352,12 +436,31 @@ class GroupCode:
                     f"@{is_form} st.global.b{size * 8} [{wide}+{LOG_CONTROL}], {text};",
                 ]
 
+    def open(self, lines: list[str]) -> None:
+        """Append the code where a kernel begins: its first thread says how many units are each warp's own, if any."""
+        take = self.take
+        slot = Slots(self.block, take).at(self.entry.level, lines)
+        own, warps, wide, total, base, leads = (
+            take("b32"), take("b32"), take("b64"), take("b64"), take("b64"), take("pred")
+        )  # fmt: skip
+        self.block.load_map(self.index, base, lines, ending=False)
+        lines += [
+            self.block.load_log_first(self.index, own),
+            self.block.load_warps(warps),
+            f"cvt.u64.u32 {wide}, {own};",
+            f"mul.wide.u32 {total}, {warps}, {own};",
+            f"setp.ne.and.u32 {leads}, {own}, 0, {slot.inside};",
+            f"setp.eq.and.u32 {leads}, {slot.index}, 0, {leads};",
+            f"setp.eq.and.u32 {leads}, {slot.lane}, 0, {leads};",
+            f"@{leads} st.global.v2.u64 [{base}+{LOG_OWN}], {{{total}, {wide}}};",
+        ]
+
     def close(self, lines: list[str]) -> None:
         """Append the code where a thread ends: it counts the records that were lost since its last chunk.
 
-        A kernel may run again with the same memory, as in the body of a loop of a graph. Then orders begin where chunks
-        do, so none may be beyond them now: threads whose lanes have filled older chunks may have got there. They take
-        a chunk for nothing.
+        A kernel may run again with the same memory, as in the body of a loop of a graph, where no warp has a chunk of
+        its own. Orders begin where chunks do, so none may be beyond them now: threads whose lanes have filled older
+        chunks may have got there. They take a chunk for nothing.
         """
         take = self.take
         base, lost, wide, has_lost = take("b64"), take("b32"), take("b64"), take("pred")
@@ -370,8 +473,9 @@ class GroupCode:
         ]
         here, most, lower, zero, shape, length = (take("b32") for _ in range(6))
         taken, limit, end = take("b64"), take("b64"), take("b64")
-        leads, is_behind, fits = take("pred"), take("pred"), take("pred")
+        leads, is_behind, fits, own = take("pred"), take("pred"), take("pred"), take("b32")
         lines += [
+            self.block.load_log_first(self.index, own),
             f"activemask.b32 {here};",
             f"redux.sync.max.u32 {most}, {self.order}, {here};",
             f"mov.u32 {lower}, %lanemask_lt;",
@@ -379,6 +483,7 @@ class GroupCode:
             f"setp.eq.u32 {leads}, {lower}, 0;",
             f"setp.ne.and.u32 {leads}, {most}, 0, {leads};",
             f"setp.ne.and.u32 {leads}, {most}, {NO_ROOM}, {leads};",
+            f"setp.eq.and.u32 {leads}, {own}, 0, {leads};",
             f"mov.u64 {taken}, 0;",
             f"@{leads} ld.volatile.global.u64 {taken}, [{base}];",
             # Units that end after the greatest order.
@@ -389,7 +494,7 @@ class GroupCode:
             f"sub.u64 {wide}, {wide}, {taken};",
             f"@{is_behind} atom.global.add.u64 {taken}, [{base}], {wide};",
             f"add.u64 {end}, {taken}, {wide};",
-            self.block.load_log_units(self.index, limit),
+            *self.block.load_log_units(self.index, limit),
             f"setp.lt.and.u64 {fits}, {taken}, {end}, {is_behind};",
             f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
             f"mad.lo.u64 {end}, {taken}, {LOG_UNIT}, {base};",

@@ -11,6 +11,8 @@ from neutrino.abi.probe_block import (
     BLOCK_CELL,
     BLOCK_COPY_MASK,
     BLOCK_HEADER,
+    BLOCK_LOG_FIRST,
+    BLOCK_LOG_UNITS,
     BLOCK_PER_MAP,
     BLOCK_PER_VARIABLE,
     BLOCK_WARP_CAPACITY,
@@ -70,9 +72,19 @@ class ProbeBlock:
             shift = self._shift
         lines.append(f"add.u64 {register}, {register}, {shift};")
 
-    def load_log_units(self, index: int, register: str) -> str:
-        """The instruction that loads how many units the index-th map, a log, has for chunks: 64 bits."""
-        return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + 8)
+    def load_log_units(self, index: int, register: str) -> list[str]:
+        """Code that loads how many units the index-th map, a log, has for chunks: into a register of 64 bits."""
+        units = self._take("b32")
+        offset = BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_UNITS
+        return [self.load("u32", units, offset), f"cvt.u64.u32 {register}, {units};"]
+
+    def load_log_first(self, index: int, register: str) -> str:
+        """The instruction that loads how many units of the index-th map, a log, are each warp's own: 32 bits."""
+        return self.load("u32", register, BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_FIRST)
+
+    def load_warps(self, register: str) -> str:
+        """The instruction that loads for how many warps there is room in regions: 32 bits."""
+        return self.load("u32", register, BLOCK_WARP_CAPACITY)
 
     def entry(self) -> tuple[list[str], list[str]]:
         """Declarations and instructions for the kernel's entry. Call it once all other code is written."""

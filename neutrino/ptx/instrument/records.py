@@ -397,7 +397,7 @@ class LogCode:
             # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
             # for which there is no memory share some that is not zeroed.
             f"add.u64 {end}, {first}, {units};",
-            self.block.load_log_units(self.index, limit),
+            *self.block.load_log_units(self.index, limit),
             f"setp.lt.u64 {fits}, {first}, {end};",
             f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
             f"and.pred {is_head}, {fits}, {leads};",
