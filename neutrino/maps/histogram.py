@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
-from neutrino.maps.target import SaveWriter
+from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -161,6 +161,10 @@ class Histogram(MapType):
             value -= 1 << bits
         # The last bucket that begins at or below the value.
         writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], value) - 1)
+
+    def settle(self, entry: Map, writer: EndWriter) -> None:
+        """Emit the addition of what the thread has counted since its last change of buckets."""
+        writer.add_run()
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

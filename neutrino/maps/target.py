@@ -76,7 +76,7 @@ class SaveWriter(Operations, Protocol):
         """
 
     def add_at(self, cell: str) -> None:
-        """Add one to the cell (u64) whose number is in a register, in memory; lanes with equal numbers add at once."""
+        """Add one to the cell (u64) whose number is in a register; ``EndWriter.add_run`` brings the rest to memory."""
 
     def add_to_key(self, key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
         """Add a save to the entry of a key, in memory; lanes of a warp with equal keys add at once.
@@ -124,6 +124,9 @@ class EndWriter(Operations, Protocol):
 
         mark: number of the cell that is 1 once a value was 0.
         """
+
+    def add_run(self) -> None:
+        """Emit the addition of what ``add_at`` has counted in registers to the cells, in memory."""
 
     def close_log(self) -> None:
         """Emit the store of how many records fewer than it has room for the thread's last chunk has."""

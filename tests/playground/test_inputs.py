@@ -17,7 +17,8 @@ from neutrino.ptx.text.module import Parameter
 
 
 def kernel(*values: Value, block: tuple[int, int, int] | None = None, exact: bool = False) -> Kernel:
-    parameters = tuple((Parameter(value.name, 0, value.size, value.size), (value,)) for value in values)
+    parameters = tuple((Parameter(value.name, 0, value.size, value.size, f"b{8 * value.size}", False), (value,))
+                       for value in values)  # fmt: skip
     return Kernel("k", parameters, block, exact, dynamic_shared=False)
 
 

@@ -13,6 +13,7 @@ from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.statements import Save
+from neutrino.ptx.instrument.counting import KeyCode, RunCode
 from neutrino.ptx.instrument.log_groups import GroupCode, Saved, is_constant
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import Code, LogCode, Records, as_bits, converted
@@ -24,11 +25,6 @@ _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASC
 # PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
 _MATCHES = 70
 _REDUCES = 80
-# Of tables of keys. A word is 8 bytes; the multiplier is 2 to the 64 divided by the golden ratio, so that keys at any
-# stride spread over the table; and the sum of so many bits over 32 lanes fits in 32 bits.
-_WORD = 8
-_MULTIPLIER = 0x9E3779B97F4A7C15
-_ADDED_BITS = 27
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` needs an architecture
 that no earlier version than its own has."""
@@ -103,9 +99,31 @@ class MapCode:
             return GroupCode(entry, index, layout, unit, state, self.keep(index, 2, 32), self.block, self.take)
         return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
 
+    def run(self, index: int, *, ending: bool) -> RunCode | None:
+        """Writes the code that counts to cells of the index-th map; None where each save goes to memory at once.
+
+        ending: as of ``ProbeBlock.load_map``.
+        """
+        entry = self.maps[index]
+        if entry.level is not Level.THREAD or self.architecture < _REDUCES:
+            return None
+
+        def address(lines: list[str]) -> str:
+            return copy_address(entry, index, self.block, self.take, lines, ending=ending)
+
+        return RunCode(self.keep(index, 0, 32), self.keep(index, 1, 32), address, self.take)
+
     def kept_register(self, index: int, number: int) -> str:
         """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
         return self._kept[index, number].name
+
+    def begin(self, lines: list[str]) -> None:
+        """Append the code where a kernel begins, once all other code is written: of logs whose warps have chunks."""
+        for index in sorted({index for index, _ in self._all_kept}):
+            if self.maps[index].kind.layout is Layout.CHUNKS:
+                log = self.log(index)
+                if isinstance(log, GroupCode):
+                    log.open(lines)
 
     def end(self, lines: list[str]) -> None:
         """Append the code that writes to memory, where a thread ends, what it has in registers for maps: counts of
@@ -261,6 +279,11 @@ class SaveCode(_Operations):
         # becomes part of the number here: -1, which no cell has, in threads that add nothing.
         take, when, lines = self._take, self._counting_threads(), self._code.stores
         key = self.select(32, when, cell, -1) if when else cell
+        # Not where a product and its sum are around: ptxas would compute the product again after a branch.
+        run = None if self._waits else self._maps.run(self._index, ending=self._ending)
+        if run is not None:
+            run.save(key, lines, partial=when is not None)
+            return
         # What a thread adds, a number or a register; and whether it adds at all.
         amount, adds = "1", take("pred")
         if self._save.map.level is Level.THREAD and self._maps.architecture >= _MATCHES:
@@ -314,7 +337,7 @@ class SaveCode(_Operations):
         needed = _REDUCES if table.keep else _MATCHES
         combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
         base = copy_address(self._save.map, self._index, self._maps.block, take, stores, ending=self._ending)
-        _KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
+        KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, which is kept until the thread ends, to a value if that is greater.
@@ -440,192 +463,6 @@ class _EndingThreads:
         return best
 
 
-class _KeyCode:
-    """Appends to lines the code that adds a save to the entry of its key in a table in memory (``maps/keyed.py``).
-
-    It never branches: a key has a fixed number of places, which are tried one after the other. take: gives a new
-    register of a type (``Take``). key: a register of 64 bits; or the number of an entry, which is not searched for.
-    value: a register of a value and its bits, 32 or 64; None without one. table: its form.
-    """
-
-    def __init__(
-        self, take: Take, lines: list[str], key: str | int, value: tuple[str, int] | None, table: KeyTable
-    ) -> None:
-        self._take = take
-        self._lines = lines
-        self._key = key
-        self._value = value
-        self._table = table
-        self._entry_size = _WORD * (2 + len(table.keep))
-
-    def write(self, base: str, saves: str | None, *, combine: bool) -> None:
-        """Append the code. base: a register with the table's address. saves: a predicate for the threads that save,
-        None for all. combine: lanes of a warp with equal keys are combined, of which one adds for all."""
-        adds, count, aggregates = self._combined(saves) if combine else self._alone(saves)
-        address, offset = base, 0
-        if isinstance(self._key, int):
-            offset = self._key * self._entry_size
-        else:
-            address = self._find(base, self._key, adds)
-        reds = [("add", count)]
-        reds += [("add" if name == "sum" else "max", aggregates[name]) for name in self._table.keep]
-        # Next to each other, so that in the machine code one branch skips all of them.
-        for number, (operation, register) in enumerate(reds, 1):
-            where = f"{address}+{offset + _WORD * number}"
-            self._lines.append(f"@{adds} red.global.{operation}.u64 [{where}], {register};")
-
-    def _alone(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
-        """What each thread adds for itself: a predicate, whether it adds; a count; and the aggregates of the value."""
-        adds, count = saves or self._take("pred"), self._take("b64")
-        self._lines.append(f"mov.u64 {count}, 1;")
-        if saves is None:
-            self._lines.append(f"setp.ne.u64 {adds}, {count}, 0;")
-        aggregates = {name: self._wide(inverted=name == "min") for name in self._table.keep}
-        return adds, count, aggregates
-
-    def _combined(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
-        """As ``_alone``, of all lanes with the key together: the lowest of them adds, for all."""
-        take, lines = self._take, self._lines
-        here, lower, count, adds = take("b32"), take("b32"), take("b64"), take("pred")
-        same = here
-        lines.append(f"activemask.b32 {here};")
-        if not isinstance(self._key, int):
-            same = take("b32")
-            lines.append(f"match.any.sync.b64 {same}, {self._key}, {here};")
-        if saves is not None:
-            # Lanes that save nothing are a group of their own: each instruction between lanes is executed by all of its
-            # mask.
-            saving, others = take("b32"), take("b32")
-            lines += [
-                f"vote.sync.ballot.b32 {saving}, {saves}, {here};",
-                f"not.b32 {others}, {saving};",
-                f"selp.b32 {saving}, {saving}, {others}, {saves};",
-                f"and.b32 {same}, {same}, {saving};",
-            ]
-        lines += [
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {same};",
-            f"setp.eq{'.and' if saves else ''}.u32 {adds}, {lower}, 0{f', {saves}' if saves else ''};",
-            f"popc.b32 {lower}, {same};",
-            f"cvt.u64.u32 {count}, {lower};",
-        ]
-        aggregates = {}
-        for name in self._table.keep:
-            aggregates[name] = self._sum(same) if name == "sum" else self._greatest(same, inverted=name == "min")
-        return adds, count, aggregates
-
-    def _find(self, base: str, key: str, adds: str) -> str:
-        """A register with the address of the key's entry, or of the last one if the key finds no place."""
-        take, lines, places = self._take, self._lines, self._table.places
-        word, mixed, first, place, step = take("b64"), take("b64"), take("b32"), take("b32"), take("b32")
-        old, address, lost, searches = take("b64"), take("b64"), take("b64"), take("pred")
-        lines += [
-            f"not.b64 {word}, {key};",
-            # The upper half of the product depends on all bits of the key.
-            f"shr.u64 {mixed}, {key}, 32;",
-            f"xor.b64 {mixed}, {mixed}, {key};",
-            f"mul.lo.u64 {mixed}, {mixed}, {_MULTIPLIER};",
-            f"shr.u64 {mixed}, {mixed}, 32;",
-            f"cvt.u32.u64 {first}, {mixed};",
-            f"shr.u32 {place}, {first}, {32 - (places.bit_length() - 1)};",
-            # Odd, so that all places would be tried in turn.
-            f"or.b32 {step}, {first}, 1;",
-            # The key whose inverse is 0 has an entry of its own: nothing is put into it, and it is found at once.
-            f"setp.eq.u64 {searches}, {word}, 0;",
-            f"selp.b32 {place}, {places}, {place}, {searches};",
-            f"mov.b64 {old}, 0;",
-            f"mov.b64 {address}, {base};",
-            f"mov.pred {searches}, {adds};",
-        ]
-        for number in range(self._table.probes):
-            if number:
-                lines += [f"add.u32 {place}, {place}, {step};", f"and.b32 {place}, {place}, {places - 1};"]
-            lines += [
-                f"@{searches} mad.wide.u32 {address}, {place}, {self._entry_size}, {base};",
-                f"@{searches} atom.global.cas.b64 {old}, [{address}], 0, {word};",
-                # Neither free nor the key's.
-                f"setp.ne.and.u64 {searches}, {old}, 0, {searches};",
-                f"setp.ne.and.u64 {searches}, {old}, {word}, {searches};",
-            ]
-        lines += [
-            f"add.u64 {lost}, {base}, {(places + 1) * self._entry_size};",
-            f"selp.b64 {address}, {lost}, {address}, {searches};",
-        ]
-        return address
-
-    def _wide(self, *, inverted: bool) -> str:
-        """A register of 64 bits with the value, or with all bits of it inverted."""
-        name, bits = self._given()
-        wide = self._take("b64")
-        self._lines.append(f"cvt.u64.u32 {wide}, {name};" if bits == 32 else f"mov.b64 {wide}, {name};")
-        if inverted:
-            self._lines.append(f"not.b64 {wide}, {wide};")
-        return wide
-
-    def _sum(self, same: str) -> str:
-        """A register with the sum of the value over a group of lanes, modulo 2 to the 64. same: the group's mask.
-
-        ``redux`` adds 32 bits, so the value is added up in parts whose sums over 32 lanes fit into 32 bits.
-        """
-        take, lines = self._take, self._lines
-        name, bits = self._given()
-        total, part = take("b64"), take("b32")
-        for shift in range(0, bits, _ADDED_BITS):
-            if bits == 32:
-                lines.append(f"bfe.u32 {part}, {name}, {shift}, {_ADDED_BITS};")
-            else:
-                shifted = take("b64")
-                lines += [
-                    f"shr.u64 {shifted}, {name}, {shift};",
-                    f"cvt.u32.u64 {part}, {shifted};",
-                    f"and.b32 {part}, {part}, {(1 << _ADDED_BITS) - 1};",
-                ]
-            lines.append(f"redux.sync.add.u32 {part}, {part}, {same};")
-            if not shift:
-                lines.append(f"cvt.u64.u32 {total}, {part};")
-                continue
-            wide = take("b64")
-            lines += [
-                f"cvt.u64.u32 {wide}, {part};",
-                f"shl.b64 {wide}, {wide}, {shift};",
-                f"add.u64 {total}, {total}, {wide};",
-            ]
-        return total
-
-    def _greatest(self, same: str, *, inverted: bool) -> str:
-        """A register with the greatest value of a group of lanes; inverted: with the inverse of the least one, which is
-        the greatest inverse. same: the group's mask."""
-        take, lines = self._take, self._lines
-        given, bits = self._given()
-        if bits == 32:
-            best, wide = take("b32"), take("b64")
-            lines += [
-                f"redux.sync.{'min' if inverted else 'max'}.u32 {best}, {given}, {same};",
-                f"cvt.u64.u32 {wide}, {best};",
-            ]
-            if inverted:
-                lines.append(f"not.b64 {wide}, {wide};")
-            return wide
-        name = self._wide(inverted=inverted)
-        low, high, upper, lower, whole = take("b32"), take("b32"), take("b32"), take("b32"), take("b64")
-        is_upper = take("pred")
-        # The greatest upper half, then the greatest lower half of the lanes with that upper half.
-        lines += [
-            f"mov.b64 {{{low}, {high}}}, {name};",
-            f"redux.sync.max.u32 {upper}, {high}, {same};",
-            f"setp.eq.u32 {is_upper}, {high}, {upper};",
-            f"selp.b32 {low}, {low}, 0, {is_upper};",
-            f"redux.sync.max.u32 {lower}, {low}, {same};",
-            f"mov.b64 {whole}, {{{lower}, {upper}}};",
-        ]
-        return whole
-
-    def _given(self) -> tuple[str, int]:
-        if self._value is None:
-            raise ValueError("a map without values keeps nothing of them")
-        return self._value
-
-
 class EndCode(_Operations):
     """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``.
 
@@ -662,6 +499,12 @@ class EndCode(_Operations):
         address = self.binary("add", "u64", self._address(), offset)
         put = self.select(64, zero, 1, value)
         self._lines.append(f"@{self._writing(when)} red.global.max.u64 [{address}], {put};")
+
+    def add_run(self) -> None:
+        """As of ``EndWriter``."""
+        run = self._maps.run(self._index, ending=True)
+        if run is not None:
+            run.end(self._lines)
 
     def close_log(self) -> None:
         """As of ``EndWriter``."""
