@@ -104,7 +104,7 @@ def _measured(kernel: TraceKernel) -> list[Json]:
         rows = launch.maps["PerLoad"].valid().reshape(-1)
         found.append({
             "loads": [[int(row[name]) for name in ("key", "count", "sum", "min", "max")] for row in rows],
-            "clock": int(launch.maps["ClockOverhead"].total()["cycles"]),
+            "clock": int(launch.maps["ClockOverhead"].valid()["cycles"].reshape(-1)[0]),
         })  # fmt: skip
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench import (
+    accesses,
     ahead_size,
     ahead_speed,
     ahead_verdicts,
@@ -19,6 +20,7 @@ from bench import (
     compatibility,
     graphs,
     listing,
+    overhead,
     parsing,
     placed_verdicts,
     registers,
@@ -57,6 +59,10 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "soak of the hook": (scale.SOAK, scale.soak_verdicts, ("cases", "soak", "trace", "complete"), False),
     "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
     "scale": (scale.RESULTS, scale.verdicts, ("cases", "handles", "trace", "complete"), False),
+    "accesses": (accesses.RESULTS, _unmet(accesses.judge), ("traced", "gathered", "sha256"), "0" * 64),
+    "overhead": (
+        overhead.RESULTS, _unmet(overhead.judge), ("runs", "dmat", 1, "kernels", "pool", "output"), "0" * 64,
+    ),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
     "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
     "ahead_speed": (ahead_speed.RESULTS, ahead_speed.judge, ("cases", 1, "cores"), 2),
@@ -103,6 +109,12 @@ def test_the_page_holds_the_table_of_slowdowns_and_the_bounds() -> None:
     for probe, most in slowdown.MOST_TIMES.items():
         assert f"`{probe}`" in bounds
         assert f" {most:g}" in bounds.replace("1.10", "1.1")
+
+
+def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
+    page = (slowdown.ROOT / "bench" / "README.md").read_text()
+    for bench in (overhead, accesses):
+        assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
 
 
 def test_the_page_holds_the_tables_of_registers() -> None:
