@@ -60,7 +60,7 @@ LAUNCH = Struct(
         Member("shared", "u32", note="dynamic shared memory, bytes"),
         Member("device", "u32"),
         Member("thread", "u32", note="host thread id"),
-        Member("variant", "u32", note="1: the twin under a register cap"),
+        Member("variant", "u32", note="1: the twin under a register cap; 2: of the twin fewer blocks fit than else"),
         Member("unused", "u32"),
         Member("lanes", "u32", note="of a warp; 0, in earlier files: 32"),
         Member("graph", "u32", note="id of the executable graph; 0: an ordinary launch"),

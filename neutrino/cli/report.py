@@ -403,7 +403,7 @@ class _Report:
         launches = f"{_counted(summary.submitted, 'launch', 'launches')} probed"
         if summary.unprobed:
             launches += f", {summary.unprobed:,} not"
-        self._line(f"  {launches}; {_resources(manifest.assembly, summary.capped)}")
+        self._line(f"  {launches}; {_resources(manifest.assembly, summary)}")
         if manifest.retargeted is not None:
             self._line(f"  {_retargeted(manifest.retargeted)}")
         for entry in summary.maps:
@@ -554,20 +554,21 @@ def _retargeted(retargeted: Retargeted) -> str:
     return f"retargeted: the PTX is for another architecture ({retargeted.target}); {evidence}"
 
 
-def _resources(assembly: Assembly | None, capped: int) -> str:
+def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
     """Return the registers per thread and spills of a kernel and its twin, as ``registers 16 → 20; spills 0 → 0``.
 
-    The twin under a register cap, if there is one, is added in brackets. capped: launches that used that one.
-    assembly: None if the twin was not assembled.
+    The twin under a register cap, if launches used it, is added in brackets. assembly: None if the twin was not
+    assembled.
     """
     if assembly is None:
         return "not assembled: no ptxas"
     registers = f"registers {assembly.registers_original} → {assembly.registers_twin}"
     spills = f"spills {_spills(assembly.spills_original)} → {_spills(assembly.spills_twin)}"
-    if capped and assembly.registers_capped is not None:
-        registers += f" ({assembly.registers_capped} in {capped:,} launches)"
+    if summary.capped and assembly.registers_capped is not None:
+        registers += f" ({assembly.registers_capped} in {summary.capped:,} launches)"
         spills += f" ({_spills(assembly.spills_capped)})"
-    return f"{registers}; {spills}"
+    fewer = f"; fewer blocks at a time in {summary.fewer_blocks:,} launches" if summary.fewer_blocks else ""
+    return f"{registers}; {spills}{fewer}"
 
 
 def _number(value: int | float) -> str:
@@ -632,6 +633,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
             "pending": summary.pending,
             **({"removed": summary.removed} if summary.kernel.has_removed else {}),
             "capped": summary.capped,
+            "fewer_blocks": summary.fewer_blocks,
             "not_probed": summary.unprobed,
         },
         "assembler": raw.get("assembler"),

@@ -110,7 +110,8 @@ class KernelSummary:
 
     submitted: launches of the twin (instrumented copy), of which written have their data in the trace, lost could not
     be copied back, and pending had not arrived when the trace ended; removed is those whose data went to keep to the
-    limit of the trace's size. unprobed: launches of the original. capped: launches of the twin with a register cap.
+    limit of the trace's size. unprobed: launches of the original. capped: launches of the twin with a register cap;
+    fewer_blocks: of the twin though fewer blocks of it fit on a multiprocessor than of the original.
     """
 
     kernel: TraceKernel
@@ -120,6 +121,7 @@ class KernelSummary:
     pending: int
     unprobed: int
     capped: int
+    fewer_blocks: int
     maps: tuple[MapSummary, ...]
     removed: int = 0
 
@@ -194,8 +196,8 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
         pending=by_state[LaunchState.SUBMITTED],
         # From the counters, since there may be more launches than records.
         unprobed=sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
-        # variant is 1 for the twin with a register cap.
-        capped=int(np.count_nonzero(records["variant"])),
+        capped=int(np.count_nonzero(records["variant"] == 1)),
+        fewer_blocks=int(np.count_nonzero(records["variant"] == 2)),
         maps=_summarize_maps(kernel),
         removed=submitted - written - by_state[LaunchState.LOST] - by_state[LaunchState.SUBMITTED]
         if kernel.has_removed

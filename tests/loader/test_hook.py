@@ -166,7 +166,9 @@ def test_a_twin_whose_blocks_wait_for_none_runs_with_fewer(bench: Bench, tmp_pat
     write_with_fewer_blocks(tmp_path)
     result = bench.run("plain", tmp_path, twins=False, device={"fail": "occupancy"})
     assert (result.stdout, result.returncode) == ("120\n", 0)
-    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 20}
+    assert set(files.launches["variant"]) == {2}
 
 
 def test_no_fewer_blocks_of_a_cooperative_launch(bench: Bench, tmp_path: Path) -> None:

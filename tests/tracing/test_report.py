@@ -118,7 +118,7 @@ def test_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
     (kernel,) = document["kernels"]
     assert kernel["launches"] == {
-        "probed": 2, "written": 2, "lost": 0, "pending": 0, "capped": 0, "not_probed": 5,
+        "probed": 2, "written": 2, "lost": 0, "pending": 0, "capped": 0, "fewer_blocks": 0, "not_probed": 5,
     }  # fmt: skip
     assert kernel["registers"] == {"original": 18, "twin": 20, "capped": None}
     sched, gmem = kernel["maps"]

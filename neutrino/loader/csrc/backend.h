@@ -11,6 +11,13 @@
 #include "registry.h"
 
 /* A launch of a probed kernel in progress: each step sets what the next ones need. */
+/* Of what code a launch ran, as launches.bin has it. */
+enum nt_variant {
+	NT_VARIANT_TWIN,
+	NT_VARIANT_CAPPED,
+	NT_VARIANT_FEWER_BLOCKS, /* the twin, though fewer blocks of it fit on a multiprocessor than of the original */
+};
+
 struct nt_attempt {
 	struct nt_function *function;
 	const struct nt_launch *launch;
@@ -20,7 +27,7 @@ struct nt_attempt {
 	struct nt_extent extent; /* log_units is set with size */
 	/* Set by choose. */
 	const struct nt_addresses *addresses;
-	uint32_t variant; /* as launches.bin has it */
+	uint32_t variant; /* enum nt_variant */
 	/* Where the maps are, as for nt_regions_describe. */
 	uint64_t size; /* bytes of the regions */
 	uint64_t base;

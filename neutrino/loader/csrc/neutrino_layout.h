@@ -216,7 +216,7 @@ struct neutrino_launch {
     uint32_t shared; /* dynamic shared memory, bytes */
     uint32_t device;
     uint32_t thread; /* host thread id */
-    uint32_t variant; /* 1: the twin under a register cap */
+    uint32_t variant; /* 1: the twin under a register cap; 2: of the twin fewer blocks fit than else */
     uint32_t unused;
     uint32_t lanes; /* of a warp; 0, in earlier files: 32 */
     uint32_t graph; /* id of the executable graph; 0: an ordinary launch */

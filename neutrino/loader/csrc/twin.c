@@ -338,12 +338,14 @@ unsigned nt_twin_choose(struct nt_attempt *attempt)
 		return NEUTRINO_REASON_CONTEXT;
 	enum shape_choice choice = shape_of(function, attempt->extent.threads, attempt->launch->shared);
 	if (choice == SHAPE_FEWER_OR_CAPPED || choice == SHAPE_FEWER_OR_ORIGINAL) {
-		enum shape_choice together = choice == SHAPE_FEWER_OR_CAPPED ? SHAPE_CAPPED : SHAPE_ORIGINAL;
-		choice = attempt->launch->is_ordinary ? SHAPE_TWIN : together;
+		attempt->variant = NT_VARIANT_FEWER_BLOCKS;
+		if (attempt->launch->is_ordinary)
+			return NEUTRINO_REASON_PROBED;
+		choice = choice == SHAPE_FEWER_OR_CAPPED ? SHAPE_CAPPED : SHAPE_ORIGINAL;
 	}
 	if (choice == SHAPE_ORIGINAL)
 		return NEUTRINO_REASON_OCCUPANCY;
-	attempt->variant = choice == SHAPE_CAPPED;
+	attempt->variant = choice == SHAPE_CAPPED ? NT_VARIANT_CAPPED : NT_VARIANT_TWIN;
 	return NEUTRINO_REASON_PROBED;
 }
 
@@ -414,5 +416,5 @@ CUresult nt_twin_submit(const struct nt_attempt *attempt)
 
 	fill_block(block, attempt);
 	return submit_with_block(attempt->launch, function->kernel,
-				 attempt->variant ? function->capped : function->twin, block);
+				 attempt->variant == NT_VARIANT_CAPPED ? function->capped : function->twin, block);
 }
