@@ -96,14 +96,15 @@ class Outcome:
     def with_cap(self, capped: Result) -> Outcome:
         """Return this outcome with code that was assembled under a register cap.
 
-        It replaces the uncapped code if it spills no more than the original. Otherwise it would be slower, so it
-        becomes a second version, for launches that the first has too many registers for.
+        It replaces the uncapped code if it spills no more than the original, or than that code. Otherwise it would be
+        slower, so it becomes a second version, for launches that the first has too many registers for.
         """
         original = self.run.original if self.run is not None else None
         if original is None:
             # Then ``limit`` is None, so there is no capped code.
             return self
         capped_spills, original_spills = spills(capped.resources), spills(original.resources[self.twin.name])
-        if all(capped_spills[kind] <= original_spills[kind] for kind in original_spills):
+        uncapped_spills = spills(self.result.resources) if self.result is not None else original_spills
+        if all(count <= max(original_spills[kind], uncapped_spills[kind]) for kind, count in capped_spills.items()):
             return replace(self, result=capped)
         return replace(self, under_cap=capped)
