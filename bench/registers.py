@@ -54,6 +54,8 @@ LIGHT: Mapping[str, str] = {
 }
 """Probes that the bound holds for, and why they are light. The others keep a sum for each of many classes, compute at
 each site, or store a record there."""
+SPILLING = {"gmem_bytes": 1}
+"""Kernels that may spill with a probe: a cumulative sum of f64 in Triton, 8 bytes."""
 MOST_REGISTERS = 3.0
 """In the mean over the kernels that such a probe changes."""
 PROBES = (
@@ -205,14 +207,14 @@ def figures(result: Json) -> dict[str, dict[str, float]]:
 
 
 def judge(result: Json) -> list[Verdict]:
-    """The bounds of the light probes, and that no probe makes a kernel spill that did not."""
+    """The bounds of the light probes, and that no probe makes a kernel spill that did not, but for ``SPILLING``."""
     found = []
     for probe, figure in figures(result).items():
         words = (
             f"{figure['kernels']} kernels: registers +{figure['registers']:.2f}, at most {figure['most_registers']:+}; "
             f"instructions +{figure['instructions']:.1f}; {figure['spill']} spill more"
         )
-        good = figure["kernels"] >= 1 and figure["spill"] == 0
+        good = figure["kernels"] >= 1 and figure["spill"] <= SPILLING.get(probe, 0)
         if probe in LIGHT:
             good = good and figure["registers"] <= MOST_REGISTERS
         found.append(Verdict(f"{probe}{' (light)' if probe in LIGHT else ''}", good, words))
