@@ -30,7 +30,7 @@ struct nt_kernel {
 	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: needs.h */
 	struct nt_need log_kept; /* of both, what the cache has */
 	uint64_t log_first; /* as log_per_warp, of launches whose warps had no chunks of their own; 0: not known yet */
-	uint64_t expected_in; /* bits of the pools that have been told of the need */
+	uint64_t expected_in; /* bits of the pools that expect it */
 	bool result_started;  /* the drain thread's own */
 	bool size_noted;      /* it was noted that a launch needs more than a pool can hold */
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */

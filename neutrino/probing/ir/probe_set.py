@@ -123,13 +123,13 @@ class ProbeSet:
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
     @cached_property
-    def keyed_by_site(self) -> tuple[int, ...]:
+    def keyed_by_site(self) -> frozenset[int]:
         """Indices of the maps whose saves all have SITE as the first operand. Of a lowered set."""
         snippets = (snippet for probe in self.probes for snippet in (probe.before, probe.after) if snippet is not None)
         saves = [statement for snippet in snippets for statement in snippet.straight if isinstance(statement, Save)]
         others = {save.map.name for save in saves if save.operands[0] != SiteOperand("SITE")}
         saved = {save.map.name for save in saves}
-        return tuple(index for index, entry in enumerate(self.maps) if entry.name in saved - others)
+        return frozenset(index for index, entry in enumerate(self.maps) if entry.name in saved - others)
 
     def with_callbacks(self, paths: tuple[str, ...]) -> ProbeSet:
         """Return the set with further scripts that run whenever there are new launches."""

@@ -48,7 +48,7 @@ class MapCode:
         sums: Sums, architecture: int, kernel: MapCode | None,
     ) -> None:  # fmt: skip
         self.maps: Sequence[Map] = probes.maps
-        self.keyed_by_site = frozenset(probes.keyed_by_site)
+        self.keyed_by_site = probes.keyed_by_site
         self.block = block
         self.take = take
         self.records = records
