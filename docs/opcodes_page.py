@@ -39,7 +39,8 @@ architectures from sm_75 on; older ones are taken from the manual.
 _GAPS = (
     ("`shfl` and `vote` without `.sync`", "in the table; not checked, as they do not assemble from sm_70 on"),
     ("instructions of PTX ISA 9.1 and later",
-     "not in the table; patterns match them by opcode, and helpers but `PRED`, `LANES`, `SITE` and `LINE` are refused"),
+     "not in the table; patterns match them by opcode, and helpers but `PRED`, `LANES`, `SITE`, `LINE`, `HAS` and "
+     "`ELEMENTS` are refused"),
     ("operands of 128 bits", "do not fit in a register of a probe; refused"),
     ("`OUT` of asynchronous instructions", "not available yet when the next instruction runs; refused"),
     ("`ADDR` and `BYTES` of textures and tensor copies, `ADDR` of surfaces",

@@ -288,8 +288,8 @@ class _Resolver:
             parameters = tuple(self.declare_formal(declaration) for declaration in text.parameters)
         self.program.signature = Signature(results, parameters)
         self.resolve_body()
-        # The emulator stores local memory in units of eight bytes.
-        self.program.frame_size = _round_up(self.frame_size, 8)
+        # The callee's frame begins there: its variables may be aligned as far as those of any vector.
+        self.program.frame_size = _round_up(self.frame_size, 16)
 
     # -- declarations
 

@@ -40,9 +40,11 @@ __all__ = [
     "clz",
     "ctaid",
     "cuid",
+    "elements",
     "f16",
     "f32",
     "f64",
+    "has",
     "in1",
     "in2",
     "in3",
@@ -112,6 +114,8 @@ f64: TypeAlias = float
 
 Level: TypeAlias = Literal["thread", "warp", "block"]
 """Which threads run a probe: each one, the first of each warp, or the first of each block."""
+Per: TypeAlias = Literal["launch", "block", "warp", "thread", "sm", "site", "run"]
+"""Whose values a map combines."""
 Lanes: TypeAlias = Literal["executing", "reaching"]
 """Of an instruction with a predicate: the lanes for which it executes, or all that reach it."""
 
@@ -151,11 +155,19 @@ def probe(
 
 
 def Map(  # noqa: N802 - it is written as a class
-    *, level: Level, type: str = "array", size: int = 0, cap: int | Literal["dynamic"] = 1, **options: Any
+    *,
+    level: Level,
+    type: str = "array",
+    per: Per = "launch",
+    size: int = 0,
+    cap: int | Literal["dynamic"] = 1,
+    **options: Any,
 ) -> Callable[[_Class], _Class]:
     """Declare a class as a map: its annotations are the fields of a record, and probes call its ``save``.
 
     level: whose records it keeps; that of the probes that save to it. type: ``array``, or an aggregate such as ``sum``.
+    per: whose values an aggregate combines: all of a launch, or those of each block, warp, thread, multiprocessor or
+    instruction (site), or all of the process (run).
     size: bytes of a record, which are checked if they are given. cap: records kept per thread, warp or block. options:
     of the type, such as the steps of a histogram.
 
@@ -239,6 +251,8 @@ lanes = Value()
 """The lanes of the warp that run the probe here, one bit each (``u32``)."""
 site = Value()
 """The number of the instruction in the kernel, the same in all launches (``u32``)."""
+elements = Value()
+"""How many elements its vector has, 1 of a scalar (``u32``): a number at each instruction."""
 
 
 @overload
@@ -416,6 +430,14 @@ def clz(value: int) -> int:
 def select(condition: float, then: _Number, otherwise: _Number) -> _Number:
     """Return ``then if condition else otherwise``: both are computed, and there is no branch."""
     _refuse("select")
+
+
+def has(what: str | type[int] | type[float]) -> bool:
+    """Return whether the instruction has a type, a modifier, an opcode or a class: ``nl.has("v4")``.
+
+    It is known when the code is inserted: a condition on it costs nothing.
+    """
+    _refuse("has")
 
 
 def is_global(address: int) -> bool:

@@ -13,6 +13,7 @@ from neutrino.language.values import ValueWriter
 from neutrino.language.vocabulary import (
     CHANGING,
     FUNCTIONS,
+    HAS,
     HELPERS,
     PARAMETER,
     PLACES,
@@ -30,6 +31,7 @@ from neutrino.probing.ir.statements import (
     Collective,
     Compare,
     IsGlobal,
+    Load,
     Operation,
     Operator,
     Reduction,
@@ -56,6 +58,7 @@ _ELEMENTS = ("x", "y", "z", "w")
 _MAX_ELEMENT = 127
 _MAX_PARAMETER, _MAX_OFFSET = 9999, 32767
 """Of a kernel's parameters, which have at most 32764 bytes."""
+_OPCODE = re.compile(r"\w[\w:]*(?:\.\w[\w:]*)*", re.ASCII)
 _PARAMETER_NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 MOST_ELEMENTS = 64
 """Elements of an array, each of which is a register."""
@@ -309,6 +312,8 @@ class ExpressionReader(ValueWriter):
             return self._clock_after(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and function.attr == "param":
             return self._parameter(node)
+        if isinstance(function, ast.Attribute) and self._is_language(function) and function.attr == "has":
+            return self._has(node, code)
         if isinstance(function, ast.Attribute) and self._is_language(function) and not node.keywords:
             if function.attr == "is_global" and len(node.args) == 1:
                 address = self.convert(self.evaluate(node.args[0], code, Type.U64), Type.U64, node.args[0], code)
@@ -327,7 +332,7 @@ class ExpressionReader(ValueWriter):
             hint = f"write {self._alias}.{function.id}(…)"
         else:
             names = (
-                "clock", "time", "cuid", "smid", *FUNCTIONS, "is_global", "bits", "param",
+                "clock", "time", "cuid", "smid", *FUNCTIONS, "is_global", "has", "bits", "param",
                 *(f"warp.{name}" for name in (*REDUCTIONS, "shuffle")),
             )
             hint = "the language has " + ", ".join(f"{self._alias}.{name}()" for name in names)
@@ -409,6 +414,28 @@ class ExpressionReader(ValueWriter):
         value = self.convert(result, self._require_type(result, None, argument), argument, code)
         target = self._temporary(Type.U64, node)
         code.append(ClockAfter(target, self.in_register(value, argument, code), self._faults.span(node)))
+        return target
+
+    def _has(self, node: ast.Call, code: list[Statement]) -> Register:
+        """Evaluate ``nl.has("v4")`` or ``nl.has(nl.f32)``, which is decided at each instruction.
+
+        Raises LanguageError for another form of call.
+        """
+        argument = node.args[0] if len(node.args) == 1 and not node.keywords else None
+        words = None
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            words = argument.value
+        elif isinstance(argument, ast.Attribute) and self._is_language(argument) and argument.attr in TYPES:
+            words = argument.attr
+        if words is None or _OPCODE.fullmatch(words) is None:
+            alias = self._alias
+            hint = f'write {alias}.has("v4"), {alias}.has({alias}.f32) or {alias}.has("ld.global")'
+            message = "has takes a type, or a text: a modifier, an opcode or a class"
+            raise self._faults.refuse(argument or node, "python-call", message, hint)
+        number, target = self._temporary(Type.U32, node), self._temporary(Type.PRED, node)
+        span = self._faults.span(node)
+        code.append(Load(number, SiteOperand(HAS, words), span))
+        code.append(Compare(Relation.NE, target, number, Constant(Type.U32, 0), span))
         return target
 
     def _parameter(self, node: ast.Call) -> SiteOperand:

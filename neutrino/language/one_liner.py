@@ -74,7 +74,7 @@ _ALIAS = "nl"
 _ELAPSED, _LINE = "elapsed", "line"
 _WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED, _LINE})
 _SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
-_NAMES = frozenset({*TYPES, *COMPUTING, "bits", "warp"})
+_NAMES = frozenset({*TYPES, *COMPUTING, "bits", "has", "warp"})
 """Written in small letters alone."""
 _AXES = frozenset("XYZW")
 _LANGUAGE = re.compile(rf"\b{_ALIAS}\.(\w+)(?:\(\))?")

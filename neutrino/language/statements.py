@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from neutrino.abi.levels import Level
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
+from neutrino.language.bounds import UNKNOWN, with_bounds
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.functions import Function, assigned_names
@@ -35,6 +36,7 @@ from neutrino.probing.ir.statements import (
     While,
 )
 from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.verifier import BUDGET
 
 _STATEMENT_NAMES: Mapping[type[ast.stmt], str] = {
     ast.FunctionDef: "'def'", ast.AsyncFunctionDef: "'async def'", ast.ClassDef: "'class'", ast.Delete: "'del'",
@@ -124,7 +126,11 @@ class SnippetReader:
 
         A record of ``nl.save`` is saved to ``PLACEHOLDER``; ``saving_to`` replaces it.
         """
-        return Snippet(self._block(function.body))
+        statements, failed = with_bounds(self._block(function.body))
+        for loop in dict.fromkeys(loop.span for loop in failed):
+            hint = f"it may turn more than {BUDGET} times: write while {self._alias}.bound(8) and …, or count its turns"
+            self._faults.report(loop, "python-statement", "a while of a probe has a bound, and none is found", hint)
+        return Snippet(statements)
 
     def _block(self, nodes: Sequence[ast.stmt]) -> tuple[Statement, ...]:
         """Translate the statements of a body or branch. A statement with a fault is reported and skipped."""
@@ -342,24 +348,37 @@ class SnippetReader:
             code.append(For(variable, start, stop, step, self._block(node.body), span))
 
     def _while(self, node: ast.While, code: list[Statement]) -> None:
-        """Translate ``while nl.bound(8) and CONDITION``, which ends after so many turns at the latest.
+        """Translate ``while nl.bound(8) and CONDITION``, which ends after so many turns at the latest, or a loop whose
+        bound is found when the whole probe is read.
 
-        Raises LanguageError for a loop without a bound, or with an ``else``.
+        Raises LanguageError for a bound at another place, and for an ``else``.
         """
         # nl.bound(8) alone, or as the first of what "and" joins.
         first, *others = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
         is_joined = not isinstance(node.test, ast.BoolOp) or isinstance(node.test.op, ast.And)
-        call = first if isinstance(first, ast.Call) and is_joined else None
-        is_bound = call is not None and isinstance(call.func, ast.Attribute) and call.func.attr == "bound"
-        if call is None or not is_bound or len(call.args) != 1 or call.keywords or node.orelse:
+        bounds = [call for call in ast.walk(node.test) if self._is_bound(call)]
+        call = first if isinstance(first, ast.Call) and is_joined and bounds == [first] else None
+        if (bounds and call is None) or (call and (len(call.args) != 1 or call.keywords)) or node.orelse:
             hint = f"write while {self._alias}.bound(8) and …: it ends after 8 turns at the latest"
             raise self._faults.refuse(node, "python-statement", "a while of a probe has a bound, and no else", hint)
-        bound = self._expressions.constant_integer(call.args[0])
+        bound = self._expressions.constant_integer(call.args[0]) if call is not None else UNKNOWN
+        if call is not None and bound == UNKNOWN:
+            raise self._faults.refuse(call, "python-statement", "a loop of 0 turns")
         test: list[Statement] = []
-        # Without a condition it is that many turns.
-        rest = ast.BoolOp(ast.And(), others) if len(others) > 1 else others[0] if others else ast.Constant(True)
-        condition = self._expressions.condition(ast.copy_location(rest, node.test) if len(others) != 1 else rest, test)
+        rest = node.test
+        if call is not None and len(others) != 1:
+            # Without a condition it is that many turns.
+            rest = ast.copy_location(ast.BoolOp(ast.And(), others) if others else ast.Constant(True), node.test)
+        elif call is not None:
+            (rest,) = others
+        condition = self._expressions.condition(rest, test)
         code.append(While(tuple(test), condition, self._block(node.body), bound, self._faults.span(node)))
+
+    def _is_bound(self, node: ast.AST) -> bool:
+        """Return whether a part of an expression is ``nl.bound(…)``."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "bound":
+            return False
+        return isinstance(node.func.value, ast.Name) and node.func.value.id == self._alias
 
     def _indexes_an_array(self, loop: ast.For, name: str) -> bool:
         """Return whether the body of a loop has an index of an array in which the loop's variable stands."""
@@ -587,16 +606,19 @@ class SnippetReader:
             hint = f"a probe calls the save of its maps, {self._alias}.save, and functions of its file"
             raise self._faults.refuse(call, "python-call", f"'{self._faults.quote(function)}' is called", hint)
         target = self._maps[name]
-        if len(call.args) != len(target.fields) or call.keywords:
-            names = ", ".join(field.name for field in target.fields)
-            message = f"{len(call.args)} values for the {len(target.fields)} fields of {name}"
+        fields = target.saved_fields
+        if len(call.args) != len(fields) or call.keywords:
+            names = ", ".join(field.name for field in fields)
+            message = f"{len(call.args)} values for the {len(fields)} fields of {name}"
             raise self._faults.refuse(call, "python-call", message, f"its fields are {names}")
 
         # Its operands, each in its field's type. Values of the probed instruction that fit are saved directly.
         operands = [
             self._saved(argument, Type(field.type.value), code)
-            for argument, field in zip(call.args, target.fields, strict=True)
+            for argument, field in zip(call.args, fields, strict=True)
         ]
+        if target.by_site:
+            operands.insert(0, SiteOperand("SITE"))
         code.append(Save(target, tuple(operands), self._faults.span(call)))
 
     def _check_assignable(self, node: ast.Name) -> None:

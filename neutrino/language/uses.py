@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_KEYS, _MOST_KEYS = 256, 512
-"""Keys that a map has room for, at least and at most."""
+_KEYS, MOST_KEYS, _MOST_ROOM = 256, 512, 16384
+"""Keys that a map has room for: at least; where each has a number; at most, where the greatest are asked for."""
 MOST_COLUMNS = 32
 """Values that a row can have."""
 _MOST_WIDTH = 100
@@ -58,12 +58,11 @@ SAVE, PRINT = "save", "print"
 ROWS: Mapping[str, str] = {SAVE: "value, …", PRINT: '"text with {}", value, …'}
 """Functions that keep rows → their arguments in words."""
 ALL_FUNCTIONS = (*FUNCTIONS, *ROWS)
-MOST_KEYS = _MOST_KEYS
 
 
 def _room(most: int) -> int:
     """Return for how many keys there is room in a map of which so many are printed."""
-    return max(_KEYS, min(4 * most, _MOST_KEYS))
+    return max(_KEYS, min(4 * most, _MOST_ROOM))
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,11 @@ REDUCTIONS: Mapping[str, Reduction] = {reduction.value: reduction for reduction 
 VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
 """``nl.out`` and the inputs: operands of the instruction that a probe is at, which may be vectors."""
 
-SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site")
+SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site", "elements")
 """``nl.out`` and the others: values of the instruction that a probe is at."""
+
+HAS = "HAS"
+"""The site operand that ``nl.has`` gives: whether the instruction's opcode has a modifier."""
 
 PARAMETER = "PARAM"
 """The site operand that ``nl.param`` gives: a parameter of the kernel."""
@@ -53,6 +56,7 @@ TYPES: Mapping[str, Type] = {
 
 _SITE_OPERAND_TYPES: Mapping[str, Type] = {
     "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "SITE": Type.U32,
+    "ELEMENTS": Type.U32, "HAS": Type.U32,
 }  # fmt: skip
 """Site operands whose type does not depend on the instruction."""
 

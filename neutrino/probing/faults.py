@@ -21,6 +21,7 @@ FAULTS: dict[str, str] = {
     "map-exists": "a second map with the same name, in this file or in another one of the run",
     "map-count": "more maps than a run has room for, in this file or in the whole run",
     "level": "an unknown `level`, or one beside a `datamodel`",
+    "per": "an unknown `per`, or one that a map of such a type or level cannot have",
     "cap": "a `cap` that is not a number of records",
     "fields": "`data` without fields",
     "field-name": "an invalid name for a field",

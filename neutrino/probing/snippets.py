@@ -165,16 +165,19 @@ class SnippetReader:
             message = f"a {level.value} probe saves to '{target.name}', a {target.level.value} map"
             hint = f'give both the same level: level = "{target.level.value}"'
             self._document.report(offset, "save-level", message, hint)
-        if len(call.operands) != len(target.fields):
-            names = ", ".join(field.name for field in target.fields)
+        fields = target.saved_fields
+        if len(call.operands) != len(fields):
+            names = ", ".join(field.name for field in fields)
             operands = _counted(len(call.operands), "operand")
-            message = f"{operands} for the {_counted(len(target.fields), 'field')} of '{target.name}'"
+            message = f"{operands} for the {_counted(len(fields), 'field')} of '{target.name}'"
             self._document.report(offset, "save-operands", message, f"its fields are {names}")
             # The probe is invalid, but its operands are verified all the same.
             words = tuple(" ".join(word.split()) for _, word in call.operands)
             return [WrittenSave(target, words, self._document.span(offset), call.guard, call.is_inverted)]
         # The registers that this adds are needed only until this save, so the next one may reuse them.
-        moves, operand_words = self._operands(path, call.operands, target.fields, reserved=set())
+        moves, operand_words = self._operands(path, call.operands, fields, reserved=set())
+        if target.by_site:
+            operand_words.insert(0, "SITE")
         save = WrittenSave(target, tuple(operand_words), self._document.span(offset), call.guard, call.is_inverted)
         return [*moves, save]
 

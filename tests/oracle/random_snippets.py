@@ -98,7 +98,7 @@ def _operand(draw: st.DrawFn, form: Form, kind: str, types: tuple[str, ...], pla
     if kind == "m":
         choices += [name for name in _SPECIAL if SPECIAL_REGISTERS[name] == wanted]
     typed = [name for name, own in HELPER_TYPES.items() if name in place.helpers and fits(own, wanted)]
-    choices += [name for name in typed if kind != "byte" or name not in {"SITE", "LINE"}]
+    choices += [name for name in typed if kind != "byte" or name not in {"SITE", "LINE", "ELEMENTS"}]
     # Of what type they are, only the kernel knows; mostly 32 or 64 bits.
     if wanted in {"b32", "b64"}:
         choices += sorted(place.helpers.intersection(_OPERANDS))

@@ -181,10 +181,17 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         "st.global { x = min(BYTES, 4); @a = max(max(x, 2)) }",
         "st.global { @a = max(warp.sum(u32(BYTES))) }",
         "ld.global { @a[s64(IN1)] = min(BYTES) }",
+        "ld.global { if has(f32) and not has('v4') or ELEMENTS == 2: @v = count() }",
     ],
 )
 def test_keys_and_words(text: str) -> None:
     assert load_probes([], [text]).maps
+
+
+def test_room_for_the_keys_of_topk() -> None:
+    for n, room in ((3, 256), (1000, 4000), (9000, 16384)):
+        (entry,) = load_probes([], [f"ld.global {{ @a = topk(ADDR, {n}) }}"]).maps
+        assert entry.kind.options()["room"] == room
 
 
 def test_rows_keep_values_as_they_are() -> None:

@@ -87,7 +87,7 @@ WRONG = {
             f"cap is {cap}, but a ring has room for some records",
             "write cap = 16",
         )
-        for cap in ("1", '"dynamic"')
+        for cap in ('"dynamic"',)
     },
     "sum of floats": (
         at_load("").replace('"array"', '"sum"').replace('"u64"', '¦"f64"'),
@@ -345,6 +345,38 @@ WRONG = {
     "a scale that there is not": (
         '[map.N]\ntype = "histogram"\nscale = ¦"log10"\nlevel = "warp"\ndata = { a = "u32" }\n' + at_load(""),
         "scale is 'log10'", 'scale = "log2"',
+    ),
+    "a per that there is not": (
+        '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"blok"\ndata = { a = "u32" }\n' + at_load(""),
+        'per is "blok"', 'did you mean "block"',
+    ),
+    "a per of records": (
+        '[map.N]\ntype = "array"\nlevel = "warp"\nper = ¦"block"\ndata = { a = "u32" }\n' + at_load(""),
+        "an array is not combined", "sum, min, max, avg and histogram have it",
+    ),
+    "a narrow sum of the run": (
+        '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"run"\ndata = { a = "u64", b = "u32" }\n' + at_load(""),
+        "a sum over the run with the field 'b' of u32", "write u64 or s64",
+    ),
+    "a mean per site": (
+        '[map.N]\ntype = "avg"\nlevel = "warp"\nper = ¦"site"\ndata = { a = "u32" }\n' + at_load(""),
+        'per is "site", which an avg has not', "the mean is sum / count",
+    ),
+    "two sums per site": (
+        '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"site"\ndata = { a = "u64", b = "u64" }\n' + at_load(""),
+        "a sum per site with 2 fields", "write one field, of u8, u16, u32 or u64, and a map for each",
+    ),
+    "a signed sum per site": (
+        '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"site"\ndata = { a = "s64" }\n' + at_load(""),
+        "a sum per site with a field of s64", "write one field, of u8, u16, u32 or u64",
+    ),
+    "a save of the site to a map per site": (
+        '[map.N]\ntype = "sum"\nlevel = "thread"\nper = "site"\ndata = { a = "u64" }\n'
+        + at_load("¦SAVE [ N ] { SITE, %a };"), "2 operands for the 1 field of 'N'", "its fields are a",
+    ),
+    "a per finer than the level": (
+        '[map.N]\ntype = "max"\nlevel = "warp"\nper = ¦"thread"\ndata = { a = "u32" }\n' + at_load(""),
+        "at level warp one thread saves for its warp", 'write per = "warp", or level = "thread"',
     ),
     "older probe called probe": (
         older().replace("[old]", "[probe]").replace("posi", "¦posi"), "[probe] has no name", "write [probe.NAME]",

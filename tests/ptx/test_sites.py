@@ -130,7 +130,7 @@ BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r3], 64;"
     ("mov.b64", "mov.b64 %rd3, %clock64;", "IN1", ["mov.b64 %Nr_x, %clock64;"]),
 ])  # fmt: skip
 def test_operands_before(position, instruction, helper, expected, probe_set, tools, tmp_path):
-    body = ".shared .align 16 .b8 buffer[64]; mov.u64 %rd2, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;\n"
+    body = ".shared .align 16 .b8 buffer[64]; mov.u64 %rd2, 0; mov.u32 %r3, 0; mov.u32 %r4, %tid.x; mov.u32 %r5, 0;\n"
     text = kernel(f"{body}{instruction}\nst.global.u32 [%rd1], %r3; ret;", arch="sm_90a", version="8.1")
     probes = probe_set(probe(position, before=f".reg .b64 %x; mov.b64 %x, {helper};"))
     twins = probe_module(parse(text), probes)

@@ -296,7 +296,7 @@ REASONS = {
 
 FAULTS: dict[str, str] = {
     "unknown-opcode": "`position` does not begin with a PTX instruction",
-    "unknown-modifier": "a warning: no instruction has this modifier, so the pattern matches nothing",
+    "unknown-modifier": "a warning: no instruction has this modifier: patterns match nothing; after `HAS` an error",
     "modifier-order": "a warning: a state space or a vector after a type, so the pattern matches nothing",
     "nothing-after": "an `after` where nothing can run: after a branch or an end, or at a place in the flow graph",
     "not-an-instruction": "a statement that is not an instruction, `.reg` or `SAVE`",

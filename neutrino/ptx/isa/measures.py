@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from neutrino.probing.model import has_parts
 from neutrino.ptx.isa.forms import hidden_arithmetic
 from neutrino.ptx.isa.instruction import Instruction, vector_elements
 from neutrino.ptx.isa.opcodes import Measure
@@ -119,6 +120,19 @@ def constant_operations(instruction: Instruction) -> int | None:
     if instruction.parts[0] == "mma" and shape == (8, 8, 4) and "f64" not in instruction.parts:
         total *= 4
     return total // _WARP_THREADS
+
+
+def opcode_value(instruction: Instruction, name: str, element: str | None) -> int | None:
+    """Return ``ELEMENTS``, or for ``HAS.ld.v4`` whether the opcode is such a one; None for any other helper.
+
+    element: of ``HAS``, the dotted parts, as they stand after ``&`` in a position.
+    """
+    if name == "ELEMENTS":
+        return instruction.elements
+    if name != "HAS" or element is None:
+        return None
+    classes = instruction.facts.classes if instruction.facts is not None else frozenset()
+    return int(has_parts(instruction.parts, classes, tuple(element.split("."))))
 
 
 def matrix_depth(instruction: Instruction) -> tuple[int, int] | None:

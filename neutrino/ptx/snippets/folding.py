@@ -1,12 +1,14 @@
 """Simpler straight-line code for the same values: copies are read through, and what nothing reads is left out.
 
 ptxas does so, too. But that a snippet only adds a constant, so that several sites are counted at once, is seen in its
-instructions before.
+instructions before. At the instructions with one opcode ``HAS`` and ``ELEMENTS`` are numbers, so that conditions on
+them are decided: what they leave out is not inserted, and the rest needs no predicate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import re
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 from neutrino.probing.ir.operands import (
@@ -17,8 +19,10 @@ from neutrino.probing.ir.operands import (
     SavedOperand,
     SiteOperand,
 )
+from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import Assembly, Save, Straight, registers_of
 from neutrino.probing.ir.types import Type
+from neutrino.ptx.isa.scalars import INTEGER, MAX_LITERAL, integer
 
 _COPIES = frozenset({"mov.b16", "mov.b32", "mov.b64", "mov.f32", "mov.f64", "mov.pred"})
 _NONE: Set[str] = frozenset()
@@ -30,6 +34,23 @@ _TAKES_SITE = {
     "isspacep.global": frozenset({"ADDR"}), "cvt.u32.u64": frozenset({"ADDR"}), "selp.b64": _COUNTS,
 }  # fmt: skip
 """Instructions that take values of the site where they take registers."""
+
+BY_OPCODE = frozenset({"HAS", "ELEMENTS"})
+"""Values of the instruction that its opcode alone gives, as numbers."""
+
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "and": int.__and__, "or": int.__or__, "xor": int.__xor__, "add": int.__add__, "sub": int.__sub__,
+    "mul.lo": int.__mul__,
+}  # fmt: skip
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__,
+    "lo": int.__lt__, "ls": int.__le__, "hi": int.__gt__, "hs": int.__ge__,
+}  # fmt: skip
+_OPCODE = re.compile(
+    r"(?P<name>mov|not|cvt\.u(?:16|32|64)|selp|(?:and|or|xor|add|sub|mul\.lo)|setp\.(?P<relation>\w+))"
+    r"\.(?P<type>pred|[bus](?P<bits>16|32|64))",
+    re.ASCII,
+)
 
 
 def folded(code: Sequence[Straight]) -> tuple[Straight, ...]:
@@ -169,3 +190,114 @@ def _without_unread(code: Sequence[Straight]) -> tuple[Straight, ...]:
         live |= {register.name for register in read if register.is_local}
         kept.append(statement)
     return tuple(reversed(kept))
+
+
+def decided(snippet: Snippet, value: Callable[[SiteOperand], int]) -> Snippet:
+    """Return a lowered snippet as it is where values of the instruction are known.
+
+    value: gives those of ``BY_OPCODE``.
+    """
+    return Snippet(folded(_Decider(value).decided(snippet.straight)))
+
+
+class _Decider:
+    """Follows the numbers in the registers of one snippet. value: as in ``decided``."""
+
+    def __init__(self, value: Callable[[SiteOperand], int]) -> None:
+        self._site_value = value
+        # Name of a local register → its bits at this point, as an unsigned number.
+        self._known: dict[str, int] = {}
+
+    def decided(self, code: Sequence[Straight]) -> list[Straight]:
+        """Return the statements without those whose predicate is known to be false."""
+        result: list[Straight] = []
+        for statement in code:
+            holds = self._value(statement.guard, 1) if statement.guard is not None else None
+            if holds is not None:
+                if bool(holds) == statement.is_inverted:
+                    continue
+                statement = replace(statement, guard=None, is_inverted=False)
+            if isinstance(statement, Assembly):
+                statement = self._simplified(statement)
+                self._note(statement)
+            result.append(statement)
+        return result
+
+    def _note(self, statement: Assembly) -> None:
+        """Go on by one instruction."""
+        computed = self._computed(statement) if statement.guard is None else None
+        for register in statement.writes:
+            self._known.pop(register.name, None)
+            # A shared register has another value at the next site.
+            if computed is not None and register.is_local:
+                self._known[register.name] = computed
+
+    def _simplified(self, statement: Assembly) -> Assembly:
+        """Return an instruction without the choice that a known predicate decides."""
+        match = _OPCODE.fullmatch(statement.opcode)
+        if match is None or len(statement.writes) != 1:
+            return statement
+        destination, *sources = statement.operands
+        if match["name"] == "selp":
+            chosen = self._value(sources[2], 1)
+            if chosen is not None:
+                opcode = f"mov.b{match['bits']}"
+                return replace(statement, opcode=opcode, operands=(destination, sources[0 if chosen else 1]))
+        if match["name"] == "mov" and isinstance(sources[0], SiteOperand) and sources[0].name in BY_OPCODE:
+            return replace(statement, operands=(destination, Immediate(str(self._site_value(sources[0])))))
+        if match["name"] in {"and", "or"} and match["type"] == "pred":
+            neutral = int(match["name"] == "and")
+            for at, source in enumerate(sources):
+                # A known predicate that decides the result is found by `_computed`.
+                other = sources[1 - at]
+                if self._value(source, 1) == neutral and isinstance(other, (Register, Inverted)):
+                    opcode = "not.pred" if isinstance(other, Inverted) else "mov.pred"
+                    inner = other.operand if isinstance(other, Inverted) else other
+                    return replace(statement, opcode=opcode, operands=(destination, inner))
+        return statement
+
+    def _computed(self, statement: Assembly) -> int | None:
+        """Return what an instruction puts into its one destination; None if that is not known."""
+        match = _OPCODE.fullmatch(statement.opcode)
+        if match is None or len(statement.writes) != 1 or statement.operands[:1] != statement.writes:
+            return None
+        bits = int(match["bits"] or 1)
+        name, relation = match["name"], match["relation"]
+        values = [self._value(source, bits) for source in statement.operands[1:]]
+        known = [each for each in values if each is not None]
+        # One predicate may decide: false of "and", true of "or".
+        if match["type"] == "pred" and name in {"and", "or"} and int(name == "or") in known:
+            return int(name == "or")
+        if len(known) < len(values):
+            return None
+        mask = (1 << bits) - 1
+        if relation is not None:
+            if match["type"].startswith("s"):
+                known = [each - ((each >> (bits - 1)) << bits) for each in known]
+            compare = _RELATIONS.get(relation)
+            return int(compare(*known)) if compare is not None and len(known) == 2 else None
+        if name == "not":
+            return ~known[0] & mask
+        if name in _BINARY:
+            return _BINARY[name](*known) & mask
+        if name == "selp":
+            return known[0] if known[2] else known[1]
+        if name.startswith("cvt"):
+            # From unsigned types and bits alone, which are extended by zeros.
+            return known[0] & ((1 << int(name[5:])) - 1) if match["type"].startswith("u") else None
+        return known[0]
+
+    def _value(self, operand: AssemblyOperand, bits: int) -> int | None:
+        """Return the value of an operand, cut to a width; None if it is not known."""
+        if isinstance(operand, Inverted):
+            inner = self._value(operand.operand, 1)
+            return None if inner is None else 1 - inner
+        if isinstance(operand, SiteOperand):
+            found = self._site_value(operand) if operand.name in BY_OPCODE else None
+        elif isinstance(operand, Register):
+            found = self._known.get(operand.name)
+        elif isinstance(operand, Immediate) and len(operand.text) <= MAX_LITERAL and INTEGER.fullmatch(operand.text):
+            found = integer(operand.text)
+        else:
+            found = None
+        return None if found is None else found & ((1 << bits) - 1)

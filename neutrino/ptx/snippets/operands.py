@@ -25,13 +25,14 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
+from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
-from neutrino.ptx.isa.forms import type_by_pattern
-from neutrino.ptx.isa.opcodes import OPCODES, Measure, Opcode, Role, find, in_class
+from neutrino.ptx.isa.forms import MODIFIERS, is_modifier, type_by_pattern
+from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, Opcode, Role, find, in_class
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
-_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE")
+_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE", "ELEMENTS")
 _ELEMENT = r"(?:\.(?P<element>bits|(?:[xyzw]|\d{1,3})(?:\.bits)?))?"
 
 _PARAMETER_TYPES = (
@@ -46,27 +47,32 @@ PARAMETER = re.compile(_PARAMETER, re.ASCII)
 """What follows ``PARAM.``. Groups: which of the kernel's parameters, by number or name; the byte in it, and the type of
 what is there, both None for the parameter itself; ``bits`` is the parameter as bits without a type."""
 
-HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS, "PARAM.0")
+HELPERS = (*_WITH_ELEMENTS, *_WITHOUT_ELEMENTS, "HAS.f32", "PARAM.0")
 """The names of all helpers."""
 
 HELPER = re.compile(
-    rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}|PARAM\.(?P<parameter>{_PARAMETER})",
+    rf"(?P<name>{'|'.join(_WITH_ELEMENTS)}){_ELEMENT}|{'|'.join(_WITHOUT_ELEMENTS)}"
+    rf"|HAS\.(?P<modifiers>\w[\w:]*(?:\.\w[\w:]*)*)|PARAM\.(?P<parameter>{_PARAMETER})",
     re.ASCII,
 )
-"""A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements. The element may
+"""A helper as a whole operand. Groups: name and element of ``OUT.y``, None of helpers without elements; what follows
+``HAS.``, parts of an opcode or the name of a class. The element may
 end in ``bits`` (``OUT.bits``, ``OUT.y.bits``): then the value is taken as bits without a type."""
 
 HELPER_TYPES = {
     "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32", "LINE": "u32",
+    "ELEMENTS": "u32",
 }  # fmt: skip
-"""The PTX types of the helpers whose type does not depend on the instruction."""
+"""The PTX types of the helpers whose type does not depend on the instruction; those of ``HAS.…`` are u32, too."""
 
-LITERALS = frozenset({"SITE", "LINE"})
-"""Helpers that are a number at each site, of any width from 32 bits on."""
+_NUMBERED = frozenset({"SITE", "LINE"})
+"""Helpers that have a value at source lines and places between instructions, too."""
 
 Fault = tuple[str, str, str]
 """Code, message and hint of a diagnostic."""
 
+_MAX_PART = 80
+"""Of an opcode: a longer word is not compared with known ones."""
 _MAX_ELEMENTS = 128
 """Greatest number of registers in one operand, such as that of ``tcgen05.ld`` with ``.x128``."""
 _MEASURES_WITH_BYTES = frozenset({Measure.ACCESS, Measure.COPY, Measure.MATRIX, Measure.FRAGMENT})
@@ -88,6 +94,16 @@ _WITH_POLICY = frozenset({"ld", "st", "red", "atom"})
 _ATOMIC_OPERATIONS = frozenset(["add", "and", "or", "xor", "inc", "dec", "min", "max", "exch"])
 _SHARED_ONLY = (("st", "async"), ("st", "bulk"), ("red", "async"))
 """Names of rows whose instructions take no third operand unless they access shared memory."""
+
+
+def helper_type(word: str) -> str | None:
+    """Return the PTX type of a helper, None if it depends on the instruction or the kernel."""
+    return "u32" if word.startswith("HAS.") else HELPER_TYPES.get(word)
+
+
+def is_literal(word: str) -> bool:
+    """Return whether a helper is a number at each site, of any width from 32 bits on."""
+    return word in _NUMBERED or word == "ELEMENTS" or word.startswith("HAS.")
 
 
 @dataclass(frozen=True)
@@ -115,12 +131,17 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
             hint = f"write what is there, as in {word.removesuffix('.bits')}.u32"
             return "not-an-operand", f"'{word}' has no type", hint
         return None
+    for part in (match["modifiers"] or "").split(".") if match["modifiers"] else ():
+        if part not in FIRST_PARTS and part not in CLASSES and not is_modifier(part):
+            guess = nearest(part, [*MODIFIERS, *FIRST_PARTS, *CLASSES]) if len(part) <= _MAX_PART else None
+            hint = f"did you mean '{guess}'?" if guess else "it is a part of an opcode, such as f32 or v4, or a class"
+            return "unknown-modifier", f"no instruction of PTX has '{part}'", hint
     element = (match["element"] or "").removesuffix("bits").rstrip(".")
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
         # These do not come from operands: lanes are everywhere, and source lines and places have numbers too.
-        if word == "LANES" or (word in LITERALS and (pattern.subject is Subject.LINE or pattern.is_place)):
+        if word == "LANES" or (word in _NUMBERED and (pattern.subject is Subject.LINE or pattern.is_place)):
             continue
         if not pattern.has_operands:
             where, hint = _NO_OPERANDS[pattern.subject]
@@ -263,6 +284,8 @@ def parse_operand(word: str, registers: Mapping[str, Register]) -> AssemblyOpera
     helper = HELPER.fullmatch(word)
     if helper and helper["parameter"] is not None:
         return SiteOperand("PARAM", helper["parameter"])
+    if helper and helper["modifiers"] is not None:
+        return SiteOperand("HAS", helper["modifiers"])
     if helper:
         # Helpers without elements (ADDR) are the whole word, and in no group of the pattern.
         return SiteOperand(helper["name"] or word, helper["element"])

@@ -44,10 +44,10 @@ from neutrino.ptx.isa.scalars import FLOAT, INTEGER, MAX_LITERAL, fits_field, in
 from neutrino.ptx.snippets.lanes import Uniform
 from neutrino.ptx.snippets.operands import (
     HELPER,
-    HELPER_TYPES,
     HELPERS,
-    LITERALS,
     SnippetSide,
+    helper_type,
+    is_literal,
     misplaced,
     parse_operand,
     parse_saved_operand,
@@ -154,17 +154,17 @@ class _Checker:
         Only helpers with one type for all instructions (``ADDR``, ``PRED`` …) are compared.
         """
         word, register_type = load.operand.text, load.destination.type
-        helper_type = HELPER_TYPES.get(word)
+        own_type = helper_type(word)
         has_value = self._check_helper_place(word, load.span, side)
         if not has_value:
             return
-        if helper_type is None:
+        if own_type is None:
             self._check_loaded_value(load, side)
             return
-        same_class = (helper_type == "pred") == (register_type is Type.PRED)
+        same_class = (own_type == "pred") == (register_type is Type.PRED)
         # Values below 16 bits live in 16-bit registers: PTX has no smaller ones.
-        if not same_class or max(register_type.bits, 16) != max(bits_of(helper_type), 16):
-            message = f"{word} is {helper_type}, and goes into no register of type {register_type}"
+        if not same_class or max(register_type.bits, 16) != max(bits_of(own_type), 16):
+            message = f"{word} is {own_type}, and goes into no register of type {register_type}"
             self._report(load.span, "helper-type", message)
 
     def _check_loaded_value(self, load: Load, side: SnippetSide) -> None:
@@ -189,9 +189,9 @@ class _Checker:
         # Not strict: the verifier of typed IR reports a wrong number of operands.
         for operand, field in zip(save.operands, save.map.fields, strict=False):
             if isinstance(operand, SiteOperand) and self._check_helper_place(operand.text, save.span, side):
-                helper_type = HELPER_TYPES.get(operand.text)
-                if helper_type is not None:
-                    self._check_saved_helper(operand.text, helper_type, field, save.span)
+                own_type = helper_type(operand.text)
+                if own_type is not None:
+                    self._check_saved_helper(operand.text, own_type, field, save.span)
                 else:
                     self._check_saved_value(operand.text, field, save.span, side)
 
@@ -574,26 +574,26 @@ class _Checker:
         if not self._check_helper_place(word, span, instruction.side):
             return
         expected = instruction.operand_type(kind)
-        helper_type = HELPER_TYPES.get(word)
+        own_type = helper_type(word)
         # "x2" is in pairs of halves (bf16x2), which have 32 bits too.
         is_wide_integer = bits_of(expected) >= 32 and expected[0] in "bus" and "x2" not in expected
         if kind == "i":
             hint = f"'{instruction.opcode}' needs a number here"
             self._report(span, "immediate-wanted", f"{word} is not an immediate", hint)
-        elif word in LITERALS and kind == "byte":
+        elif is_literal(word) and kind == "byte":
             # They become a literal, which may be above 255; of a register the instruction takes the low bits.
             hint = f"mov.u32 %r, {word}; first"
             self._report(span, "helper-type", f"'{instruction.opcode}' takes numbers from 0 to 255 only", hint)
-        elif helper_type is None or (word in LITERALS and is_wide_integer):
+        elif own_type is None or (is_literal(word) and is_wide_integer):
             # The type of OUT and inputs is not known here. Literals fit 64-bit operands, too.
             return
-        elif helper_type == "pred" and expected != "pred":
+        elif own_type == "pred" and expected != "pred":
             message = f"{word} is a predicate, but '{instruction.opcode}' takes .{expected} here"
             hint = f"selp.{REGISTER_TYPES.get(expected, expected)} %r, 1, 0, {word}; first"
             self._report(span, "helper-type", message, hint)
-        elif helper_type != "pred" and not fits(helper_type, expected, may_be_wider=kind == "S"):
-            message = f"{word} has {bits_of(helper_type)} bits, but '{instruction.opcode}' takes .{expected} here"
-            hint = f"cvt.u{bits_of(expected)}.u{bits_of(helper_type)} %r, {word}; first"
+        elif own_type != "pred" and not fits(own_type, expected, may_be_wider=kind == "S"):
+            message = f"{word} has {bits_of(own_type)} bits, but '{instruction.opcode}' takes .{expected} here"
+            hint = f"cvt.u{bits_of(expected)}.u{bits_of(own_type)} %r, {word}; first"
             if expected == "pred" or expected.startswith("f"):
                 hint = "it is an integer"
             self._report(span, "helper-type", message, hint)
@@ -627,11 +627,11 @@ class _Checker:
         """Check that an operand of ``SAVE`` can be stored in a field."""
         is_integer = not field.type.value.startswith("f")
         if HELPER.fullmatch(word):
-            helper_type = HELPER_TYPES.get(word)
+            own_type = helper_type(word)
             if not self._check_helper_place(word, span, side):
                 return
-            if helper_type is not None:
-                self._check_saved_helper(word, helper_type, field, span)
+            if own_type is not None:
+                self._check_saved_helper(word, own_type, field, span)
             else:
                 self._check_saved_value(word, field, span, side)
         elif INTEGER.fullmatch(word):
@@ -653,15 +653,15 @@ class _Checker:
                 message = f"{word} is .{register.type}, but field '{field.name}' is {field.type.value}"
                 self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")
 
-    def _check_saved_helper(self, word: str, helper_type: str, field: Field, span: Span) -> None:
+    def _check_saved_helper(self, word: str, own_type: str, field: Field, span: Span) -> None:
         """Report a helper that does not fit in a field.
 
-        helper_type: from ``HELPER_TYPES``, where all are integers or ``pred``. A field may be wider than the helper; a
-        predicate, saved as 0 or 1, fits every integer field.
+        own_type: an integer, or ``pred``. A field may be wider than the helper; a predicate, saved as 0 or 1, fits each
+        integer field.
         """
-        bits = bits_of(helper_type)
-        if field.type.value.startswith("f") or (helper_type != "pred" and field.type.size * 8 < bits):
-            width = "is a predicate" if helper_type == "pred" else f"has {bits} bits"
+        bits = bits_of(own_type)
+        if field.type.value.startswith("f") or (own_type != "pred" and field.type.size * 8 < bits):
+            width = "is a predicate" if own_type == "pred" else f"has {bits} bits"
             message = f"{word} {width}, but field '{field.name}' is {field.type.value}"
             self._report(span, "save-type", message, f"make the field {'u32' if bits < 64 else 'u64'}")
 
