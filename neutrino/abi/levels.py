@@ -1,4 +1,4 @@
-"""Which threads something is for: each, the first of a warp, the first of a block."""
+"""Which threads something is for: each, the first of a warp, the first of a block; and whose values are one result."""
 
 from __future__ import annotations
 
@@ -17,4 +17,26 @@ class Level(enum.Enum):
 
 
 LEVELS = (Level.THREAD, Level.WARP, Level.BLOCK)
+"""By their numbers in files."""
+
+
+class Per(enum.Enum):
+    """Whose values a map combines: ``per = "block"`` has a result for each block of a launch."""
+
+    LAUNCH = "launch"
+    BLOCK = "block"
+    WARP = "warp"
+    THREAD = "thread"
+    SM = "sm"
+    RUN = "run"
+
+    __hash__ = object.__hash__
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a launch has several results, each a row of the map's region."""
+        return self not in (Per.LAUNCH, Per.RUN)
+
+
+PERS = (Per.LAUNCH, Per.BLOCK, Per.WARP, Per.THREAD, Per.SM, Per.RUN)
 """By their numbers in files."""

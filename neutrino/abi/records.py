@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_RECORD = 65536
-"""Largest size of a record, in bytes."""
+"""Largest size of a record that has a slot, in bytes."""
+MAX_TABLE = (1 << 20) + 128
+"""Largest size of a record that a launch has copies of, such as a table: 1 MiB, and what is not for places."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ MAP_DESCRIPTOR = Struct(
     (
         Member("name", "char", 64),
         Member("kind", "u32", note="number of its type: NEUTRINO_MAP_TYPES"),
-        Member("level", "u32", note="0 thread, 1 warp, 2 block"),
+        Member("level", "u16", note="0 thread, 1 warp, 2 block"),
+        Member("per", "u16", note="whose values are one result: enum neutrino_per"),
         Member("record_size", "u32"),
         Member("cap", "u32", note="records a slot; of a log 1, or 0 if its twin never saves to it"),
     ),

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from neutrino.abi.entries import TWIN_FILE, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWINS_HEADER, TWINS_MAGIC
-from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.levels import LEVELS, PERS, Level, Per
 from neutrino.abi.probe_block import MAX_MAPS, block_size
 from neutrino.abi.reasons import Reason
-from neutrino.abi.records import MAX_RECORD
+from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.abi.structures import Struct, align_up
 from neutrino.abi.versions import TWINS_VERSION
@@ -94,6 +94,7 @@ class MapEntry:
     level: Level
     record_size: int
     cap: int
+    per: Per = Per.LAUNCH
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
             )
         map_rows.append({
             "name": name, "kind": number_of(map_.kind), "level": LEVELS.index(map_.level),
-            "record_size": map_.size, "cap": map_.cap,
+            "per": PERS.index(map_.per), "record_size": map_.size, "cap": map_.cap,
         })  # fmt: skip
     maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
     kernels_offset = writer.table(TWIN_KERNEL, [_kernel_row(writer, kernel) for kernel in kernels])
@@ -346,8 +347,12 @@ def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
     if kind >= len(MAP_TYPES) or level >= len(LEVELS):
         expected = f"at most {len(MAP_TYPES) - 1}, {len(LEVELS) - 1}"
         raise FormatError(file, row_offset, "map kind, level", f"{kind}, {level}", expected)
-    if not 0 < size <= MAX_RECORD:
-        raise FormatError(file, row_offset, "record size", str(size), f"1 to {MAX_RECORD}")
+    per = int(row["per"])
+    if per >= len(PERS) or (per and not MAP_TYPES[kind].takes_per):
+        raise FormatError(file, row_offset, f"per of a {MAP_TYPES[kind].name}", str(per), "0, or less of a sum")
+    most = MAX_TABLE if MAP_TYPES[kind].layout is Layout.COPIES else MAX_RECORD
+    if not 0 < size <= most:
+        raise FormatError(file, row_offset, "record size", str(size), f"1 to {most}")
     # The cap is the number of records per slot; kinds of maps without slots always have 1.
     has_slots = MAP_TYPES[kind].layout is Layout.SLOTS
     if cap != 1 and not (has_slots and cap):
@@ -357,7 +362,7 @@ def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
     # A longer one leaves no room for the NUL in its member.
     if len(text) > _LONGEST_NAME:
         raise FormatError(file, row_offset, "map name", "not ended", "a NUL-terminated text")
-    return MapEntry(text.decode("utf-8", "surrogateescape"), MAP_TYPES[kind], LEVELS[level], size, cap)
+    return MapEntry(text.decode("utf-8", "surrogateescape"), MAP_TYPES[kind], LEVELS[level], size, cap, PERS[per])
 
 
 def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neutrino.abi.levels import Per
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
@@ -46,6 +47,7 @@ def map_document(entry: Map) -> dict[str, Any]:
         "name": entry.name,
         "type": entry.kind.name,
         "level": entry.level.value,
+        **({"per": entry.per.value} if entry.per is not Per.LAUNCH else {}),
         "size": entry.size,
         "cap": entry.cap,
         "fields": [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in entry.fields],

@@ -59,9 +59,10 @@ def summary(source: str) -> str:
 
 def _records(probes: ProbeSet) -> str:
     """Return in words what a set's maps record, for one line of a table: those per launch are described together."""
+    from neutrino.abi.levels import Per
     from neutrino.maps.declaration import Layout
 
-    per_launch = [entry for entry in probes.maps if entry.kind.layout is Layout.COPIES]
+    per_launch = [entry for entry in probes.maps if entry.kind.layout is Layout.COPIES and entry.per is Per.LAUNCH]
     logs = [entry for entry in probes.maps if entry.kind.layout is Layout.CHUNKS]
     together = [*per_launch, *(logs if len(logs) > 1 else [])]
     descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry not in together]

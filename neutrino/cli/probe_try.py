@@ -352,6 +352,8 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
     for launch in result.probed.launches():
         for view in launch.maps.values():
             _print_map(console, view, rows)
+    for view in result.probed.whole_run.maps.values():
+        _print_map(console, view, rows)
 
 
 def _print_map(console: Console, view: MapView, rows: int) -> None:
@@ -365,7 +367,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
         columns = {name: [column[index] for index in filled] for name, column in columns.items()}
     # All columns are of one length, that of the first.
     count = len(next(iter(columns.values()), ()))
-    recorded = view.map.kind.whole or f"{count:,} {'record' if count == 1 else 'records'}"
+    recorded = view.map.whole or f"{count:,} {'record' if count == 1 else 'records'}"
     lost = "overwritten" if view.map.kind.keeps_last else "dropped"
     if view.map.kind.report is Report.KEYS:
         lost = "saves found no place"
@@ -375,7 +377,7 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
         return
 
     # The records; sums are a single record, which has no room in one row if it has many fields.
-    if view.map.kind.report is Report.TOTALS and len(columns) > _MAX_SUM_COLUMNS:
+    if view.map.kind.report is Report.TOTALS and not view.map.per.has_rows and len(columns) > _MAX_SUM_COLUMNS:
         _print_sums(console, {name: column[0] for name, column in columns.items()})
         return
     table = _table()
@@ -415,7 +417,7 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
     from neutrino.maps.declaration import Layout
 
     records = view.valid()
-    places = view.places() if view.map.kind.layout is not Layout.COPIES else {}
+    places = view.places() if view.map.kind.layout is not Layout.COPIES or view.map.per.has_rows else {}
     fields = {field.name for field in view.map.fields}
     columns = {
         # Brackets tell an axis from a field of the same name.
@@ -468,7 +470,10 @@ def _document(result: Attempt) -> dict[str, Any]:
         "assembler": manifest.raw.get("assembler") if manifest else None,
         "registers": manifest.raw.get("registers") if manifest else None,
         "sites": list(manifest.sites) if manifest else [],
-        "maps": [_map_document(view) for launch in result.probed.launches() for view in launch.maps.values()],
+        "maps": [
+            *(_map_document(view) for launch in result.probed.launches() for view in launch.maps.values()),
+            *(_map_document(view) for view in result.probed.whole_run.maps.values()),
+        ],
     }
 
 
@@ -485,12 +490,14 @@ def _argument_document(argument: Buffer | Number) -> dict[str, Any]:
 
 def _map_document(view: MapView) -> dict[str, Any]:
     """Return a map's object in the JSON document, with all records as columns; the cap of a log is null."""
+    from neutrino.abi.levels import Per
     from neutrino.maps.declaration import Layout
 
     return {
         "name": view.map.name,
         "kind": view.map.kind.name,
         "level": view.map.level.value,
+        **({"per": view.map.per.value} if view.map.per is not Per.LAUNCH else {}),
         "cap": None if view.map.kind.layout is Layout.CHUNKS else view.cap,
         "dropped": view.dropped,
         "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},

@@ -20,6 +20,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neutrino.abi.levels import Per
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.rows import number_of_rows, record_lines
 from neutrino.cli.streams import escaped, print_anything
@@ -28,7 +29,7 @@ from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
-from neutrino.maps.declaration import Layout, Report
+from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.probing.selection import Selection
 from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
@@ -224,7 +225,8 @@ def _parser() -> argparse.ArgumentParser:
         type=number_of_rows,
         default=0,
         metavar="N",
-        help="also print the first N records of each map that keeps records: by launch, block, warp, lane and order",
+        help="also print the first N records of each map that keeps records: by launch, block, warp, lane and order; "
+        "and the N greatest results of each map per block, warp, thread or sm, of which a few are printed in any case",
     )
     parser.add_argument("--all", action="store_true", help="also list every site, and kernels that were never launched")
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
@@ -408,20 +410,22 @@ class _Report:
             self._line(f"  {_retargeted(manifest.retargeted)}")
         for entry in summary.maps:
             self._map(entry)
-            for line in record_lines(summary.kernel, entry.name, self.rows) if self.rows else ():
+            for line in record_lines(summary.kernel, entry.name, self.rows):
                 self._line(line, soft_wrap=True)
         self._line()
 
     def _map(self, entry: MapSummary) -> None:
         """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
         # Maps without slots have one combined result per launch, others records in the slots of threads, warps, blocks.
-        recorded = f"{_counted(entry.records, 'launch', 'launches')} of {entry.kind.whole}"
-        if entry.kind.layout is Layout.CHUNKS:
+        recorded = f"{_counted(entry.records, 'launch', 'launches')} of {result_words(entry.kind, entry.per)}"
+        if entry.per.has_rows:
+            recorded = f"{_counted(entry.records, 'result', 'results')} of {result_words(entry.kind, entry.per)}"
+        elif entry.kind.layout is Layout.CHUNKS:
             recorded = f"{_counted(entry.records, 'record', 'records')}, by {entry.level.value}"
         elif entry.kind.layout is Layout.SLOTS:
             limit = f"up to {entry.cap}" if entry.cap > 1 else "one"
             if entry.kind.keeps_last:
-                limit = f"the last {entry.cap}"
+                limit = f"the last {entry.cap if entry.cap > 1 else 'one'}"
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
         if entry.dropped and entry.kind.report is Report.KEYS:
             recorded += f"; {_counted(entry.dropped, 'save', 'saves')} found no place"
@@ -654,6 +658,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
         "name": entry.name,
         "kind": entry.kind.name,
         "level": entry.level.value,
+        **({"per": entry.per.value} if entry.per is not Per.LAUNCH else {}),
         "cap": entry.cap if has_cap else None,
         "wanted": entry.wanted,
         "records": entry.records,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import heapq
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 NAME_WIDTH = 60
 """Characters of a kernel's name."""
+_MOST_OWNERS = 5
+"""Results of blocks, warps, threads or multiprocessors that a report has without being asked."""
 MOST_KERNELS = 20
 """Kernels that are listed per map; the rest is in the total."""
 _MOST_TEXT = 3 << 20
@@ -124,17 +128,22 @@ def row_lines(rows: Rows, use: Use, kernel_names: dict[int, str], most: int, tab
 def record_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
     """Yield the lines of a table of the first records of a map of a kernel, in the order of ``row_lines``.
 
-    Nothing for a map that keeps no records. name: the map's. most: how many records.
+    Nothing for a map that keeps no records; of one per block, warp, thread or multiprocessor the greatest results, a
+    few also where most is 0. name: the map's. most: how many records.
     """
     from neutrino.maps.declaration import Layout
 
+    entries = [entry for entry in kernel.manifest.maps if entry.name == name] if kernel.manifest else []
+    if any(entry.per.has_rows for entry in entries):
+        yield from _owner_lines(kernel, name, most or _MOST_OWNERS)
+        return
+    if not most or any(entry.kind.layout is Layout.COPIES for entry in entries):
+        return
     head: list[str] = []
     cells: list[Sequence[str]] = []
     total = 0
     for launch in kernel.launches():
         view = launch.maps[name]
-        if view.map.kind.layout is Layout.COPIES:
-            return
         count = view.record_count
         total += count
         number = min(most - len(cells), count)
@@ -154,6 +163,42 @@ def record_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
             yield f"  {line}"
     if len(cells) < total:
         yield f"    {len(cells):,} of {counted(total, 'record')}"
+
+
+def _owner_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
+    """Yield the lines of a table of the greatest results of a map per block, warp, thread or multiprocessor, by their
+    last column; of a minimum of the least ones."""
+    found: list[tuple[int | float, list[str]]] = []
+    head: list[str] = []
+    total = 0
+    for launch in kernel.launches():
+        view = launch.maps[name]
+        results, places = view.valid(), view.places()
+        *_, last = names = list(results.dtype.names or ())
+        if last == "count":
+            places = {axis: column[results[last] > 0] for axis, column in places.items()}
+            results = results[results[last] > 0]
+        total += len(results)
+        head = ["launch", *(f"[{axis}]" if axis in names else axis for axis in places), *names]
+        ranks = [_rank(value, view.map.kind.name) for value in results[last].tolist()]
+        # Stable: equal ones stay in their order.
+        for index in heapq.nsmallest(most, range(len(ranks)), key=ranks.__getitem__):
+            where = [str(column[index]) for column in places.values()]
+            found.append((ranks[index], [str(launch.index), *where, *(str(results[name][index]) for name in names)]))
+        found.sort(key=lambda row: row[0])
+        del found[most:]
+    if found:
+        for line in table(head, [cells for _, cells in found], right=set(head)):
+            yield f"  {line}"
+    if len(found) < total:
+        yield f"    {len(found):,} of {counted(total, 'result')}; --rows N prints more"
+
+
+def _rank(value: int | float, kind: str) -> int | float:
+    """Return by what results of a map of a type are ordered, ascending: NaNs come last."""
+    if math.isnan(value):
+        return math.inf
+    return value if kind == "min" else -value
 
 
 def _field(name: str) -> Value:

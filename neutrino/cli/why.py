@@ -76,8 +76,9 @@ class Why:
             # Logs that the kernel never saves to take no memory.
             for entry in manifest.maps:
                 if entry.cap:
+                    per = f", per {entry.per.value}" if entry.per.has_rows else ""
                     size = f"{entry.size:,} bytes per record"
-                    yield f"map {entry.name}: {entry.kind.name}, {size}, level {entry.level.value}"
+                    yield f"map {entry.name}: {entry.kind.name}, {size}, level {entry.level.value}{per}"
 
 
 def explain(trace: Trace, kernels: Sequence[TraceKernel], whole: bool) -> list[Why]:

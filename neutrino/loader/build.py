@@ -54,6 +54,7 @@ SOURCES = (
     "replay.c",
     "results.c",
     "room.c",
+    "runs.c",
     "section.c",
     "settings.c",
     "sha256.c",

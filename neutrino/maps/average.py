@@ -26,6 +26,7 @@ class Average(MapType):
     field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
     field_hint = "an average takes one field, of an integer type"
     most_fields = 1
+    takes_per = True
     whole = "a mean over all threads"
     report = Report.MEANS
 
@@ -38,7 +39,7 @@ class Average(MapType):
 
     def describe(self, entry: Map) -> str:
         """Return a map in words: ``a mean per launch``."""
-        return "a mean per launch"
+        return f"a mean per {entry.per.value}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit additions in registers: one of the count, and one or two of the value."""

@@ -20,10 +20,10 @@ from neutrino.abi.launches import (
     REASON_SLOTS,
     LaunchState,
 )
-from neutrino.abi.levels import LEVELS
+from neutrino.abi.levels import LEVELS, PERS
 from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_PER_VARIABLE, MAX_MAPS
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
-from neutrino.abi.records import MAX_RECORD
+from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST, REQUEST_MAGIC
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
@@ -38,6 +38,8 @@ from neutrino.maps.regions import (
     COPY_ALIGN,
     LANES,
     REGION_ALIGN,
+    ROW_ALIGN,
+    SM_ROWS,
     WARPS_PER_COPY,
 )
 from neutrino.maps.registry import MAP_TYPES
@@ -71,9 +73,9 @@ def c_header() -> str:
         "LANES": LANES, "BLOCK_HEADER": BLOCK_HEADER, "BLOCK_PER_MAP": BLOCK_PER_MAP,
         "BLOCK_PER_VARIABLE": BLOCK_PER_VARIABLE, "REGION_ALIGN": REGION_ALIGN,
         "COPIES_LEAST": COPIES_LEAST, "COPIES_MOST": COPIES_MOST,
-        "WARPS_PER_COPY": WARPS_PER_COPY, "COPY_ALIGN": COPY_ALIGN,
+        "WARPS_PER_COPY": WARPS_PER_COPY, "COPY_ALIGN": COPY_ALIGN, "SM_ROWS": SM_ROWS, "ROW_ALIGN": ROW_ALIGN,
         "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT,
-        "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD,
+        "MAX_MAPS": MAX_MAPS, "MAX_RECORD": MAX_RECORD, "MAX_TABLE": MAX_TABLE,
         "MAX_KERNELS": MAX_KERNELS, "NO_KERNEL": f"{NO_KERNEL:#x}u", "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "LAUNCHES_VERSION": LAUNCHES_VERSION,
         "RESULT_VERSION": RESULT_VERSION, "SECTION_VERSION": SECTION_VERSION, "TWINS_VERSION": TWINS_VERSION,
@@ -94,9 +96,14 @@ def c_header() -> str:
     lines += ["};", "", "/* By their numbers in files. */", "#define NEUTRINO_MAP_TYPES \\"]
     for kind in MAP_TYPES:
         limit = f", .copies_bytes = {kind.copies_bytes}" if kind.layout is Layout.COPIES else ""
+        limit += ", .takes_per = true" if kind.takes_per else ""
+        limit += ", .keeps_greatest = true" if kind.keeps_greatest else ""
+        limit += ", .counts_one = 1" if kind.keeps_last else ""
         lines.append(f"    {{.layout = NEUTRINO_IN_{kind.layout.name}{limit}}}, /* {kind.name} */ \\")
     lines += ["", "enum neutrino_level {"]
     lines += [f"    NEUTRINO_LEVEL_{level.name} = {number}," for number, level in enumerate(LEVELS)]
+    lines += ["};", "", "/* Whose values are one result. */", "enum neutrino_per {"]
+    lines += [f"    NEUTRINO_PER_{per.name} = {number}," for number, per in enumerate(PERS)]
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]
     lines += ["", "#define NEUTRINO_REASON_TEXTS \\"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
@@ -72,8 +72,9 @@ class MapType(ABC):
     field_hint, most_fields: which fields ``data`` may have. stores_at_sites: a SAVE writes to memory at its site.
     settles: a SAVE leaves values in registers that are written to memory where the thread
     ends. adds_constants: saving a constant is an addition of it. combines_lanes: its code exchanges values between the
-    lanes of a warp. in_older_dialect: ``datamodel`` has a name for it. whole: the launch's result in words; "" with
-    slots. report: how reports show such a map.
+    lanes of a warp. takes_per: its results may be those of blocks, warps and so on. keeps_greatest: its
+    cells are combined by their maximum, not their sum. in_older_dialect: ``datamodel`` has a name for it. whole: the
+    launch's result in words; "" with slots. report: how reports show such a map.
     """
 
     name: ClassVar[str]
@@ -87,6 +88,8 @@ class MapType(ABC):
     stores_at_sites: ClassVar[bool] = False
     settles: ClassVar[bool] = True
     adds_constants: ClassVar[bool] = False
+    takes_per: ClassVar[bool] = False
+    keeps_greatest: ClassVar[bool] = False
     combines_lanes: ClassVar[bool] = False
     in_older_dialect: ClassVar[bool] = False
     whole: ClassVar[str] = ""
@@ -104,6 +107,15 @@ class MapType(ABC):
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """Return the fields of a record in memory: the map's fields, unless the type encodes them."""
         return tuple(fields)
+
+    def as_made(self, row: Mapping[str, Any]) -> MapType | None:
+        """Return the type as ``for_sites`` made it for a kernel, by the map's object in its manifest; None if that is
+        damaged."""
+        return self
+
+    def for_sites(self, sites: int) -> MapType:
+        """Return the type as it is in a kernel with so many sites, whose numbers are all its keys; of the same size."""
+        return self
 
     def words(self, fields: Sequence[Field]) -> int:
         """Return how many u64 a record in memory consists of, if they have no names; 0 for types with ``cells``."""
@@ -160,7 +172,8 @@ class Map:
 
     level: whether threads, warps or blocks have slots. size: bytes of one record in memory. cap: records that a slot
     can hold; 1 for types without slots, but 0 for a log that a kernel's twin never saves to. span: where the
-    declaration is in the file.
+    declaration is in the file. per: whose values are one result, of types that combine values. by_site: saves name the
+    fields after the first one alone, which is ``SITE``; maps are equal with and without it.
     """
 
     name: str
@@ -170,6 +183,13 @@ class Map:
     cap: int
     fields: tuple[Field, ...]
     span: Span
+    per: Per = Per.LAUNCH
+    by_site: bool = field(default=False, compare=False)
+
+    @property
+    def saved_fields(self) -> tuple[Field, ...]:
+        """The fields that a save names."""
+        return self.fields[1:] if self.by_site else self.fields
 
     def document(self) -> dict[str, Any]:
         """Return the map as an object of the manifest, by which readers of a trace find its records.
@@ -182,6 +202,8 @@ class Map:
         layout: dict[str, Any] = {} if cells == self.fields else {"cells": _rows(cells)}
         if words:
             layout = {"words": words}
+        if self.per is not Per.LAUNCH:
+            layout["per"] = self.per.value
         return {
             "name": self.name,
             "kind": self.kind.name,
@@ -194,6 +216,11 @@ class Map:
         }
 
     @property
+    def whole(self) -> str:
+        """The result in words; "" with slots."""
+        return result_words(self.kind, self.per)
+
+    @property
     def dtype(self) -> np.dtype[np.void]:
         """The NumPy type of one record in memory."""
         # Here, because reading a probe file needs this module but must not wait for NumPy.
@@ -204,6 +231,11 @@ class Map:
         if words := self.kind.words(self.fields):
             return np.dtype([("words", "<u8", (words,))])
         return record_dtype(self.kind.cells(self.fields), self.size)
+
+
+def result_words(kind: MapType, per: Per) -> str:
+    """Return in words what a map of a type combines: ``a sum over all threads``, ``a sum per block``; "" with slots."""
+    return kind.whole if per is Per.LAUNCH else kind.whole.replace("over all threads", f"per {per.value}")
 
 
 def _rows(fields: Sequence[Field]) -> list[dict[str, Any]]:

@@ -29,6 +29,8 @@ class _Extreme(MapType):
 
     settles = True
     combines_lanes = True
+    takes_per = True
+    keeps_greatest = True
     _greatest: ClassVar[bool]
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
@@ -40,7 +42,7 @@ class _Extreme(MapType):
     def describe(self, entry: Map) -> str:
         """Return a map in words: ``the greatest of 2 fields per launch``."""
         fields = f"{len(entry.fields)} {'field' if len(entry.fields) == 1 else 'fields'}"
-        return f"the {'greatest' if self._greatest else 'least'} of {fields} per launch"
+        return f"the {'greatest' if self._greatest else 'least'} of {fields} per {entry.per.value}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit code that keeps, in a register per field, the greater of the register and the value's key."""

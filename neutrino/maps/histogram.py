@@ -43,6 +43,7 @@ class Histogram(MapType):
     field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
     field_hint = "a histogram takes one field, of an integer type"
     most_fields = 1
+    takes_per = True
     stores_at_sites = True
     combines_lanes = True
     whole = "a histogram over all threads"
@@ -142,25 +143,26 @@ class Histogram(MapType):
 
     def describe(self, entry: Map) -> str:
         """Return a map in words: ``a histogram of 33 buckets per launch``."""
-        return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per launch"
+        return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per {entry.per.value}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit the code of one SAVE, which counts its value (operand 0) in the value's bucket.
 
-        The bucket of a constant is known here, so that its count is kept in a register; others are counted in memory.
+        The bucket of a constant is known here, so that its count is kept in a register, and so are those of two values
+        of which it has one; others are counted in memory.
         """
         scalar = entry.fields[0].type
-        value = writer.constant(0)
-        if value is None:
-            writer.add_at(self._emit_bucket(writer, writer.value(0), scalar))
+        constant = writer.constant(0)
+        if constant is not None:
+            writer.add_to(self._bucket(constant, scalar))
             return
-        # The constant as the field's type holds it.
-        bits = scalar.size * 8
-        value %= 1 << bits
-        if _is_signed(scalar) and value >> (bits - 1):
-            value -= 1 << bits
-        # The last bucket that begins at or below the value.
-        writer.add_to(bisect_right([low for low, _ in self.buckets(scalar)], value) - 1)
+        buckets = [self._bucket(choice, scalar) for choice in writer.choices(0)]
+        if not buckets:
+            writer.add_at(self._emit_bucket(writer, writer.value(0), scalar))
+        elif len(set(buckets)) == 1:
+            writer.add_to(buckets[0])
+        else:
+            writer.add_to_one_of_two(0, (buckets[0], buckets[1]))
 
     def settle(self, entry: Map, writer: EndWriter) -> None:
         """Emit the addition of what the thread has counted since its last change of buckets."""
@@ -192,6 +194,16 @@ class Histogram(MapType):
             return range(self.low, self.high + 1, self.step)
         # Powers of two, after 0 and the negative numbers.
         return [0, *(1 << power for power in range(scalar.size * 8))]
+
+    def _bucket(self, value: int, scalar: ScalarType) -> int:
+        """Return the index of a value's bucket. value: any integer, of which the field of type scalar has the lower
+        bits."""
+        bits = scalar.size * 8
+        value %= 1 << bits
+        if _is_signed(scalar) and value >> (bits - 1):
+            value -= 1 << bits
+        # The last bucket that begins at or below the value.
+        return bisect_right([low for low, _ in self.buckets(scalar)], value) - 1
 
     def _emit_bucket(self, writer: SaveWriter, value: str, scalar: ScalarType) -> str:
         """Emit code that computes the index of a value's bucket, as a u32 register.

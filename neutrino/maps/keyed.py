@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from neutrino.abi.records import MAX_RECORD, Field
+from neutrino.abi.records import MAX_TABLE, Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 from neutrino.maps.target import KeyTable, SaveWriter
@@ -21,8 +21,13 @@ _PROBES = 8
 _PLACES_PER_KEY = 4
 """Places of a table for each key that it is to have room for: so few are taken that a key hardly ever finds none."""
 _DEFAULT_ROOM = 256
+_LEAST_PERIOD = 16
+"""So many entries of any size fill whole cache lines."""
 _MORE_ENTRIES = 2
 """After the places: see ``_Keyed``."""
+
+
+_AnyKeyed = TypeVar("_AnyKeyed", bound="_Keyed")
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,16 @@ class _Keyed(MapType):
     Where all saves of a set of probes have SITE as the key, none is searched for: the site's number is its place, and
     the first word stays 0.
 
-    room: how many keys fit. keep: which ``AGGREGATES`` are kept, in their order; of the least value the inverse, so
-    that a first value of 0 does not matter.
+    A kernel has few sites mostly, so that a table has room for several of each: threads on different multiprocessors
+    add to different ones, which wait less for each other. Then the site is the place modulo ``period``.
+
+    room: how many keys fit. period: a power of two, or 0 where each site has one place. keep: which ``AGGREGATES`` are
+    kept, in their order; of the least value the inverse, so that a first value of 0 does not matter.
     """
 
     room: int = _DEFAULT_ROOM
     keep: tuple[str, ...] = ()
+    period: int = field(default=0, kw_only=True)
 
     copies_bytes = 1 << 19
     field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
@@ -57,13 +66,30 @@ class _Keyed(MapType):
         """Return how many u64 a table has."""
         return (self._places() + _MORE_ENTRIES) * self._entry_words()
 
+    def for_sites(self: _AnyKeyed, sites: int) -> _AnyKeyed:
+        """Return the type for a kernel all of whose keys are sites with numbers below this: with a ``period`` if its
+        table has room for more."""
+        period = max(_LEAST_PERIOD, _power_of_two(sites))
+        return replace(self, period=period) if period < self._places() else self
+
+    def as_made(self: _AnyKeyed, row: Mapping[str, Any]) -> _AnyKeyed | None:
+        """Return the type with the period of a map's object in a manifest; None if that is none."""
+        period = row.get("period", 0)
+        if period == 0:
+            return self
+        whole = isinstance(period, int) and not isinstance(period, bool)
+        if not whole or not _LEAST_PERIOD <= period < self._places() or period & (period - 1):
+            return None
+        return replace(self, period=period)
+
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """Return nothing: a table has words, which have no names."""
         return ()
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
         """Return the type's members in the manifest: the options, and how the words are grouped."""
-        return {**self.options(), "places": self._places(), "kept": list(self.keep)}
+        period = {"period": self.period} if self.period else {}
+        return {**self.options(), "places": self._places(), "kept": list(self.keep), **period}
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit the code that finds the key's entry in memory, and adds to it."""
@@ -72,7 +98,7 @@ class _Keyed(MapType):
         if values:
             # Narrow types have been extended to 32 bits.
             value = (writer.value(1), max(32, values[0].type.size * 8))
-        table = KeyTable(self._places(), _PROBES, self.keep)
+        table = KeyTable(self._places(), _PROBES, self.keep, self.period)
         site = writer.site_key()
         if site is not None:
             writer.add_to_place(site if site < table.places else table.places + 1, value, table)
@@ -105,7 +131,8 @@ class _Keyed(MapType):
             found = entries[copy, place]
             # A place without a key is that of the site with its number; the one after all places has none, either.
             is_site = (found[:, 0] == 0) & (place < row["places"])
-            words = np.where(is_site, place.astype("<u8"), ~found[:, 0])
+            site = place % row.get("period", row["places"])
+            words = np.where(is_site, site.astype("<u8"), ~found[:, 0])
             keys, group = np.unique(words.view(key_type), return_inverse=True)
             rows = np.zeros(len(keys), formats)
             rows["key"] = keys
@@ -251,7 +278,7 @@ def _value_is_unsigned(table: MapTable, fields: Sequence[Field]) -> bool:
 def _most_room(kept: int) -> int:
     """Return the greatest ``room`` of a map that keeps so many aggregates: a table is a record, of a limited size."""
     places = 1
-    while (2 * places + _MORE_ENTRIES) * (2 + kept) * 8 <= MAX_RECORD:
+    while (2 * places + _MORE_ENTRIES) * (2 + kept) * 8 <= MAX_TABLE:
         places *= 2
     return places // _PLACES_PER_KEY
 

@@ -33,6 +33,12 @@ GROUP_ROWS_AT = 20
 in rows of lanes, as those of a tile do. A second stride takes them from row to row."""
 GROUP_ROWS_FIELD_AT = 24
 """Of the forms the bit from which on is, in 4 bits, the number of that field."""
+GROUP_FURTHER_AT = 28
+"""Of the forms the bit from which on is, in 4 bits, how many further records each lane has, in which fields differ from
+lane to lane by as much as in the first one. No field has an area then, but those with one of two values."""
+GROUP_TWO_VALUES = 1
+"""The form of a field of 1 or 2 bytes that has the lowest lane's value or one other: its area has u32 mask of the lanes
+with the other, u32 that value."""
 _SHAPE_BITS = 3
 """Of a field's size in a chunk's header: its logarithm plus one, so that 0 is no field."""
 _STRIDED = 8
@@ -46,6 +52,8 @@ class GroupLayout:
     shape: the sizes of the fields, as a chunk's header has them. strides: offsets of the strides, of the fields that
     have one. record: offset of the record of the lowest lane. head: bytes before the areas, what every group has. rows:
     offset of the stride from row to row, where there are rows: before the record, if there is room, or after the head.
+    further: bytes of the lowest lane's part of further records, each at the end of the group, with u32 at offset later:
+    how much greater its order is than that of the first; and u32 mask as in the area of a field with one of two values.
     """
 
     shape: int
@@ -53,6 +61,8 @@ class GroupLayout:
     record: int
     head: int
     rows: int
+    later: int
+    further: int
 
     @classmethod
     def of(cls, fields: Sequence[Field], size: int) -> GroupLayout | None:
@@ -66,7 +76,8 @@ class GroupLayout:
         end = GROUP_WORDS + 4 * len(strides)
         record = align_up(end, max(sizes))
         head = align_up(record + size, GROUP_ALIGN)
-        return cls(shape, strides, record, head, end if end < record else head)
+        later = align_up(size, 4)
+        return cls(shape, strides, record, head, end if end < record else head, later, align_up(later + 8, GROUP_ALIGN))
 
 
 def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any]) -> Array:
@@ -89,13 +100,15 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     rows_at = GROUP_WORDS + 4 * sizes.count(8)
     record = -(-rows_at // max(sizes)) * max(sizes)
     head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
+    later = -(-record_size // 4) * 4
+    size_of_further = -(-(later + 8) // GROUP_ALIGN) * GROUP_ALIGN
     words = data.view("<u4")
     if rows_at == record:
         rows_at = head
 
     # The groups: of all chunks the first one, then of all chunks the next one, and so on.
     at, ends, slots = chunks[:, 0] + GROUP_ALIGN, chunks[:, 1], chunks[:, 2]
-    found = [np.empty((3 + len(sizes), 0), np.int64)]
+    found = [np.empty((4 + len(sizes), 0), np.int64)]
     while len(at):
         has_head = at + head <= ends
         at, ends, slots = at[has_head], ends[has_head], slots[has_head]
@@ -105,14 +118,26 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
         for number, size in enumerate(sizes):
             areas.append(after)
             width = np.minimum((1 << (forms >> 2 * number & 3)) & ~1, size)
-            after = after + (lanes * width + 7 & ~7)
+            is_mask = (size <= 2) & (forms >> 2 * number & 3 == GROUP_TWO_VALUES)
+            after = after + np.where(is_mask, 8, lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if rows_at == head:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
+        further, after = after, after + size_of_further * (forms >> GROUP_FURTHER_AT)
         is_whole = (lanes > 0) & (after <= ends)
-        found.append(np.stack([at, slots, lanes, *areas])[:, is_whole])
+        found.append(np.stack([at, slots, lanes, further, *areas])[:, is_whole])
         at, ends, slots = after[is_whole], ends[is_whole], slots[is_whole]
-    at, slots, lanes, *areas = np.concatenate(found, axis=1)
+    at, slots, lanes, further, *areas = np.concatenate(found, axis=1)
+    # Further records are as groups of their own, with the head of the first.
+    first = record + at
+    times = 1 + (words[at // 4 + 1] >> GROUP_FURTHER_AT).astype(np.int64)
+    part = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+    is_further = part > 0
+    at, slots, lanes, further, first, *areas = [
+        np.repeat(column, times) for column in (at, slots, lanes, further, first, *areas)
+    ]
+    first = np.where(is_further, further + (part - 1) * size_of_further, first)
+    orders = words[at // 4 + 2] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
 
     # A row for each lane of each group. rank: of the lane among those of its group.
     mask = np.ascontiguousarray(words[at // 4])
@@ -120,10 +145,13 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     rank = np.arange(len(group)) - (np.cumsum(lanes) - lanes)[group]
     records = np.zeros((len(group), record_size), np.uint8)
     stride_at, split = GROUP_WORDS, words[at // 4 + 1]
+    # Only the first record has areas with a value for each lane.
+    small = sum(GROUP_TWO_VALUES << 2 * place for place, size in enumerate(sizes) if size <= 2)
+    split[is_further] &= np.uint32(0xFFF << GROUP_ROWS_AT | small)
     to_next = words[np.minimum(at + rows_at, len(data) - 4) // 4].view("<i4").astype(np.int64)
     for number, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
         form = split >> 2 * number & 3
-        values = data.view(f"<u{size}")[(at + record + offset) // size][group]
+        values = data.view(f"<u{size}")[(first + offset) // size][group]
         if size == 8:
             stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
             # From lane to lane, and of a field in rows from row to row; else all 32 are in one.
@@ -132,6 +160,13 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
             steps = stride[group] * (rank & (1 << log) - 1) + to_next[group] * (rank >> log)
             values += steps.view(np.uint64)
             stride_at += 4
+        if size <= 2:
+            two = np.flatnonzero((form == GROUP_TWO_VALUES)[group])
+            of_two = group[two]
+            place = np.where(is_further, first + later + 4, areas[number])[of_two] // 4
+            has_other = words[place] >> lane[two].astype(np.uint32) & 1 != 0
+            other = words[areas[number][of_two] // 4 + 1]
+            values[two] = np.where(has_other, other.astype(values.dtype), values[two])
         # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
         for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
             chosen = np.flatnonzero((form == code)[group] & (code == 3 or 1 << code < size))
@@ -139,7 +174,7 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
             values[chosen] = stored if code == 3 else values[chosen] + stored.astype(f"<i{size}").view(values.dtype)
         records[:, offset : offset + size] = values.view(np.uint8).reshape(-1, size)
     rows = np.empty(len(group), row_type)
-    rows["slot"], rows["lane"], rows["order"] = slots[group], lane, words[at // 4 + 2][group]
+    rows["slot"], rows["lane"], rows["order"] = slots[group], lane, orders[group]
     rows["record"] = records.view(row_type["record"]).reshape(-1)
     return rows
 
@@ -161,6 +196,7 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
     end = GROUP_WORDS + 4 * sizes.count(_STRIDED)
     record = align_up(end, max(sizes))
     head = align_up(record + record_size, GROUP_ALIGN)
+    further = align_up(align_up(record_size, 4) + 8, GROUP_ALIGN)
     words = data.view("<u4")
     # As read_groups: of all chunks the first group, then of all chunks the next one, and so on.
     number, at, ends = np.arange(len(chunks)), chunks[:, 0] + GROUP_ALIGN, chunks[:, 1]
@@ -173,11 +209,13 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
         after = at + head
         for field, size in enumerate(sizes):
             width = np.minimum((1 << (forms >> 2 * field & 3)) & ~1, size)
-            after = after + (lanes * width + 7 & ~7)
+            is_mask = (size <= 2) & (forms >> 2 * field & 3 == GROUP_TWO_VALUES)
+            after = after + np.where(is_mask, 8, lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if end == record:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
+        after = after + further * (forms >> GROUP_FURTHER_AT)
         is_whole = (lanes > 0) & (after <= ends)
-        np.add.at(counts, number[is_whole], lanes[is_whole])
+        np.add.at(counts, number[is_whole], (lanes * (1 + (forms >> GROUP_FURTHER_AT)))[is_whole])
         number, at, ends = number[is_whole], after[is_whole], ends[is_whole]
     return counts

@@ -2,15 +2,18 @@
 
 Region of map m of a launch with W = blocks · warps_per_block warps (``region_layout``)::
 
-    in slots, thread level   records [W][cap][lanes], counts u32 [W][lanes] unless cap = 1
-    in slots, warp level     records [W][cap],        counts u32 [W]        unless cap = 1
-    in slots, block level    records [blocks][cap],   counts u32 [blocks]   unless cap = 1
+    in slots, thread level   records [W][cap][lanes], counts u32 [W][lanes] unless it is an array with cap 1
+    in slots, warp level     records [W][cap],        counts u32 [W]        the same
+    in slots, block level    records [blocks][cap],   counts u32 [blocks]   the same
     in chunks                control words, then log_units units for chunks unless cap = 0, see ``log.py``
     in copies                records [copies_of(m, W)], each ``copy_stride`` bytes; the reader combines the copies
+    the same, per block …    records [1 + rows], each ``row_stride`` bytes, rows: blocks, W, W · lanes or SM_ROWS
 
 The warp index is block · warps_per_block + warp, block the linear index of the block in the grid (x fastest),
 warp and lane those of the linear thread index in the block (x fastest). Slots of a warp belong to its lane 0, those of
 a block to its thread 0.
+Of rows, one for each block, warp, thread or multiprocessor, the first belongs to none: what has no row of its own is
+added to it, so that nothing is ever written elsewhere.
 C has the same formulas in ``regions.c``, ``read.py`` in ``parse``; what differs between types comes from their classes.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.structures import align_up
 from neutrino.maps.declaration import NO_LIMIT, Layout, Map, MapType
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
@@ -33,6 +36,10 @@ COPIES_LEAST, COPIES_MOST = 8, 128
 WARPS_PER_COPY = 32
 COPY_ALIGN = 128
 """Each copy has cache lines of its own, since atomics on one line wait for each other."""
+SM_ROWS = 256
+"""Rows of a map per multiprocessor; their numbers (``%smid``) begin at 0, and no GPU has as many."""
+ROW_ALIGN = 8
+"""Rows of blocks, warps and threads are next to each other: hardly two warps add to one at a time."""
 _COUNT_SIZE = 4
 """Bytes of a slot's count, a u32."""
 
@@ -72,6 +79,21 @@ def copies_of(entry: Map, warps: int) -> int:
     return min(copies_in(warps), most_copies(entry.kind, entry.size))
 
 
+def rows_of(per: Per, blocks: int, warps_per_block: int, lanes: int = LANES) -> int:
+    """Return how many rows a launch has of a map with a row for each block, warp, thread or multiprocessor."""
+    if per is Per.SM:
+        return SM_ROWS
+    rows = blocks
+    if per is not Per.BLOCK:
+        rows *= warps_per_block * (lanes if per is Per.THREAD else 1)
+    return rows
+
+
+def row_stride(entry: Map) -> int:
+    """Return the bytes from one row of a map to the next; warps of many blocks add to a multiprocessor's."""
+    return copy_stride(entry.size) if entry.per is Per.SM else align_up(entry.size, ROW_ALIGN)
+
+
 @dataclass(frozen=True)
 class Region:
     """Where one map's data are, in bytes from the start of a launch's regions. counts: None if the map has none."""
@@ -84,16 +106,18 @@ class Region:
 
 def has_counts(entry: Map) -> bool:
     """Return whether the slots of a map count their saves."""
-    return entry.kind.layout is Layout.SLOTS and entry.cap != 1
+    return entry.kind.layout is Layout.SLOTS and (entry.cap != 1 or entry.kind.keeps_last)
 
 
 def region_layout(
-    maps: Sequence[Map], blocks: int, warps_per_block: int, lanes: int = LANES, log_units: int = 0
+    maps: Sequence[Map], blocks: int, warps_per_block: int, lanes: int = LANES, log_units: int = 0,
+    *, in_frame: bool = False,
 ) -> tuple[tuple[Region, ...], int]:
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
     blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. log_units: units of
-    ``LOG_UNIT`` bytes that each map in chunks has, except for those with cap 0.
+    ``LOG_UNIT`` bytes that each map in chunks has, except for those with cap 0. in_frame: as in the trace, where
+    launches have nothing of the maps per run.
     """
     offset = 0
     regions = []
@@ -108,6 +132,11 @@ def region_layout(
         elif entry.kind.layout is Layout.CHUNKS:
             # cap: 1, or 0 of a log that a kernel's twin never saves to.
             records_size, counts_size = LOG_CONTROL + entry.cap * log_units * LOG_UNIT, 0
+        elif entry.per is Per.RUN and in_frame:
+            records_size = counts_size = 0
+        elif entry.per.has_rows:
+            rows = 1 + rows_of(entry.per, blocks, warps_per_block, lanes)
+            records_size, counts_size = rows * row_stride(entry), 0
         else:
             records_size = copies_of(entry, blocks * warps_per_block) * copy_stride(entry.size)
             counts_size = 0
@@ -117,4 +146,15 @@ def region_layout(
         counts = offset if counts_size else None
         offset = align_up(offset + counts_size, REGION_ALIGN)
         regions.append(Region(records, records_size, counts, counts_size))
+    return tuple(regions), offset
+
+
+def run_layout(maps: Sequence[Map]) -> tuple[tuple[tuple[Map, Region], ...], int]:
+    """Return where the record of each map per run is in a kernel's result of the run, and the bytes of all."""
+    offset = 0
+    regions = []
+    for entry in maps:
+        if entry.per is Per.RUN:
+            regions.append((entry, Region(offset, entry.size, None, 0)))
+            offset = align_up(offset + entry.size, REGION_ALIGN)
     return tuple(regions), offset

@@ -12,6 +12,8 @@ from neutrino.maps.target import SaveWriter
 class Ring(MapType):
     """The last ``cap`` records of each thread, warp or block, and how many it saved in all.
 
+    With a cap of 1, too: so it tells slots that nothing was saved to from those with a record of zeros.
+
     Save number n, from 0, is at n modulo ``cap`` in its slot. Readers restore the order.
     """
 
@@ -23,7 +25,8 @@ class Ring(MapType):
 
     def describe(self, entry: Map) -> str:
         """Return a map in words: ``the last 4 records of 16 bytes per thread``."""
-        return f"the last {entry.cap:,} records of {entry.size} bytes per {entry.level.value}"
+        records = "record" if entry.cap == 1 else f"{entry.cap:,} records"
+        return f"the last {records} of {entry.size} bytes per {entry.level.value}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit a store into the slot of this thread, or of its warp or block."""

@@ -22,13 +22,14 @@ class Sum(MapType):
     field_types = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
     field_hint = "a sum adds u32, s32, u64 or s64"
     adds_constants = True
+    takes_per = True
     in_older_dialect = True
     whole = "a sum over all threads"
     report = Report.TOTALS
 
     def describe(self, entry: Map) -> str:
         """Return a map in words: ``a sum of 8 bytes per launch``."""
-        return f"a sum of {entry.size} bytes per launch"
+        return f"a sum of {entry.size} bytes per {entry.per.value}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit additions in registers, which the target combines over several saves where it can."""

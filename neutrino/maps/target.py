@@ -18,12 +18,14 @@ class KeyTable:
 
     An entry has a key with all bits inverted, a count of saves, and the aggregates in keep (``sum``, ``max``, or
     ``min``, which is kept inverted). places: of keys, a power of two; then comes an entry for the key whose inverse
-    is 0, then one for saves whose keys found no place. probes: how many places a key may have.
+    is 0, then one for saves whose keys found no place. probes: how many places a key may have. period: if not 0, an
+    entry with a number may as well be that which so many places, or a multiple, are before.
     """
 
     places: int
     probes: int
     keep: tuple[str, ...]
+    period: int = 0
 
 
 class Operations(Protocol):
@@ -66,6 +68,10 @@ class SaveWriter(Operations, Protocol):
     def constant(self, number: int) -> int | None:
         """Return an operand's value if it is a constant in the probe, else None. number: of the operand, from 0."""
 
+    def choices(self, number: int) -> tuple[int, ...]:
+        """Return the two values, ascending, of which an operand has one, if these are known, else (). number: of the
+        operand, from 0."""
+
     def value(self, number: int) -> str:
         """Return the register of an operand, converted to its field's type; narrow types are extended to 32 bits."""
 
@@ -73,6 +79,12 @@ class SaveWriter(Operations, Protocol):
         """Add to a cell of a known number, in a register until the thread ends.
 
         cell: its number; it is a u64 or an s64. amount: a number, or a 64-bit register.
+        """
+
+    def add_to_one_of_two(self, number: int, cells: tuple[int, int]) -> None:
+        """Add one to a cell (u64), in registers until the thread ends; ``EndWriter.add_run`` brings them to memory.
+
+        number: of an operand with ``choices``, which says to which cell. cells: their numbers, by these choices.
         """
 
     def add_at(self, cell: str) -> None:
@@ -126,7 +138,7 @@ class EndWriter(Operations, Protocol):
         """
 
     def add_run(self) -> None:
-        """Emit the addition of what ``add_at`` has counted in registers to the cells, in memory."""
+        """Emit the addition of what ``add_at`` and ``add_to_one_of_two`` have counted in registers to the cells."""
 
     def close_log(self) -> None:
         """Emit the store of how many records fewer than it has room for the thread's last chunk has."""

@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.abi.records import MAX_RECORD, Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
+from neutrino.errors import Span
 from neutrino.maps.array import Array
 from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.keyed import AGGREGATES, Hash
 from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, type_named, type_names
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
@@ -23,9 +25,11 @@ MAX_CAP = 1 << 20
 MAP_COUNT = (f"map {MAX_MAPS + 1} of the run", f"a run has room for {MAX_MAPS}: save several values in one record")
 """Message and hint for one map too many."""
 
-MAP_KEYS = ("type", "level", "size", "cap", "data")
+MAP_KEYS = ("type", "level", "per", "size", "cap", "data")
 """The keys of ``[map.NAME]``, for maps of every type."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SITE = "site"
+"""``per = "site"``: a map that is written as this is a ``hash`` with the key ``SITE``."""
 _TYPE = re.compile(r"[bfsui]\d+", re.ASCII)
 _TYPE_SYNONYMS = {
     **{f"i{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"b{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
@@ -56,6 +60,7 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
             document.unknown_key((*path, key), known_keys)
     check_map_name(document, path, name)
     level = read_level(document, path, table)
+    word = _per(document, path, table, map_class, level)
     cap = _cap(document, path, table, map_class)
     fields = _fields(document, path, table, map_class)
     if not fields:
@@ -65,8 +70,15 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     if map_type is None:
         return None
     size = _size(document, path, table, map_type, fields)
+    narrow = [field for field in map_type.cells(fields) if field.type.size != 8]
+    if word == Per.RUN.value and map_class and map_class.takes_per and narrow:
+        message = f"a {map_class.name} over the run with the field '{narrow[0].name}' of {narrow[0].type.value}"
+        document.report(document.value(*path, "per"), "per", message, "write u64 or s64: the sum of a run needs it")
     span = document.span(document.key(*path))
-    return Map(name, map_type, level or Level.THREAD, size, 1 if cap is None else cap, fields, span)
+    if word == _SITE and map_class:
+        return _by_site(document, path, map_class, level or Level.THREAD, fields, span)
+    per = Per(word)
+    return Map(name, map_type, level or Level.THREAD, size, 1 if cap is None else cap, fields, span, per)
 
 
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:
@@ -87,6 +99,58 @@ def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> L
         return None
     word = document.choice((*path, "level"), table["level"], words, "level", "level")
     return Level(word) if word else None
+
+
+def _per(
+    document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None, level: Level | None
+) -> str:
+    """Read ``per``, whose values are one result; an invalid one is reported, and counts as ``launch``.
+
+    path, table: of the map. map_class, level: of the map, None if they are invalid.
+    """
+    default = Per.LAUNCH.value
+    words = [*(per.value for per in Per), _SITE]
+    word = document.choice((*path, "per"), table.get("per", default), words, "per", "per") or default
+    place = document.value(*path, "per")
+    has_one = word == default and (map_class is None or map_class.layout is Layout.COPIES or "per" not in table)
+    if not has_one and map_class and not map_class.takes_per:
+        message = f'per is "{word}", but {_a(map_class)} is not combined by {word}'
+        hint = "leave per out; sum, min, max, avg and histogram have it"
+        document.report(place, "per", message, hint)
+        return default
+    if word == _SITE and map_class and map_class.name not in AGGREGATES:
+        message = f'per is "site", which {_a(map_class)} has not'
+        hint = 'sum, min and max have it; a sum per site also has the count of saves: the mean is sum / count'
+        document.report(place, "per", message, hint)
+        return default
+    # Only one thread saves, and it would do so for others with rows of their own.
+    finer = {Level.WARP: ("thread",), Level.BLOCK: ("thread", "warp")}
+    if level and word in finer.get(level, ()):
+        message = f'per is "{word}", but at level {level.value} one thread saves for its {level.value}'
+        hint = f'write per = "{level.value}", or level = "{word}" for the map and its probes'
+        document.report(place, "per", message, hint)
+        return default
+    return word
+
+
+def _by_site(
+    document: Document, path: KeyPath, map_class: type[MapType], level: Level, fields: tuple[Field, ...], span: Span
+) -> Map | None:
+    """Return the ``hash`` that a map with ``per = "site"`` is; None if its fields are invalid, which is reported.
+
+    map_class: sum, min or max. The others: of the map as it is written.
+    """
+    (value, *others) = fields
+    if others or value.type.value[0] != "u":
+        what = f"{len(fields)} fields" if others else f"a field of {value.type.value}"
+        message = f"{_a(map_class)} per site with {what}"
+        hint = "write one field, of u8, u16, u32 or u64" + (", and a map for each of the others" if others else "")
+        document.report(document.value(*path, "per"), "per", message, hint)
+        return None
+    key = "site" if value.name != "site" else "site_"
+    laid_out, _, _ = lay_out_fields([(key, ScalarType.U32), (value.name, value.type)])
+    kind = Hash(keep=(map_class.name,))
+    return Map(path[-1], kind, level, kind.size(laid_out), 1, laid_out, span, by_site=True)
 
 
 def check_cap(document: Document, offset: int, cap: object, map_class: type[MapType] | None) -> int | None:
@@ -117,9 +181,10 @@ def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class:
     path, table: of the map. map_class: as for ``check_cap``.
     """
     cap = table.get("cap", 1)
+    is_ring = map_class is not None and map_class.keeps_last
     place = document.value(*path, "cap")
-    if map_class and map_class.keeps_last and cap in ("dynamic", 1):
-        hint = "write cap = 16, or another number from 2 on; an array with cap 1 keeps the last record"
+    if map_class and is_ring and (cap == "dynamic" or "cap" not in table):
+        hint = "write cap = 16, or another number"
         if "cap" in table:
             document.report(place, "cap", f"cap is {shown(cap)}, but {_a(map_class)} has room for some records", hint)
         else:

@@ -126,9 +126,9 @@ class Pattern:
         known: Set[str] = frozenset() if self.subject is Subject.OPCODE else {instruction[0], *groups}
         if not known.isdisjoint(self.without):
             return False
-        if any(_has(instruction, groups, parts) for parts in self.excludes):
+        if any(has_parts(instruction, groups, parts) for parts in self.excludes):
             return False
-        if not all(_has(instruction, groups, parts) for parts in self.requires):
+        if not all(has_parts(instruction, groups, parts) for parts in self.requires):
             return False
         if self.subject is Subject.ANY:
             return True
@@ -159,7 +159,7 @@ class Tracepoint:
         return any(pattern.matches(instruction, groups) for pattern in self.patterns)
 
 
-def _has(instruction: Sequence[str], groups: Set[str], parts: tuple[str, ...]) -> bool:
+def has_parts(instruction: Sequence[str], groups: Set[str], parts: tuple[str, ...]) -> bool:
     """Return whether an instruction matches a dotted opcode, or has the class or modifier that a single part names."""
     if len(parts) > 1:
         return _fits(instruction, parts)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
+from neutrino.abi.levels import Per
 from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
@@ -79,6 +80,8 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"[map.{_key(declared_map.name)}]"
     yield f"type = {_string(declared_map.kind.name)}"
     yield f"level = {_string(declared_map.level.value)}"
+    if declared_map.per is not Per.LAUNCH:
+        yield f"per = {_string(declared_map.per.value)}"
     yield f"size = {declared_map.size}"
     # A map that is not in slots takes no cap.
     if declared_map.kind.layout is Layout.SLOTS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span, TraceError
@@ -179,9 +179,10 @@ class _Reader:
                 "read it with the Neutrino that wrote it"
             )
         declared = map_type.declared(_MapOptions(self, name, entry), fields)
-        if declared is None:
+        made = declared.as_made(entry) if declared is not None else None
+        if made is None:
             raise self._error(f"map {name!r}", entry, f"the keys of a {type_name}")
-        return declared
+        return made
 
     def map(self, value: Any) -> Map:
         """Return a map (what probes save into) from its object in the manifest.
@@ -200,14 +201,20 @@ class _Reader:
             level = Level(entry.get("level"))
         except ValueError as error:
             raise self._error("a map's level", entry.get("level"), "thread, warp or block") from error
+        try:
+            per = Per(entry.get("per", Per.LAUNCH.value))
+        except ValueError as error:
+            raise self._error("a map's per", entry.get("per"), "launch, block, warp, thread, sm or run") from error
         name = self.text(entry, "name")
         map_type = self.map_type(name, entry, fields)
+        if per is not Per.LAUNCH and not map_type.takes_per:
+            raise self._error("a map's per", per.value, f"none of a {map_type.name}")
         # A histogram has a cell for each bucket, of which damaged options may give too many.
         too_small = any(cell.offset + cell.type.size > size for cell in map_type.cells(fields))
         if too_small or 8 * map_type.words(fields) > size:
             raise self._error(f"the size of map {name!r}", size, "room for its cells")
         # The place in a probe file is not known here.
-        return Map(name, map_type, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0))
+        return Map(name, map_type, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0), per)
 
     def field(self, value: Any, record_size: int) -> Field:
         """Return a field of a map from its object. It must lie within a record of ``record_size`` bytes."""

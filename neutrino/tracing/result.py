@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.abi.levels import LEVELS
+from neutrino.abi.levels import LEVELS, PERS, Per
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
+from neutrino.abi.structures import align_up
 from neutrino.abi.versions import RESULT_VERSION, RESULT_VERSIONS
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map
-from neutrino.maps.regions import LANES, region_layout
+from neutrino.maps.regions import LANES, region_layout, run_layout
 from neutrino.maps.registry import number_of
 from neutrino.tracing.launches import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 
 Array = npt.NDArray[Any]
+_FRAME_ALIGN = 64
+"""Frames begin at multiples of this."""
 _MAX_THREADS = 65535
 """Threads of a block in the launches that the hook probes."""
 
@@ -89,11 +92,12 @@ class Result:
         # same ("surrogatepass"), and differs from the file's.
         descriptors = np.frombuffer(data, MAP_DESCRIPTOR.dtype, len(self.maps), RESULT_HEADER.size)
         for row, entry in zip(descriptors, self.maps, strict=True):
-            in_file = (row["name"], row["kind"], row["level"], row["record_size"], row["cap"])
+            in_file = (row["name"], row["kind"], row["level"], row["per"], row["record_size"], row["cap"])
             in_manifest = (
                 entry.name.encode("utf-8", "surrogatepass"),
                 number_of(entry.kind),
                 LEVELS.index(entry.level),
+                PERS.index(entry.per),
                 entry.size,
                 entry.cap,
             )
@@ -175,7 +179,7 @@ class Result:
 
         # All frames lie within the file.
         regions, size = region_layout(
-            self.maps, geometry.blocks, geometry.warps, geometry.lanes, geometry.log_units
+            self.maps, geometry.blocks, geometry.warps, geometry.lanes, geometry.log_units, in_frame=True
         )
         part = self._part_at(run.offset)
         data = part.data
@@ -210,7 +214,40 @@ class Result:
                     f"{int(run.indices[first])} is not what launches.bin says"
                 )
         placement = Frames(run.geometry, begin + FRAME.size, run.step, len(run.indices))
-        return view_maps(data, placement, zip(self.maps, regions, strict=True))
+        placed = [row for row in zip(self.maps, regions, strict=True) if row[0].per is not Per.RUN]
+        return view_maps(data, placement, placed)
+
+    @cached_property
+    def whole_run(self) -> WholeRun:
+        """The results of the run: of the maps per run. Without their file there is no launch in them yet.
+
+        Raises TraceError if the file is damaged.
+        """
+        regions, size = run_layout(self.maps)
+        path = self.path.with_suffix(".run")
+        if not regions or not path.is_file():
+            return WholeRun(0, {})
+        data = self._read_part(path).data
+        begin = align_up(RESULT_HEADER.size + len(self.maps) * MAP_DESCRIPTOR.size, _FRAME_ALIGN)
+        if begin + FRAME.size + size > data.size:
+            raise TraceError(f"{path}: has {data.size} bytes, expected {begin + FRAME.size + size}: it is cut off")
+        frame = np.frombuffer(data, FRAME.dtype, 1, begin)[0]
+        if frame["magic"] != FRAME_MAGIC.rstrip(b"\0") or frame["size"] != size:
+            raise TraceError(f"{path}: at {begin:#x}: no frame of {size} bytes")
+        views = {}
+        for entry, region in regions:
+            # A single copy.
+            record = np.ndarray((1,), entry.dtype, data, begin + FRAME.size + region.records)
+            views[entry.name] = MapView(entry, Geometry(0, 0), record, None)
+        return WholeRun(int(frame["launch"]), views)
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """What a kernel's maps per run have of all its launches together. launches: how many; maps: by name."""
+
+    launches: int
+    maps: dict[str, MapView]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.launches import LaunchState
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.records import Field
 from neutrino.maps.declaration import Layout, Map, MapType, Report
 from neutrino.tracing.trace import Trace, TraceKernel
+from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
 
@@ -87,7 +88,8 @@ class MapSummary:
     replaced by later ones, of a map with keys those whose keys found no place. fields: empty
     without records, and for a histogram. sites: of an array map with a field ``site``, which is not in fields; those
     with most records first. buckets: of a histogram. keys: of a map with keys, those with the greatest sum or count
-    first. dropped_sum: of such a map that keeps sums, the sum of the values whose keys found no place.
+    first. dropped_sum: of such a map that keeps sums, the sum of the values whose keys found no place. per: whose
+    values are one result; unless it is the launch's, records are these results.
     """
 
     name: str
@@ -102,6 +104,7 @@ class MapSummary:
     buckets: tuple[BucketSummary, ...] = ()
     keys: tuple[KeySummary, ...] = ()
     dropped_sum: int = 0
+    per: Per = Per.LAUNCH
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,7 @@ class _MapData:
 
     columns: field → its values in each stack; of an average the rows of launches. rows: of launches, of a map with
     keys, for each stack. buckets: (low, high) → count, of a histogram. wanted, dropped:
-    as in ``MapSummary``. launches: how many have data.
+    as in ``MapSummary``. launches: how many have data. results: of a histogram with rows, how many there are.
     """
 
     columns: dict[str, list[Array]]
@@ -221,6 +224,7 @@ class _MapData:
     dropped: int = 0
     dropped_sum: int = 0
     launches: int = 0
+    results: int = 0
 
 
 def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
@@ -233,26 +237,13 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
     }
     for stack in kernel.stacks():
         for name, view in stack.items():
-            data = collected[name]
-            valid = view.valid()
-            data.wanted = max(data.wanted, view.wanted)
-            data.dropped += view.dropped
-            data.dropped_sum += view.dropped_sum
             # The first axis of a stack is the launch.
-            data.launches += len(view.records)
-            if view.map.kind.report is Report.KEYS:
-                # All keys, also of a map that keeps the first ones alone: they may be others over all launches.
-                document = {key: value for key, value in view.map.document().items() if key != "n"}
-                data.rows.append(view.map.kind.read(view.records, document))
-                continue
-            # A histogram has a row for each bucket and launch, whose fields are not the map's.
-            if view.map.kind.report is Report.BUCKETS:
-                for low, high, count in valid.tolist():
-                    data.buckets[low, high] = data.buckets.get((low, high), 0) + count
-                continue
-            for field in view.map.fields:
-                is_average = view.map.kind.report is Report.MEANS
-                data.columns[field.name].append(valid if is_average else valid[field.name])
+            collected[name].launches += len(view.records)
+            _collect(collected[name], view)
+    whole = kernel.whole_run
+    for name, view in whole.maps.items():
+        _collect(collected[name], view)
+        collected[name].launches = whole.launches
     summaries = []
     for entry in maps:
         data = collected[entry.name]
@@ -263,6 +254,29 @@ def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
         else:
             summaries.append(_summarize_map(entry, data, sites))
     return tuple(summaries)
+
+
+def _collect(data: _MapData, view: MapView) -> None:
+    """Add what a map has of some launches, or of the run."""
+    valid = view.valid()
+    data.wanted = max(data.wanted, view.wanted)
+    data.dropped += view.dropped
+    data.dropped_sum += view.dropped_sum
+    if view.map.kind.report is Report.KEYS:
+        # All keys, also of a map that keeps the first ones alone: they may be others over all launches.
+        document = {key: value for key, value in view.map.document().items() if key != "n"}
+        data.rows.append(view.map.kind.read(view.records, document))
+        return
+    # A histogram has a row for each bucket and launch, whose fields are not the map's.
+    if view.map.kind.report is Report.BUCKETS:
+        for low, high, count in valid.tolist():
+            data.buckets[low, high] = data.buckets.get((low, high), 0) + count
+        if view.map.per.has_rows and data.buckets:
+            data.results += len(valid) // len(data.buckets)
+        return
+    for field in view.map.fields:
+        is_average = view.map.kind.report is Report.MEANS
+        data.columns[field.name].append(valid if is_average else valid[field.name])
 
 
 def _summarize_keys(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) -> MapSummary:
@@ -301,8 +315,9 @@ def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
     buckets = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(data.buckets.items()))
     # A histogram has one cap, which is the least, the greatest and the last of all launches.
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=data.launches, dropped=0, fields=(),
-        buckets=buckets,
+        entry.name, entry.kind, entry.level, entry.cap, wanted=0,
+        records=data.results if entry.per.has_rows else data.launches, dropped=0, fields=(), buckets=buckets,
+        per=entry.per,
     )  # fmt: skip
 
 
@@ -318,8 +333,8 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
         pieces = data.columns[field.name]
         values = np.concatenate(pieces) if pieces else np.empty(0)
         # The same for all fields.
-        records = len(values)
-        if not records:
+        records = data.launches if entry.per is Per.RUN else len(values)
+        if not len(values):
             continue
         if entry.kind.report is Report.MEANS:
             fields.append(_summarize_means(field, values))
@@ -329,7 +344,7 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
             by_site = _summarize_sites(values, sites)
             continue
         # np.partition puts the value at this index that sorting would put there, and is faster.
-        middle = (records - 1) // 2
+        middle = (len(values) - 1) // 2
         median = np.partition(values, middle)[middle]
         total = _exact_sum(values) if entry.kind.report is Report.TOTALS else None
         fields.append(
@@ -337,7 +352,7 @@ def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) 
         )
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, data.wanted, records, data.dropped, tuple(fields),
-        by_site,
+        by_site, per=entry.per,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
 from neutrino.tracing.manifest import Manifest, read_manifest
-from neutrino.tracing.result import Result
+from neutrino.tracing.result import Result, WholeRun
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
@@ -124,6 +124,11 @@ class TraceKernel:
         written = self.written
         for run in result.runs(records[written], self.indices[written]):
             yield result.view_run(run)
+
+    @property
+    def whole_run(self) -> WholeRun:
+        """The results of the maps per run, of all launches together; ``launches`` and ``stacks`` do not have them."""
+        return WholeRun(0, {}) if self.result is None else self.result.whole_run
 
     @cached_property
     def result(self) -> Result | None:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.log import chunks, first_slots
-from neutrino.maps.regions import LANES, Region, copies_of, copy_stride
+from neutrino.maps.owners import row_owners
+from neutrino.maps.regions import LANES, Region, copies_of, copy_stride, row_stride, rows_of
 
 Array = npt.NDArray[Any]
 _COUNT = np.dtype("<u4")
@@ -51,6 +52,7 @@ class MapView:
     ``[block][warp][k][lane]`` at thread level, ``[block][warp][k]`` at warp level, ``[block][k]`` at block level; k is
     the index in the slot, below ``cap``, of a ring map the number of the save modulo ``cap``. Of a log: ``[byte]``, its
     region as uint8, which ``valid`` takes apart. Of other maps: ``[copy]``, partial results that ``valid`` combines.
+    Of maps per block, warp, thread or multiprocessor: ``[row]``, of which ``valid`` and ``places`` say whose it is.
     counts: saves of each slot, the same axes without k; None where slots hold one record, and for maps without slots.
     """
 
@@ -95,6 +97,9 @@ class MapView:
         """
         if self.map.kind.layout is Layout.CHUNKS:
             return np.ascontiguousarray(self._logged["record"]).view(self.map.dtype)
+        if self.map.per.has_rows:
+            results, _ = self._owned
+            return results
         if self.map.kind.layout is not Layout.SLOTS:
             # read takes the map as the manifest has it.
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
@@ -122,12 +127,33 @@ class MapView:
         maps and for several launches.
         """
         axes = _AXES[self.map.level]
+        if self.map.per.has_rows and self.records.ndim == 1:
+            _, places = self._owned
+            return dict(places)
         if self.map.kind.layout is Layout.CHUNKS and self.records.ndim == 1:
             return self._log_places()
         # The records of several launches have one axis more.
         if self.map.kind.layout is not Layout.SLOTS or self.records.ndim != len(axes):
             raise ValueError(f"map {self.map.name!r}: places() is for an array or ring map or a log of one launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
+
+    @cached_property
+    def _owned(self) -> tuple[Array, dict[str, Array]]:
+        """The results of a map per block, warp, thread or multiprocessor, of one launch after the other, and whose each
+        of them is, by axis. Of histograms each bucket is a row, as of those of a launch."""
+        document, geometry = self.map.document(), self.geometry
+        results, axes = [], []
+        for rows in self.records.reshape(-1, self.records.shape[-1]):
+            owners = row_owners(
+                rows, self.map.per.value, geometry.warps, geometry.lanes, geometry.threads,
+                self.map.kind.report is Report.TOTALS,
+            )  # fmt: skip
+            # Each result is of one row, which is like a launch with a single copy.
+            found = self.map.kind.read(rows[owners.pop("row")][:, None], document)
+            each = found.size // len(found) if len(found) else 1
+            results.append(found.reshape(-1))
+            axes.append({name: np.repeat(column, each) for name, column in owners.items()})
+        return np.concatenate(results), {name: np.concatenate([own[name] for own in axes]) for name in axes[0]}
 
     @cached_property
     def _logged(self) -> Array:
@@ -218,6 +244,9 @@ class MapView:
             raise ValueError(f"map {self.map.name!r} is no sum map")
         # One row for each launch.
         record = self.valid()
+        if self.map.per.has_rows and self.records.ndim == 1:
+            names = record.dtype.names or ()
+            return {name: int(np.add.reduce(record[name], dtype=record[name].dtype)) for name in names}
         if record.size != 1:
             raise ValueError(f"map {self.map.name!r}: total() is for a sum map of a single launch")
         return {field.name: int(record[field.name][0]) for field in self.map.fields}
@@ -261,6 +290,9 @@ def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -
         elif entry.kind.layout is Layout.CHUNKS:
             dtype = np.dtype(np.uint8)
             shape, strides = (region.records_size,), (1,)
+        elif entry.per.has_rows:
+            shape = (1 + rows_of(entry.per, geometry.blocks, geometry.warps, geometry.lanes),)
+            strides = (row_stride(entry),)
         else:
             shape = (copies_of(entry, geometry.blocks * geometry.warps),)
             strides = (copy_stride(entry.size),)

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cffi import FFI
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.entries import TWINS_HEADER
-from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.levels import LEVELS, PERS, Level, Per
+from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import Span
@@ -31,11 +32,22 @@ from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
-        st.sampled_from([kind() for kind in MAP_TYPES]), st.sampled_from(list(Level)), st.integers(1, 65536),
-        st.integers(1, 1000),
+        st.sampled_from([kind() for kind in MAP_TYPES]), st.sampled_from(list(Level)), st.integers(1, MAX_TABLE),
+        st.integers(1, 1000), st.sampled_from(PERS),
     ),
     max_size=8,
 )
+
+
+def _entry(name: str, kind: MapType, level: Level, size: int, cap: int, per: Per) -> Map:
+    """A map that a cache entry may have."""
+    per = per if kind.takes_per else Per.LAUNCH
+    size = min(size, MAX_TABLE if kind.layout is Layout.COPIES else MAX_RECORD)
+    if per is Per.RUN:
+        size = -(-size // 8) * 8  # The results of the run are words.
+    # A log that a kernel never saves to has cap 0.
+    cap = {Layout.SLOTS: cap, Layout.CHUNKS: cap % 2}.get(kind.layout, 1)
+    return Map(name, kind, level, size, cap, (), Span(1, 1), per)
 
 
 def test_the_header_is_generated_from_the_layout() -> None:
@@ -65,16 +77,13 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
 @given(maps, st.integers(0, 1 << 24), st.integers(1, 64), st.sampled_from([32, 64]),
        st.integers(0, (1 << 32) - 2))
 def test_regions_in_c_and_in_python(
-    core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int]], blocks: int, warps: int,
+    core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int, Per]], blocks: int, warps: int,
     lanes: int, log_units: int,
 ) -> None:
     ffi, library = core
-    entries = [
-        # A log that a kernel never saves to has cap 0.
-        Map(f"m{i}", kind, level, size, {Layout.SLOTS: cap, Layout.CHUNKS: cap % 2}.get(kind.layout, 1), (), Span(1, 1))
-        for i, (kind, level, size, cap) in enumerate(rows)
-    ]
+    entries = [_entry(f"m{index}", *row) for index, row in enumerate(rows)]
     expected, total = region_layout(entries, blocks, warps, lanes, log_units)
+    assume(total < 1 << 60)  # What is larger has no layout in C.
     shape = (blocks, blocks * warps, warps * lanes, warps, lanes)
     extent = ffi.new("struct nt_extent *", (*shape, log_units))
     table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
@@ -82,7 +91,10 @@ def test_regions_in_c_and_in_python(
         row.kind = number_of(entry.kind)
         row.level = LEVELS.index(entry.level)
         row.record_size = entry.size
+        row.per = PERS.index(entry.per)
         row.cap = entry.cap
+    for index, entry in enumerate(entries):
+        assert not entry.cap or library.nt_map_is_valid(table + index)  # type: ignore[attr-defined]
     assert library.nt_regions_size(table, len(rows), extent) == total  # type: ignore[attr-defined]
     # What may run repeatedly in a graph adds to its maps: no slots.
     in_slots = any(entry.kind.layout is Layout.SLOTS for entry in entries)
@@ -94,7 +106,7 @@ def test_regions_in_c_and_in_python(
     # Of a frame that keeps one unit of each log: pieces of this launch's regions, back to back.
     ranges = ffi.new("struct nt_range[]", len(rows) + 1)
     count = library.nt_regions_ranges(table, len(rows), extent, min(log_units, 1), ranges)  # type: ignore[attr-defined]
-    _, kept = region_layout(entries, blocks, warps, lanes, min(log_units, 1))
+    _, kept = region_layout(entries, blocks, warps, lanes, min(log_units, 1), in_frame=True)
     assert sum(ranges[index].size for index in range(count)) == kept
     offset = 0
     region = ffi.new("struct nt_region *")
@@ -202,12 +214,14 @@ def opens(core: tuple[FFI, object], map_index: int, member: str, value: int) -> 
         ("kind", 1, True), ("kind", len(MAP_TYPES), False),
         ("cap", 0, False), ("cap", 1, True), ("cap", 2**32 - 1, True),
         ("record_size", 0, False), ("record_size", 65536, True), ("record_size", 65537, False),
+        # In copies, as the second map has it.
+        ("1 record_size", MAX_TABLE, True), ("1 record_size", MAX_TABLE + 1, False),
     ],
 )  # fmt: skip
 def test_an_entry_is_used_only_with_maps_that_are_known(
     core: tuple[FFI, object], member: str, value: int, sound: bool
 ) -> None:
-    assert opens(core, 0, member, value) == sound
+    assert opens(core, int(member[0] == "1"), member.removeprefix("1 "), value) == sound
 
 
 def test_a_sum_has_one_record(core: tuple[FFI, object]) -> None:

@@ -27,7 +27,7 @@ from .trace_files import Files
 
 _RECORDER = (
     "counters", "event", "files", "frames", "grace", "launches_file", "quiet_write", "records", "regions", "results",
-    "settings", "trace", "writer",
+    "runs", "settings", "trace", "writer",
 )  # fmt: skip
 _MIB = 1 << 20
 

@@ -91,14 +91,18 @@ def run(
     probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70, **launch: int
 ) -> MapView:
     """What the map M holds after a launch over the values."""
-    return run_all(probes, values, kind, arch, blocks, threads, **launch)["M"]
+    return run_twin(twin_of(probes, kind, arch), values, blocks, threads, **launch)["M"]
 
 
 def run_all(
     probes: ProbeSet, values: Values, kind: str, arch: str, blocks: int = 3, threads: int = 70, **launch: int
 ) -> dict[str, MapView]:
     """What the maps hold after a launch over the values."""
-    twins = twin_of(probes, kind, arch)
+    return run_twin(twin_of(probes, kind, arch), values, blocks, threads, **launch)
+
+
+def run_twin(twins: TwinModule, values: Values, blocks: int, threads: int, **launch: int) -> dict[str, MapView]:
+    """As ``run_all``, of any kernel with these parameters."""
     device = Device(memory=16 << 20, seed=1)
     module = device.load(twins.render())
     source, out = device.allocate(max(values.nbytes, 1)), device.allocate(64)

@@ -15,8 +15,10 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import region_layout
-from neutrino.verification import load_probe_file
-from tests.maps.aggregates import Values, probes_of, random_values, read_by, run, twin_of
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
+from neutrino.verification import load_probe_file, read_probes
+from tests.maps.aggregates import Values, kernel_text, probes_of, random_values, read_by, run, run_twin, twin_of
 from tests.oracle.assembling import assemble
 
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
@@ -188,3 +190,95 @@ def test_maps_in_python_have_the_keys_of_their_types(tmp_path: Path) -> None:
     )
     (entry,) = load_probe_file(path).maps
     assert entry.kind == Histogram("linear", 0, 1000, 100)
+
+
+_SIZES = """
+	cp.async.ca.shared.global [%place], [%from], 16, %size;
+	cp.async.ca.shared.global [%place], [%from], 16, %sixteen;
+	call stop, (%value);
+	cp.async.ca.shared.global [%place], [%from], 16, %size;
+	@%odd cp.async.ca.shared.global [%place], [%from], 16, %nested;
+	@%odd bra AGAIN;
+	cp.async.ca.shared.global [%place], [%from], 16, %value;
+	cp.async.ca.shared.global [%place], [%from], 16, !%odd;
+	cp.async.ca.shared.global [%place], [%from], 16, %few;
+	bra AGAIN;
+"""
+_STOP = """
+.func stop(.reg .u32 %x)
+{
+	.reg .pred %p;
+	setp.eq.u32 %p, %x, 15;
+	@%p exit;
+	ret;
+}
+"""
+
+
+def _with_sizes(low: int, high: int) -> str:
+    """The kernel with copies whose sizes depend on the values, which are below 16: one of two, any, and constants. A
+    thread that finds 15 ends in a function."""
+    text = kernel_text("u32", "sm_90").replace(".visible", ".shared .align 16 .b8 room[2048];\n" + _STOP + ".visible")
+    select = f"""
+	.reg .pred %odd, %big; .reg .b32 %size, %sixteen, %nested, %place, %few;
+	and.b32 %few, %value, 1;
+	setp.ne.u32 %odd, %few, 0;
+	setp.gt.u32 %big, %value, 6;
+	selp.b32 %size, {high}, {low}, %big;
+	selp.b32 %nested, %size, {low}, %odd;
+	selp.b32 %few, 4, %size, %odd;
+	mov.u32 %sixteen, 16;
+	mov.u32 %place, %tid.x;
+	shl.b32 %place, %place, 4;
+	{{ .reg .b32 %size; mov.u32 %size, room; add.u32 %place, %place, %size; }}
+	add.u32 %i, %i, %step;
+"""
+    head, _, tail = text.partition("	add.u32 %i, %i, %step;\n	bra AGAIN;\n")
+    return head + select + _SIZES + tail
+
+
+def _sizes_of(values: list[int], low: int, high: int) -> list[int]:
+    """What one thread that finds these values copies, copy for copy."""
+    sizes = []
+    for value in values:
+        size = high if value > 6 else low
+        sizes += [size, 16]
+        if value == 15:
+            break
+        sizes += [size, size] if value % 2 else [size, value, 0, size]
+    return sizes
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 16), (3, 10), (8, 9)])
+def test_one_of_two_values_stays_in_registers(low: int, high: int) -> None:
+    """As a masked copy has them. Sizes of more values are counted in memory."""
+    probes = read_probes(
+        "test.toml",
+        """platform = "cuda"
+[map.M]
+type = "histogram"
+edges = [1, 9, 12]
+level = "thread"
+data = { bytes = "u64" }
+[probe.copies]
+position = "cp.async"
+level = "thread"
+before = "SAVE [ M ] { BYTES };"
+""",
+    )
+    twins = probe_module(parse(_with_sizes(low, high)), probes)
+    (twin,) = twins.kernels
+    # Where the size is any number and where it is one of three; and where threads end: two places in the kernel, one in
+    # the function.
+    assert twin.whole_text().count("match.any") == 5
+    values = np.random.default_rng(low).integers(0, 16, 900).astype("<u4")
+    values[5:600] %= 15
+    blocks, threads = 3, 70
+    everything = [
+        size
+        for thread in range(blocks * threads)
+        for size in _sizes_of(values[thread :: blocks * threads].tolist(), low, high)
+    ]
+    rows = run_twin(twins, values, blocks, threads)["M"].valid()
+    counts = np.bincount(np.searchsorted([0, 1, 9, 12], everything, "right") - 1, minlength=4)
+    assert rows["count"].tolist() == counts.tolist()

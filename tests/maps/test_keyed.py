@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import MapView
 from neutrino.verification import read_probes
-from tests.maps.aggregates import Values, probes_of, random_values, read_by, run, twin_of
+from tests.maps.aggregates import Values, kernel_text, probes_of, random_values, read_by, run, run_twin, twin_of
 from tests.oracle.assembling import assemble
 
 INTEGERS = tuple(scalar.value for scalar in ScalarType if scalar.value[0] in "us")
@@ -133,6 +135,10 @@ def test_as_many_keys_as_there_is_room_for() -> None:
         view = run(probes_of('type = "hash"\nroom = 512', "u64"), values, "u64", "sm_90")
         assert view.dropped == 0, stride
         assert view.valid().tolist() == [(int(value), 2, 0) for value in values[:512]]
+    # A table of more than 64 KiB: half of what there is at most, of which there are two copies.
+    values = np.arange(8000, dtype="<u8") * 4096
+    view = run(probes_of('type = "hash"\nroom = 8192', "u64"), values, "u64", "sm_90")
+    assert view.valid().tolist() == [(int(value), 1, 0) for value in values]
 
 
 @pytest.mark.parametrize("n", [1, 5, 40])
@@ -154,13 +160,13 @@ def test_topk_by_sum() -> None:
     ("keys", "fields", "message"),
     [
         ('type = "hash"\nroom = 0', 'key = "u32"', "room is 0"),
-        ('type = "hash"\nroom = 513', 'key = "u32"', "room is 513"),
+        ('type = "hash"\nroom = 16385', 'key = "u32"', "room is 16385"),
         ('type = "hash"\nroom = true', 'key = "u32"', "room is True"),
         ('type = "hash"\nkeep = ["sum"]', 'key = "u32"', "no value besides its key"),
         ('type = "hash"\nkeep = ["mean"]', 'key = "u32", value = "u32"', "keep is "),
         ('type = "hash"\nkeep = ["sum", "sum"]', 'key = "u32", value = "u32"', "no list of different words"),
         ('type = "hash"\nkeep = "sum"', 'key = "u32", value = "u32"', "no list of different words"),
-        ('type = "hash"\nkeep = ["sum", "min"]\nroom = 300', 'key = "u32", value = "u32"', "room is 300"),
+        ('type = "hash"\nkeep = ["sum", "min"]\nroom = 8193', 'key = "u32", value = "u32"', "room is 8193"),
         ('type = "hash"', 'key = "u32", value = "s32"', "the value 'value' is s32"),
         ('type = "hash"', 'key = "f32"', "field 'key' of a hash is f32"),
         ('type = "hash"', 'key = "u32", value = "u32", more = "u32"', "data names 3 fields"),
@@ -197,3 +203,36 @@ def test_they_assemble(arch: str) -> None:
             text = text.replace(".version 7.8", ".version 8.7")
         cubin, said = assemble(text, quick=False)
         assert cubin, said
+
+
+@pytest.mark.parametrize("kind", ["u8", "u32", "u64"])
+@pytest.mark.parametrize("guard", ["", "@%q ", "@!%q "])
+def test_sites_have_places(guard: str, kind: str) -> None:
+    """Keys that are sites are not searched for; from different multiprocessors they have different places. Values are
+    of all magnitudes, so that the sum over a warp needs more than 32 bits, or does not."""
+    probes = read_probes(
+        "test.toml",
+        f"""platform = "cuda"
+[map.M]
+{KEEP}
+level = "thread"
+data = {{ key = "u32", value = "{kind}" }}
+[probe.loads]
+position = "ld.global"
+level = "thread"
+after = "SAVE [ M ] {{ SITE, OUT }};"
+""",
+    )
+    text = kernel_text(kind, "sm_90").replace("ld.global", f"{guard}ld.global")
+    twins = probe_module(parse(text), probes)
+    (twin,) = twins.kernels
+    assert "atom" not in twin.whole_text()
+    blocks, threads = 140, 40
+    values = random_values(kind, 7000, np.random.default_rng(len(guard)))
+    thread = np.arange(len(values)) % (blocks * threads)
+    chosen = values[{"": thread >= 0, "@%q ": thread % 3 == 0, "@!%q ": thread % 3 != 0}[guard]]
+    view = run_twin(twins, values, blocks, threads)["M"]
+    numbers = [int(value) for value in chosen]
+    assert view.valid().tolist() == [(0, len(numbers), sum(numbers) % (1 << 64), min(numbers), max(numbers), 0)]
+    entries = view.records["words"].reshape(-1, view.map.size // 8)[:, 1 :: 2 + 3]
+    assert (np.count_nonzero(entries, axis=-1) > 1).all(), "each copy has several places of the site"

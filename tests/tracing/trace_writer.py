@@ -19,7 +19,7 @@ from neutrino.abi.launches import (
     REASON_SLOTS,
     LaunchState,
 )
-from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.levels import LEVELS, PERS, Level
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
@@ -164,6 +164,7 @@ class TraceWriter:
         for row, entry in zip(rows, maps, strict=True):
             row["name"], row["record_size"], row["cap"] = entry.name.encode(), entry.size, entry.cap
             row["kind"], row["level"] = number_of(entry.kind), LEVELS.index(entry.level)
+            row["per"] = PERS.index(entry.per)
         data = bytearray(header.tobytes() + rows.tobytes())
         data.extend(bytes(-len(data) % 64))
         self.frames[identity] = data

@@ -7,6 +7,7 @@
 #include "drain.h"
 #include "frames.h"
 #include "replay.h"
+#include "runs.h"
 #include "trace.h"
 
 bool nt_slot_is_refused(const struct nt_slot *slot)
@@ -163,9 +164,24 @@ static bool copy_next(struct regions *regions, struct rest *rest, uint64_t *size
 
 /* The parts of a launch's regions that it may have written to; none are known if their number is 0. */
 struct written {
-	struct nt_range ranges[NEUTRINO_MAX_MAPS + 1];
+	struct nt_range ranges[2 * NEUTRINO_MAX_MAPS + 1];
 	unsigned count;
 };
+
+/* Copy the maps per run of one launch from the device, and have them in the kernel's result. */
+static void add_to_run(struct regions *regions, struct nt_kernel *kernel, const struct nt_range *ranges, unsigned count)
+{
+	bool copied = true;
+
+	for (unsigned i = 0; i < count; i++)
+		for (uint64_t at = 0, size; copied && at < ranges[i].size; at += size) {
+			size = ranges[i].size - at < STAGING_SIZE ? ranges[i].size - at : STAGING_SIZE;
+			copied = copy_back(regions->pool, regions->from + ranges[i].from + at, size);
+			if (copied)
+				nt_runs_add(kernel, i, regions->pool->staging, at, size);
+		}
+	nt_runs_added(kernel, copied);
+}
 
 /*
  * Copy the maps of one launch from the device in pieces, and have them written as a frame. frame: as of all its regions.
@@ -176,6 +192,9 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 {
 	struct written written, left_over;
 	bool begins = true, ends;
+	struct nt_range of_run[NEUTRINO_MAX_MAPS];
+	struct nt_extent extent = nt_frame_extent(kernel, &frame);
+	unsigned of_run_count = nt_runs_ranges(kernel, &extent, of_run);
 
 	written.count = nt_frame_shrink(kernel, &frame, read_control, regions, written.ranges);
 	if (!written.count) {
@@ -184,6 +203,9 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 	}
 	left_over = written;
 	struct rest rest = {left_over.ranges, left_over.count, 0};
+	for (unsigned i = 0; i < of_run_count; i++)
+		written.ranges[written.count++] = of_run[i];
+	add_to_run(regions, kernel, of_run, of_run_count);
 	do {
 		uint64_t left = frame.size - rest.done, size;
 		struct nt_piece *piece =
@@ -309,7 +331,8 @@ static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 	bool is_zeroed = true;
 
 	for (unsigned i = 0; i < written.count; i++)
-		is_zeroed &= nt_driver.cuMemsetD8Async(segment->address + written.ranges[i].from, 0, written.ranges[i].size,
+		is_zeroed &= !written.ranges[i].size ||
+			     nt_driver.cuMemsetD8Async(segment->address + written.ranges[i].from, 0, written.ranges[i].size,
 						       pool->stream) == CUDA_SUCCESS;
 	recycle(pool, segment, nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS && is_zeroed);
 }

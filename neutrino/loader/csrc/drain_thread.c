@@ -15,6 +15,7 @@
 #include "grace.h"
 #include "launch.h"
 #include "registry.h"
+#include "runs.h"
 #include "trace.h"
 
 int nt_drain_sleep;
@@ -69,6 +70,7 @@ static void close_pool(struct nt_pool *pool)
 		nt_trace_note("the context ended with an error: records of its last launches are lost");
 	/* After an error everything is drained, and marked as lost if it cannot be copied. */
 	nt_drain_pool(pool, !complete);
+	nt_runs_write(NT_RUNS_ENDING);
 	if (!__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE))
 		nt_pool_unmake(pool, true);
 }
@@ -109,6 +111,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 	if (__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE)) {
 		wait_for_all(pool);
 		nt_drain_pool(pool, false);
+		nt_runs_write(NT_RUNS_ENDING);
 		__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
 	}
 	struct nt_drained drained = nt_drain_pool(pool, false);
@@ -168,6 +171,7 @@ static struct nt_drained visit_all(void)
 		all.in_flight |= drained.in_flight;
 	}
 	nt_graphs_count();
+	nt_runs_write(all.worked ? NT_RUNS_BUSY : NT_RUNS_IDLE);
 	nt_trace_round();
 	all.in_flight |= nt_grace_is_wanted();
 	return all;

@@ -5,13 +5,13 @@
 
 #include "records.h"
 #include "regions.h"
+#include "runs.h"
 #include "trace.h"
 #include "writer.h"
 
 static uint64_t launches_lost;
 
-/* Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64. */
-static uint64_t result_header(struct nt_kernel *kernel, uint8_t *ret)
+uint64_t nt_frames_header(const struct nt_kernel *kernel, uint8_t *ret)
 {
 	struct neutrino_result_header header = {
 		.version = NEUTRINO_RESULT_VERSION,
@@ -42,8 +42,7 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 	return frame;
 }
 
-/* The extent of a frame's launch, with the logs' memory that the frame has. */
-static struct nt_extent extent_of(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
+struct nt_extent nt_frame_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
 {
 	struct nt_extent extent;
 
@@ -52,14 +51,27 @@ static struct nt_extent extent_of(const struct nt_kernel *kernel, const struct n
 	return extent;
 }
 
+/* Raise what later launches get of their logs' memory to what was wanted in one. in_turn: chunks were taken in turn. */
+static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
+{
+	uint64_t per_warp = nt_need_per_warp(wanted, warps), before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	/* Warps with chunks of their own take more than they want. */
+	if (in_turn && wanted > 1 && per_warp > __atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_first, per_warp, __ATOMIC_RELAXED);
+	if (per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
+	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
+}
+
 unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
 			 struct nt_range *ret)
 {
-	struct nt_extent extent = extent_of(kernel, frame);
+	struct nt_extent extent = nt_frame_extent(kernel, frame);
 	bool in_turn = true;
-	uint64_t offset = 0, wanted = 1, before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+	uint64_t offset = 0, wanted = 1;
 
-	if (!kernel->log_count) {
+	if (!kernel->log_count && !kernel->run_count) {
 		*ret = (struct nt_range){0, frame->size};
 		return 1;
 	}
@@ -77,13 +89,8 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 	}
 	/* No launch can have more. 0 stands for not known yet. */
 	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
-	uint64_t per_warp = nt_need_per_warp(wanted, extent.warps);
-	/* Warps with chunks of their own take more than they want. */
-	if (in_turn && wanted > 1 && per_warp > __atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED))
-		__atomic_store_n(&kernel->log_first, per_warp, __ATOMIC_RELAXED);
-	if (per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
-		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
-	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
+	if (kernel->log_count)
+		learn(kernel, wanted, in_turn, extent.warps);
 	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
 	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);
 	frame->size = 0;
@@ -101,8 +108,8 @@ void nt_frame_lost(uint64_t launch, uint64_t size)
 
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches)
 {
-	uint8_t header[sizeof(struct neutrino_result_header) + NEUTRINO_MAX_MAPS * sizeof(struct neutrino_map) + 64];
-	uint64_t header_size = kernel->result_started ? 0 : result_header(kernel, header);
+	uint8_t header[NT_FRAMES_HEADER_MOST];
+	uint64_t header_size = kernel->result_started ? 0 : nt_frames_header(kernel, header);
 	uint64_t room = sizeof(struct nt_piece) + launches * sizeof(struct nt_framed) + header_size + size;
 	struct nt_piece *piece = malloc(room);
 
@@ -147,6 +154,12 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 			  const uint8_t *regions)
 {
 	struct nt_range ranges[NEUTRINO_MAX_MAPS + 1];
+	struct nt_extent extent = nt_frame_extent(kernel, frame);
+	unsigned of_run = nt_runs_ranges(kernel, &extent, ranges);
+
+	for (unsigned i = 0; i < of_run; i++)
+		nt_runs_add(kernel, i, regions + ranges[i].from, 0, ranges[i].size);
+	nt_runs_added(kernel, true);
 	unsigned count = nt_frame_shrink(kernel, frame, read_control, (void *)(uintptr_t)regions, ranges);
 
 	nt_frames_add(piece, launch, frame);

@@ -9,6 +9,15 @@
 #include "results.h"
 #include "segment.h"
 
+#define NT_FRAMES_HEADER_MOST \
+	(sizeof(struct neutrino_result_header) + NEUTRINO_MAX_MAPS * sizeof(struct neutrino_map) + 64)
+
+/* Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64. */
+uint64_t nt_frames_header(const struct nt_kernel *kernel, uint8_t *ret);
+
+/* The extent of a frame's launch, with the logs' memory that the frame has. */
+struct nt_extent nt_frame_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame);
+
 /* The header of the frame of a slot's launch. */
 struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
 
@@ -16,7 +25,7 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
 typedef bool nt_read_control(void *argument, uint64_t offset, struct nt_log_control *ret);
 
 /*
- * Leave out of a launch's data what its logs did not use. frame: as of all its regions; log_units and size are changed. ret
+ * Leave out of a launch's data what its logs did not use, and the maps per run. frame: as of all its regions; log_units and size are changed. ret
  * gets the ranges of the regions that are the frame's data, at most NEUTRINO_MAX_MAPS + 1; returns how many, 0 if the
  * control words cannot be read. Raises the memory that the kernel's logs want to what was wanted in this launch.
  */

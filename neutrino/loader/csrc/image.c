@@ -417,8 +417,10 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		kernel->backend = &nt_backends[NT_BACKEND_TWIN];
 		kernel->maps = nt_entry_maps(&image->entry, kernel->twin);
 		kernel->map_count = image->entry.header->maps;
-		for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++)
+		for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++) {
 			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
+			kernel->run_count += nt_map_is_of_run(&kernel->maps[i]);
+		}
 		if (kernel->log_count) {
 			kernel->log_kept = nt_need_of(image->key, name);
 			kernel->log_wanted = kernel->log_kept.units;

@@ -10,6 +10,7 @@
 #include "neutrino_layout.h"
 
 struct nt_backend;
+struct nt_run;
 
 struct nt_kernel {
 	struct nt_hashed by_name; /* first: in its image's table */
@@ -32,6 +33,8 @@ struct nt_kernel {
 	uint64_t log_first; /* as log_per_warp, of launches whose warps had no chunks of their own; 0: not known yet */
 	uint64_t expected_in; /* bits of the pools that expect it */
 	bool result_started;  /* the drain thread's own */
+	uint32_t run_count;   /* maps per run */
+	struct nt_run *run;   /* their result, of the drain thread; NULL before the first launch */
 	bool size_noted;      /* it was noted that a launch needs more than a pool can hold */
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */
 };

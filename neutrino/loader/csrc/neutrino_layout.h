@@ -14,10 +14,13 @@
 #define NEUTRINO_COPIES_MOST 128
 #define NEUTRINO_WARPS_PER_COPY 32
 #define NEUTRINO_COPY_ALIGN 128
+#define NEUTRINO_SM_ROWS 256
+#define NEUTRINO_ROW_ALIGN 8
 #define NEUTRINO_LOG_CONTROL 128
 #define NEUTRINO_LOG_UNIT 32
 #define NEUTRINO_MAX_MAPS 64
 #define NEUTRINO_MAX_RECORD 65536
+#define NEUTRINO_MAX_TABLE 1048704
 #define NEUTRINO_MAX_KERNELS 4096
 #define NEUTRINO_NO_KERNEL 0xffffffffu
 #define NEUTRINO_REASON_SLOTS 24
@@ -70,12 +73,12 @@ enum neutrino_map_layout {
 /* By their numbers in files. */
 #define NEUTRINO_MAP_TYPES \
     {.layout = NEUTRINO_IN_SLOTS}, /* array */ \
-    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* sum */ \
-    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 131072}, /* histogram */ \
-    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* min */ \
-    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* max */ \
-    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0}, /* avg */ \
-    {.layout = NEUTRINO_IN_SLOTS}, /* ring */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true}, /* sum */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 131072, .takes_per = true}, /* histogram */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true, .keeps_greatest = true}, /* min */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true, .keeps_greatest = true}, /* max */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true}, /* avg */ \
+    {.layout = NEUTRINO_IN_SLOTS, .counts_one = 1}, /* ring */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* hash */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* topk */ \
     {.layout = NEUTRINO_IN_CHUNKS}, /* log */ \
@@ -84,6 +87,16 @@ enum neutrino_level {
     NEUTRINO_LEVEL_THREAD = 0,
     NEUTRINO_LEVEL_WARP = 1,
     NEUTRINO_LEVEL_BLOCK = 2,
+};
+
+/* Whose values are one result. */
+enum neutrino_per {
+    NEUTRINO_PER_LAUNCH = 0,
+    NEUTRINO_PER_BLOCK = 1,
+    NEUTRINO_PER_WARP = 2,
+    NEUTRINO_PER_THREAD = 3,
+    NEUTRINO_PER_SM = 4,
+    NEUTRINO_PER_RUN = 5,
 };
 
 #define NEUTRINO_REASON_WORDS \
@@ -266,7 +279,8 @@ static_assert(offsetof(struct neutrino_result_header, base) == 24, "base");
 struct neutrino_map {
     char name[64];
     uint32_t kind; /* number of its type: NEUTRINO_MAP_TYPES */
-    uint32_t level; /* 0 thread, 1 warp, 2 block */
+    uint16_t level; /* 0 thread, 1 warp, 2 block */
+    uint16_t per; /* whose values are one result: enum neutrino_per */
     uint32_t record_size;
     uint32_t cap; /* records a slot; of a log 1, or 0 if its twin never saves to it */
 };
@@ -274,6 +288,7 @@ static_assert(sizeof(struct neutrino_map) == 80, "map");
 static_assert(offsetof(struct neutrino_map, name) == 0, "name");
 static_assert(offsetof(struct neutrino_map, kind) == 64, "kind");
 static_assert(offsetof(struct neutrino_map, level) == 68, "level");
+static_assert(offsetof(struct neutrino_map, per) == 70, "per");
 static_assert(offsetof(struct neutrino_map, record_size) == 72, "record_size");
 static_assert(offsetof(struct neutrino_map, cap) == 76, "cap");
 

@@ -9,6 +9,9 @@
 struct map_type {
 	enum neutrino_map_layout layout;
 	uint64_t copies_bytes; /* what the copies may take together; 0: no limit */
+	uint32_t counts_one;   /* slots with room for one record count what was saved, too */
+	bool takes_per;	       /* whether its results may be those of blocks, warps and so on */
+	bool keeps_greatest;   /* words are combined by their maximum, not their sum */
 };
 
 static const struct map_type map_types[] = {NEUTRINO_MAP_TYPES};
@@ -42,9 +45,13 @@ enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[
 
 bool nt_map_is_valid(const struct neutrino_map *map)
 {
-	return memchr(map->name, 0, sizeof(map->name)) && map->kind < MAP_TYPES && map->level <= NEUTRINO_LEVEL_BLOCK &&
-	       map->record_size && map->record_size <= NEUTRINO_MAX_RECORD &&
-	       (map_types[map->kind].layout == NEUTRINO_IN_SLOTS ? map->cap : map->cap == 1);
+	if (map->kind >= MAP_TYPES || map->level > NEUTRINO_LEVEL_BLOCK || map->per > NEUTRINO_PER_RUN)
+		return false;
+	const struct map_type *type = &map_types[map->kind];
+	return memchr(map->name, 0, sizeof(map->name)) && (type->takes_per || !map->per) &&
+	       (map->per != NEUTRINO_PER_RUN || map->record_size % sizeof(uint64_t) == 0) && map->record_size &&
+	       map->record_size <= (type->layout == NEUTRINO_IN_COPIES ? NEUTRINO_MAX_TABLE : NEUTRINO_MAX_RECORD) &&
+	       (type->layout == NEUTRINO_IN_SLOTS ? map->cap : map->cap == 1);
 }
 
 bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
@@ -58,6 +65,16 @@ bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
 bool nt_map_is_log(const struct neutrino_map *map)
 {
 	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS && map->cap;
+}
+
+bool nt_map_is_of_run(const struct neutrino_map *map)
+{
+	return map->per == NEUTRINO_PER_RUN;
+}
+
+bool nt_map_keeps_greatest(const struct neutrino_map *map)
+{
+	return map_types[map->kind].keeps_greatest;
 }
 
 /* The number of a map's slots in a launch: one for each thread, warp or block. False on overflow. */
@@ -108,6 +125,19 @@ static uint64_t copies_size(const struct map_type *type, uint32_t record_size, u
 	return copies * stride;
 }
 
+/* The bytes of a map's rows, one for each block, warp, thread or multiprocessor, after one that belongs to none. */
+static bool rows_size(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
+{
+	bool is_sm = map->per == NEUTRINO_PER_SM;
+	uint64_t rows = is_sm ? NEUTRINO_SM_ROWS : map->per == NEUTRINO_PER_BLOCK ? extent->blocks : extent->warps;
+	uint64_t stride = align_up(map->record_size, is_sm ? NEUTRINO_COPY_ALIGN : NEUTRINO_ROW_ALIGN);
+
+	/* Warps are counted by 32 bits. */
+	if (map->per == NEUTRINO_PER_THREAD)
+		rows *= extent->lanes;
+	return rows <= REGION_LIMIT && !__builtin_mul_overflow(rows + 1, stride, ret) && *ret <= REGION_LIMIT;
+}
+
 uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 		      struct nt_region *ret)
 {
@@ -116,7 +146,12 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 
 	if (offset > REGION_LIMIT)
 		return UINT64_MAX;
-	if (type->layout == NEUTRINO_IN_COPIES) {
+	if (nt_map_is_of_run(map) && extent->in_frame) {
+		records_size = 0;
+	} else if (map->per && !nt_map_is_of_run(map)) {
+		if (!rows_size(map, extent, &records_size))
+			return UINT64_MAX;
+	} else if (type->layout == NEUTRINO_IN_COPIES) {
 		records_size = copies_size(type, map->record_size, extent->warps);
 	} else if (type->layout == NEUTRINO_IN_CHUNKS) {
 		records_size = NEUTRINO_LOG_CONTROL + (uint64_t)map->cap * extent->log_units * NEUTRINO_LOG_UNIT;
@@ -127,8 +162,7 @@ uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *ex
 		    __builtin_mul_overflow(records, (uint64_t)map->record_size, &records_size) ||
 		    records_size > REGION_LIMIT)
 			return UINT64_MAX;
-		/* With room for one record there is no count. */
-		if (map->cap != 1)
+		if (map->cap != 1 || type->counts_one)
 			counts_size = slots * sizeof(uint32_t);
 	}
 	ret->records = offset;
@@ -188,10 +222,19 @@ unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, cons
 	unsigned ranges = 0;
 
 	kept.log_units = units;
+	kept.in_frame = true;
 	for (unsigned i = 0; i < count; i++) {
 		struct nt_region region;
+		/* A map per run is left out: a range ends before it, and the next one begins after it. */
+		if (nt_map_is_of_run(&maps[i]) && kept_offset > kept_begin)
+			ret[ranges++] = (struct nt_range){begin, kept_offset - kept_begin};
 		offset = nt_region_of(&maps[i], extent, offset, &region);
 		kept_offset = nt_region_of(&maps[i], &kept, kept_offset, &region);
+		if (nt_map_is_of_run(&maps[i])) {
+			begin = offset;
+			kept_begin = kept_offset;
+			continue;
+		}
 		/* A range ends with a log, after which the next map is further away. */
 		if (!nt_map_is_log(&maps[i]) && i + 1 < count)
 			continue;
@@ -199,5 +242,8 @@ unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, cons
 		begin = offset;
 		kept_begin = kept_offset;
 	}
+	/* Also where all maps are per run. */
+	if (!ranges)
+		ret[ranges++] = (struct nt_range){0, 0};
 	return ranges;
 }

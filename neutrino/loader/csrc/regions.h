@@ -26,6 +26,7 @@ struct nt_extent {
 	uint32_t warps_per_block;
 	uint32_t lanes;		  /* of a warp: the kernel's */
 	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log with cap 1 */
+	bool in_frame;		  /* as in the trace, where launches have nothing of the maps per run */
 	uint32_t log_first;	  /* units that each warp's first chunk has of every log; 0: chunks are taken in turn */
 };
 
@@ -77,13 +78,20 @@ bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count);
 /* Whether a map is a log that the kernel saves to: one with cap 0 has control words only, which stay zero. */
 bool nt_map_is_log(const struct neutrino_map *map);
 
+/* Whether a map's values are added up over all launches of the process. */
+bool nt_map_is_of_run(const struct neutrino_map *map);
+
+/* Whether the words of its record are combined by their maximum; else they are added. */
+bool nt_map_keeps_greatest(const struct neutrino_map *map);
+
 /* Units of memory in which each log has room for so many records of each thread, warp or block, whichever its level is. */
 uint64_t nt_log_units_for(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			  uint32_t records);
 
 /*
  * What is left of a launch's regions if each log keeps the first units that it has, at most extent->log_units: ranges in
- * ascending order, which back to back are the regions of an extent with so many units. Returns how many, at most count + 1.
+ * ascending order, which back to back are the regions of an extent with so many units that is in_frame: without the maps per
+ * run. Returns how many, from 1 to count + 1.
  */
 unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			   uint32_t units, struct nt_range *ret);

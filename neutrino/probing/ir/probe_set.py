@@ -13,7 +13,7 @@ from typing import Any
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Register, SiteOperand
+from neutrino.probing.ir.operands import Inverted, Register, SiteOperand
 from neutrino.probing.ir.statements import Assembly, Save, Statement, Straight, registers_of
 from neutrino.probing.model import Lanes, Tracepoint
 
@@ -31,6 +31,15 @@ class Snippet:
         if len(lowered) < len(self.statements):
             raise TypeError("a snippet with typed statements, which are lowered first")
         return lowered
+
+    @cached_property
+    def operands_of_site(self) -> frozenset[str]:
+        """Names of the site's values that a lowered snippet reads: ``OUT``, ``HAS`` …"""
+        operands = {
+            operand.operand if isinstance(operand, Inverted) else operand
+            for statement in self.straight for operand in (*statement.operands, statement.guard)
+        }  # fmt: skip
+        return frozenset(operand.name for operand in operands if isinstance(operand, SiteOperand))
 
     @cached_property
     def named(self) -> frozenset[str]:
