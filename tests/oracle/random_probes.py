@@ -69,7 +69,7 @@ def _maps(draw: st.DrawFn, name: str, types: tuple[str, ...]) -> _Map:
     kinds = ("u32", "s32", "u64", "s64") if kind == "sum" else tuple(_SIZES)
     fields = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
     level = draw(st.sampled_from(("thread", "thread", "warp", "block")))
-    cap = draw(st.sampled_from((2, 3, 4) if kind == "ring" else (1, 2, 3, 4)))
+    cap = draw(st.sampled_from((1, 2, 3, 4)))
     return _Map(name, kind, level, cap, tuple(fields))
 
 

@@ -54,7 +54,7 @@ _rewritten(
 
 _rewritten(
     "wrong site: code goes after the instruction in place of before it",
-    r"^(\tadd\.u64 %neutrino_c0, .*\n)(\tbrx\.idx .*\n)",
+    r"^(\t@%p5 add\.u64 %neutrino_c0, .*\n)(\t@%p5 bra .*\n)",
     r"\2\1",
     (BRANCHES, COUNTS),
 )

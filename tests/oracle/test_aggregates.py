@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ KERNELS = (
     "branches", "choices", "exits", "gcd", "maximum_by_swap", "shuffles", "switch_table", "votes",
 )  # fmt: skip
 """Small ones in which warps part in many ways: loops, guards, ends, jump tables, waiting for others."""
+PER_KERNELS = ("choices", "exits", "votes")
 _MAPS = """
 [map.All]
 level = "LEVEL"
@@ -36,6 +38,11 @@ data = { value = "u32", wide = "u64", narrow = "u8" }
 [map.LastFew]
 type = "ring"
 cap = 4
+level = "LEVEL"
+data = { value = "u32" }
+[map.LastOne]
+type = "ring"
+cap = 1
 level = "LEVEL"
 data = { value = "u32" }
 [map.Log]
@@ -105,6 +112,7 @@ SAVE [ All ] { %v };
 SAVE [ Order ] { %number, %w, %lane };
 SAVE [ Last ] { %number, %w, %lane };
 SAVE [ LastFew ] { %number };
+SAVE [ LastOne ] { %number };
 add.u32 %number, %number, 1;
 SAVE [ Log ] { %v };
 SAVE [ Steps ] { %v };
@@ -121,6 +129,151 @@ SAVE [ Known ] { 4 };
 """
 
 
+_PER = """
+[map.All]
+level = "LEVEL"
+cap = 1024
+data = { value = "u32", sm = "u32", site = "u32" }
+[map.Total_site]
+type = "sum"
+level = "LEVEL"
+per = "site"
+data = { value = "u64" }
+[map.Least_site]
+type = "min"
+level = "LEVEL"
+per = "site"
+data = { value = "u32" }
+""" + "".join(
+    f"""
+[map.Sum_{per}]
+type = "sum"
+level = "LEVEL"
+per = "{per}"
+data = {{ narrow = "u32", value = "s64" }}
+[map.Fixed_{per}]
+type = "sum"
+level = "LEVEL"
+per = "{per}"
+data = {{ one = "u64" }}
+[map.Log_{per}]
+type = "histogram"
+scale = "log2"
+level = "LEVEL"
+per = "{per}"
+data = {{ value = "u32" }}
+[map.Least_{per}]
+type = "min"
+level = "LEVEL"
+per = "{per}"
+data = {{ value = "u32", wide = "s64" }}
+[map.Mean_{per}]
+type = "avg"
+level = "LEVEL"
+per = "{per}"
+data = {{ value = "s64" }}
+"""
+    for per in ("block", "warp", "thread", "sm")
+)
+_PER_SAVES = """
+.reg .u32 %v, %lane, %sm;
+.reg .u64 %w;
+.reg .s64 %signed;
+mov.u32 %v, %clock;
+mov.u32 %lane, %laneid;
+mov.u32 %sm, %smid;
+xor.b32 %v, %v, %lane;
+and.b32 %v, %v, 255;
+cvt.u64.u32 %w, %v;
+sub.s64 %signed, %w, 100;
+SAVE [ All ] { %v, %sm, SITE };
+SAVE [ Total_site ] { %w };
+SAVE [ Least_site ] { %v };
+""" + "".join(
+    f"""
+SAVE [ Sum_{per} ] {{ %v, %signed }};
+SAVE [ Fixed_{per} ] {{ 3 }};
+SAVE [ Log_{per} ] {{ %v }};
+SAVE [ Least_{per} ] {{ %v, %signed }};
+SAVE [ Mean_{per} ] {{ %signed }};
+"""
+    for per in ("block", "warp", "thread", "sm")
+)
+_FINEST = {"thread": ("block", "warp", "thread", "sm"), "warp": ("block", "warp", "sm"), "block": ("block", "sm")}
+
+
+def per_probe(level: str, position: str) -> Probe:
+    """A probe whose maps combine the values of blocks, warps, threads and multiprocessors."""
+    maps = [part for part in re.split(r"(?=\n\[map)", _PER) if _is_allowed(part, level)]
+    saves = "\n".join(line for line in _PER_SAVES.split("\n") if _is_allowed(line, level))
+    text = f'{"".join(maps)}\n[probe.p]\nposition = "{position}"\nlevel = "LEVEL"\nbefore = """{saves}"""\n'
+    return Probe(f"per_{level}", (), text=text.replace("LEVEL", level))
+
+
+def _is_allowed(text: str, level: str) -> bool:
+    found = re.search(r"_(block|warp|thread|sm)\b", text)
+    return found is None or found[1] in _FINEST[level]
+
+
+def check_per(views: dict[str, MapView], name: str, level: str) -> int:
+    """Compare the results of each block, warp, thread and multiprocessor with the records that each of them saved."""
+    everything = views["All"]
+    assert everything.dropped == 0, name
+    records = everything.valid()
+    values, places = records["value"].astype(np.int64), everything.places()
+    geometry = everything.geometry
+    axes = {axis: places[axis] for axis in ("block", "warp", "lane") if axis in places}
+    axes_of = {"block": ("block",), "warp": ("block", "warp"), "thread": ("block", "warp", "lane"), "sm": ("sm",)}
+    axes["sm"] = records["sm"].astype(np.int64)
+    sites = {site: values[records["site"] == site].tolist() for site in sorted(set(records["site"].tolist()))}
+    assert views["Total_site"].valid().tolist() == [(site, len(row), sum(row), 0) for site, row in sites.items()], name
+    assert views["Least_site"].valid().tolist() == [(site, len(row), min(row), 0) for site, row in sites.items()], name
+    for per in _FINEST[level]:
+        owners = list(zip(*(axes[axis].tolist() for axis in axes_of[per]), strict=True))
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for owner, value in zip(owners, values.tolist(), strict=True):
+            rows.setdefault(owner, []).append(value)
+
+        def found(kind: str, per: str = per) -> dict[tuple[int, ...], list[tuple[object, ...]]]:
+            view = views[f"{kind}_{per}"]
+            there, results = view.places(), view.valid()
+            assert tuple(there) == axes_of[per]
+            by_owner: dict[tuple[int, ...], list[tuple[object, ...]]] = {}
+            whose = zip(*(column.tolist() for column in there.values()), strict=True)
+            for owner, result in zip(whose, results.tolist(), strict=True):
+                by_owner.setdefault(owner, []).append(result)
+            return by_owner
+
+        sums = {owner: [(sum(row), sum(row) - 100 * len(row))] for owner, row in rows.items()}
+        existing = {
+            "block": geometry.blocks, "warp": geometry.blocks * geometry.warps,
+            "thread": geometry.blocks * geometry.threads, "sm": len(rows),
+        }  # fmt: skip
+        # Sums are also there of blocks, warps and threads that saved nothing.
+        for kind, wanted in (
+            ("Sum", sums), ("Fixed", {owner: [(3 * len(row),)] for owner, row in rows.items()}),
+        ):  # fmt: skip
+            results = found(kind)
+            assert len(results) == existing[per], (name, per)
+            saved = {owner: result for owner, result in results.items() if owner in rows}
+            assert saved == wanted, (name, kind, per)
+            assert all(not any(result[0]) for owner, result in results.items() if owner not in rows), (name, kind, per)
+        least = {owner: [(min(row), min(row) - 100)] for owner, row in rows.items()}
+        assert found("Least") == least, (name, per)
+        mean = {owner: [(len(row), sum(row) - 100 * len(row), np.mean(row) - 100)] for owner, row in rows.items()}
+        means = found("Mean")
+        assert means.keys() == mean.keys()
+        assert all(means[owner] == [pytest.approx(row[0])] for owner, row in mean.items()), (name, per)
+        counts = {
+            owner: np.bincount([value.bit_length() for value in row], minlength=33).tolist()
+            for owner, row in rows.items()
+        }
+        buckets = {owner: [row[2] for row in result] for owner, result in found("Log").items()}
+        assert buckets == counts, (name, per)
+        assert views[f"Fixed_{per}"].total() == {"one": 3 * len(values)}
+    return len(values)
+
+
 def probe(level: str, position: str) -> Probe:
     sides = f'before = """{_SAVES}"""'
     text = f'{_MAPS}[probe.p]\nposition = "{position}"\nlevel = "LEVEL"\n{sides}\n'.replace("LEVEL", level)
@@ -132,7 +285,7 @@ def check_rings(views: dict[str, MapView], name: str) -> None:
     everything = views["Order"]
     places = everything.places()
     owners = list(zip(*(places[axis].tolist() for axis in ("block", "warp", "lane") if axis in places), strict=True))
-    for ring, cap in (("Last", 5), ("LastFew", 4)):
+    for ring, cap in (("Last", 5), ("LastFew", 4), ("LastOne", 1)):
         view = views[ring]
         rows: dict[tuple[int, ...], list[object]] = {}
         names = list(view.records.dtype.names or ())
@@ -205,6 +358,25 @@ def test_they_agree_with_the_records(level: str, position: str, seed: int | None
     assert values > 100
 
 
+@pytest.mark.parametrize(
+    ("level", "position"), [("thread", "ld | st | setp | red | atom"), ("warp", "setp | add"), ("block", "setp | add")]
+)
+def test_each_owner_has_its_own_result(level: str, position: str) -> None:
+    values = 0
+    # Where few threads save, more blocks.
+    for name in (*PER_KERNELS, *(("branches",) if level != "thread" else ())):
+        own = per_probe(level, position)
+        bench = Bench(ALL[name], (), (1,))
+        twins = bench.twins(own)
+        assert skip_of(twins) is None, name
+        bench.place(1).device.step_limit = 1 << 22
+        views, results = bench.run(own, twins.kernels[0], twins.render(), 1)
+        values += check_per(views, name, level)
+        for one, other in zip(results, bench.results(None), strict=True):
+            assert bench.comparable(one) == bench.comparable(other), name
+    assert values > 30
+
+
 FUSED = """
 [map.Products]
 type = "histogram"
@@ -258,7 +430,7 @@ def test_products_are_fused_as_before() -> None:
 def test_they_assemble() -> None:
     for name in KERNELS:
         twins = Bench(ALL[name], ()).twins(probe("thread", "ld | st"))
-        cubin, said = assemble(twins.render(), quick=False)
+        cubin, said = assemble(twins.render(), quick=True)
         assert cubin, said
 
 

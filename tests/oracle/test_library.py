@@ -189,12 +189,11 @@ def test_every_access_is_traced(name: str) -> None:
         thread: [(run.lines[row["site"]], row["address"], row["bytes"], row["kind"]) for row in rows]
         for thread, rows in records.items()
     } == expected
-    # The only clocks that the twin reads are those of the records, and of generic addresses in other memory.
+    # The twin also reads clocks in threads that a site is not for, and of generic addresses in other memory.
     has_generic = len(requests(name, generic=True)) > len(requests(name))
     assert has_generic == (name == "memory")
     clocks = {thread: [row["clock"] for row in rows] for thread, rows in records.items()}
     read = readings(run, "%clock64")
-    assert clocks == read or has_generic
     for thread, times in clocks.items():
         assert set(times) <= set(read[thread])
     # Sorted by clock, a warp's records are its instructions, in the order in which it executed them.
@@ -401,7 +400,7 @@ def test_waits_at_barriers() -> None:
 def test_sectors_and_different_bytes(name: str) -> None:
     run = probed("coalescing", name)
     for table, opcodes in (("LoadRequests", "ld"), ("StoreRequests", "st")):
-        chosen = [request for request in requests(name) if request.opcode.startswith(opcodes)]
+        chosen = [request for request in requests(name, generic=True) if request.opcode.startswith(opcodes)]
         touched = [{byte for start in one.addresses for byte in range(start, start + one.size)} for one in chosen]
         assert run.views[table].total() == {
             "requests": len(chosen),
@@ -412,7 +411,7 @@ def test_sectors_and_different_bytes(name: str) -> None:
         }
         assert chosen
     per_line: dict[int, list[int]] = defaultdict(list)
-    for request in requests(name):
+    for request in requests(name, generic=True):
         if request.opcode.startswith(("ld", "st")):
             per_line[request.line].append(len({address // 32 for address in request.addresses}))
     assert run.by_line("PerAccess") == {
@@ -429,7 +428,7 @@ def test_reuse_and_hot_lines(name: str) -> None:
     distances: Counter[int] = Counter()
     lines: Counter[int] = Counter()
     latest: dict[int, list[int]] = defaultdict(list)
-    for thread, request, address in of_threads(requests(name)):
+    for thread, request, address in of_threads(requests(name, generic=True)):
         if request.opcode.startswith("cp"):
             continue
         line = address // 128

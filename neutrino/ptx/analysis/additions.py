@@ -1,9 +1,9 @@
 """Snippets that only add constants: what several of them in a row add up to may be added at once.
 
 Within a basic block, a thread that executes one instruction executes all of them, each under its predicate, and
-nothing looks at a sum or a register of a probe in between. So the additions of a stretch of sites that no label,
-branch, call or end of a thread parts, and of one predicate that is not written in between, are one addition at the
-first of them. A thread that never gets to the last, because of a fault or a ``trap``, leaves no records at all.
+nothing looks at a sum or a register of a probe in between. So the additions of a stretch of sites that no label of a
+branch, branch, call or end of a thread parts, and of one predicate that is not written in between, are one addition at
+the first of them. A thread that never gets to the last, because of a fault or a ``trap``, leaves no records at all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Save, registers_of
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.counter_placement import Fork, Row
-from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.analysis.flow_graph import FlowGraph, branch_labels
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
-from neutrino.ptx.isa.measures import constant_bytes, constant_operations
+from neutrino.ptx.isa.measures import constant_bytes, constant_operations, opcode_value
 from neutrino.ptx.text.body import Body, Statement
 
 _ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
 # What a probe may add: a number below _MOST_TOTAL, or one that follows from the instruction's text.
-_AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS", re.ASCII)
+_AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS|ELEMENTS|HAS\.[\w:.]+", re.ASCII)
 _MOST_TOTAL = 1 << 30
 """Amounts stay below, so that they are valid immediates of every type, signed ones included."""
 
@@ -175,6 +175,8 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
                 amount = constant_bytes(instruction)
             elif text == "OPS":
                 amount = constant_operations(instruction)
+            elif not text.isdigit():
+                amount = opcode_value(instruction, *text.partition(".")[::2])
             else:
                 amount = int(text)
             if amount is None or amount >= _MOST_TOTAL:
@@ -304,7 +306,8 @@ class Runs:
         self._open: dict[str | None, Run] = {}
         # Places in the body: statement i is at 2 * i + 1, the gap before it at 2 * i. A label's border is the gap
         # before its statement; that of a branch is at the branch itself, which still belongs to the block that it ends.
-        labels = (2 * label.before for label in body.labels)
+        # Labels that no branch goes to, as those of debug information, are none.
+        labels = {2 * label.before for found in branch_labels(body).values() for label in found}
         self._borders = sorted([*(2 * index + 1 for index in body.controls), *labels])
         # The number of borders that were passed, which numbers the current block, and the place of the next one.
         self._block = 0

@@ -98,12 +98,15 @@ class BodyRewriter:
             self.edits,
             variables=self._variables,
             places=self.plan.found.places,
+            # The code of places between instructions is written before that of the others.
+            may_wait=not self.plan.spots,
         )
         # First, so that it stands before the code of the instruction that follows the place.
         for spot in self.plan.spots:
             writer.write_spot(spot)
         for placed in self.plan.placed:
             writer.write_snippets(placed)
+        writer.count()
         RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)
 
     def write_entry(self) -> None:

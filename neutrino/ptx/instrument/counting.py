@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from neutrino.maps.regions import COPIES_MOST
 from neutrino.maps.target import KeyTable
 from neutrino.ptx.instrument.registers import Take
 
@@ -36,35 +37,35 @@ class RunCode:
     address: Callable[[list[str]], str]
     take: Take
 
-    def save(self, cell: str, lines: list[str], *, partial: bool) -> None:
+    def save(self, cell: str, lines: list[str], when: str | None) -> None:
         """Append the code that counts one to a cell, in a register. It branches, but only forward, to a label of its
-        own, and may not stand between a product and its sum. partial: cell is -1 in threads that count nothing."""
+        own, and may not stand between a product and its sum. when: a predicate for the threads that count; None for
+        all."""
         take = self.take
         # Labels are local to braces, so that the text can be inserted again elsewhere.
         label = f"${self.last[1:]}_same"
         here, changes = take("b32"), take("pred")
         some = take("pred")
+        lines += ["{", f"activemask.b32 {here};"]
+        if when:
+            # In the others the cell stays.
+            new = take("b32")
+            lines.append(f"selp.b32 {new}, {cell}, {self.last}, {when};")
+            cell = new
         lines += [
-            "{",
-            f"activemask.b32 {here};",
             f"setp.ne.u32 {changes}, {cell}, {self.last};",
             f"setp.ge.or.u32 {changes}, {self.count}, {_MOST}, {changes};",
+            f"vote.sync.any.pred {some}, {changes}, {here};",
+            f"@!{some} bra {label};",
         ]
-        if partial:
-            lines.append(f"setp.ne.and.s32 {changes}, {cell}, {_NONE}, {changes};")
-        lines += [f"vote.sync.any.pred {some}, {changes}, {here};", f"@!{some} bra {label};"]
         self._add(here, changes, lines)
         lines += [
             f"@{changes} mov.u32 {self.last}, {cell};",
             f"@{changes} mov.u32 {self.count}, 0;",
             f"{label}:",
+            f"{f'@{when} ' if when else ''}add.u32 {self.count}, {self.count}, 1;",
+            "}",
         ]
-        if partial:
-            counts = take("pred")
-            lines += [f"setp.ne.s32 {counts}, {cell}, {_NONE};", f"@{counts} add.u32 {self.count}, {self.count}, 1;"]
-        else:
-            lines.append(f"add.u32 {self.count}, {self.count}, 1;")
-        lines.append("}")
 
     def end(self, lines: list[str]) -> None:
         """Append the code where a thread ends: what it has counted goes to memory."""
@@ -97,7 +98,7 @@ class RunCode:
 class KeyCode:
     """Appends to lines the code that adds a save to the entry of its key in a table in memory (``maps/keyed.py``).
 
-    It never branches: a key has a fixed number of places, which are tried one after the other. take: gives a new
+    A key has a fixed number of places, which are tried one after the other, without a branch. take: gives a new
     register of a type (``Take``). key: a register of 64 bits; or the number of an entry, which is not searched for.
     value: a register of a value and its bits, 32 or 64; None without one. table: its form.
     """
@@ -127,6 +128,106 @@ class KeyCode:
         for number, (operation, register) in enumerate(reds, 1):
             where = f"{address}+{offset + _WORD * number}"
             self._lines.append(f"@{adds} red.global.{operation}.u64 [{where}], {register};")
+
+    def write_once(self, address: Callable[[str], str], saves: str | None, label: str, copies: int) -> None:
+        """As ``write`` with combine, for an entry with a number: one lane adds for all that are here. It branches, but
+        only forward, to labels of its own, and may not stand between a product and its sum.
+
+        address: appends the code for a register with the table's address, and returns it, given ``lower`` of
+        ``copy_address``. label: begins the labels. copies: the most that the table has; from as many multiprocessors
+        on others of the entry's places are taken, too.
+        """
+        take, lines = self._take, self._lines
+        here, lower, count, adds = take("b32"), take("b32"), take("b64"), take("pred")
+        saving = here
+        # Labels are local to braces, so that the text can be inserted again elsewhere.
+        lines += ["{", f"activemask.b32 {here};"]
+        if saves is not None:
+            saving = take("b32")
+            lines.append(f"vote.sync.ballot.b32 {saving}, {saves}, {here};")
+        aggregates = self._over_lanes(here, saves, f"{label}_sum")
+        lines += [
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {here};",
+            f"setp.eq.u32 {adds}, {lower}, 0;",
+        ]
+        if saves is not None:
+            lines.append(f"setp.ne.and.u32 {adds}, {saving}, 0, {adds};")
+        number = take("b32")
+        lines += [f"@!{adds} bra {label}_end;", f"popc.b32 {number}, {saving};", f"cvt.u64.u32 {count}, {number};"]
+        base = address(lower)
+        period = self._table.period
+        # How many places of an entry are used.
+        uses = min(self._table.places // period, COPIES_MOST // copies) if period else 1
+        if uses > 1:
+            use = take("b32")
+            lines += [
+                f"mov.u32 {use}, %smid;",
+                f"bfe.u32 {use}, {use}, {copies.bit_length() - 1}, {uses.bit_length() - 1};",
+                f"mad.wide.u32 {base}, {use}, {period * self._entry_size}, {base};",
+            ]
+        wide = {}
+        for name, register in aggregates.items():
+            wide[name] = register
+            if self._given()[1] == 32 and name != "sum":
+                wide[name] = take("b64")
+                lines.append(f"cvt.u64.u32 {wide[name]}, {register};")
+                if name == "min":
+                    lines.append(f"not.b64 {wide[name]}, {wide[name]};")
+        offset = int(self._key) * self._entry_size
+        reds = [("add", count), *(("add" if name == "sum" else "max", wide[name]) for name in self._table.keep)]
+        for word, (operation, register) in enumerate(reds, 1):
+            lines.append(f"red.global.{operation}.u64 [{base}+{offset + _WORD * word}], {register};")
+        # Together again, as the program had them.
+        lines += [f"{label}_end:", f"bar.warp.sync {here};", "}"]
+
+    def _over_lanes(self, here: str, saves: str | None, label: str) -> dict[str, str]:
+        """By its name, a register with each aggregate of the value over all lanes that are here, of those that save.
+
+        Of a value of 32 bits ``min`` and ``max`` have 32, and ``min`` is not inverted. saves: as of ``write``. label: a
+        name for one.
+        """
+        if not self._table.keep:
+            return {}
+        take, lines, keep = self._take, self._lines, self._table.keep
+        value = self._given()
+        name, bits = value
+        results: dict[str, str] = {}
+        # Lanes that save nothing have the value that changes nothing.
+        least = greatest = name
+        if saves is not None:
+            least, greatest = take(f"b{bits}"), take(f"b{bits}")
+            lines += [f"selp.b{bits} {least}, {name}, -1, {saves};", f"selp.b{bits} {greatest}, {name}, 0, {saves};"]
+        for aggregate in ("min", "max"):
+            if aggregate not in keep:
+                continue
+            self._value = (least if aggregate == "min" else greatest), bits
+            if bits == 64:
+                results[aggregate] = self._greatest(here, inverted=aggregate == "min")
+            else:
+                results[aggregate] = take("b32")
+                lines.append(f"redux.sync.{aggregate}.u32 {results[aggregate]}, {self._value[0]}, {here};")
+        if "sum" in keep:
+            self._value = greatest, bits
+            results["sum"] = self._short_sum(here, results["max"], label) if bits == 32 and "max" in keep else (
+                self._sum(here)
+            )  # fmt: skip
+        self._value = value
+        return results
+
+    def _short_sum(self, here: str, greatest: str, label: str) -> str:
+        """As ``_sum`` of a value of 32 bits whose greatest is known: mostly the sum fits into 32 bits, too."""
+        small, low = self._take("pred"), self._take("b32")
+        name, _ = self._given()
+        self._lines += [
+            f"redux.sync.add.u32 {low}, {name}, {here};",
+            f"setp.lt.u32 {small}, {greatest}, {1 << _ADDED_BITS};",
+        ]
+        total = self._take("b64")
+        self._lines += [f"cvt.u64.u32 {total}, {low};", f"@{small} bra {label};"]
+        exact = self._sum(here)
+        self._lines += [f"mov.b64 {total}, {exact};", f"{label}:"]
+        return total
 
     def _alone(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
         """What each thread adds for itself: a predicate, whether it adds; a count; and the aggregates of the value."""

@@ -1,8 +1,8 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches, but forward in saves to logs (``log_groups.py``). It reads the probe block from the
-kernel's last parameter, and computes a thread's slot (its place in a map's memory) anew from the special registers at
-each save, so that no registers but the probes' own are live through the kernel.
+Inserted code never branches, but in saves to logs (``log_groups.py``): forward, and in a loop over a few saves. It
+reads the probe block from the kernel's last parameter, and computes a thread's slot (its place in a map's memory) anew
+from the special registers at each save, so that no registers but the probes' own are live through the kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from neutrino.probing.ir.operands import (
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.special_registers import SPECIAL_NEEDS, SPECIAL_REGISTERS
-from neutrino.ptx.instrument.map_code import MapCode, SaveCode, save_version
+from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
+from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records
@@ -69,6 +70,16 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
     return version
 
 
+_COMPUTES_ONLY = frozenset(
+    [
+        "abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "cnot", "cvt", "div", "fma", "isspacep", "lop3",
+        "mad", "max", "min", "mov", "mul", "neg", "not", "or", "popc", "prmt", "rem", "selp", "setp", "shf", "shl",
+        "shr", "sub", "xor",
+    ]
+)  # fmt: skip
+"""Instructions that only compute from registers, the same in each thread whatever the others do."""
+
+
 class Emission:
     """Turns snippets into the code to insert into one body (of a kernel or a called function), and keeps track of the
     registers that this code needs. It inserts nothing itself: it returns lines of PTX.
@@ -78,7 +89,8 @@ class Emission:
     UnsupportedError for what cannot be written.
 
     kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
-    that holds the address of its state, which begins as the probe block does (``functions.py``).
+    that holds the address of its state, which begins as the probe block does (``functions.py``). sites: how many the
+    kernel and its functions have; None of a function, and where no map need be as small as it can.
 
     arithmetic: how many floating-point instructions were written, by SASS mnemonic. scratch: gives registers for
     intermediate values; registers, sums: the probes' registers, and the sums, in this body.
@@ -86,12 +98,14 @@ class Emission:
 
     def __init__(
         self, probes: ProbeSet, prefix: str, block: str, architecture: int, parameters: Parameters,
-        kernel: Emission | None = None,
+        kernel: Emission | None = None, *, sites: int | None = None,
     ) -> None:  # fmt: skip
         self._prefix = prefix
         self._parameters = parameters
         # Of the snippet being written: what it reads of the kernel's parameters, by element.
         self._read: dict[str | None, Value] = {}
+        # And, by the register that holds an operand of the instruction, the values that it may have, if they are few.
+        self._choices: dict[str, tuple[int, ...]] = {}
         # In a function: the registers that hold such values.
         self._for_parameters: dict[str, Kept] | None = None if kernel is None else {}
         self.architecture = architecture
@@ -117,7 +131,7 @@ class Emission:
         )
         self._maps: MapCode = MapCode(
             probes, prefix, self.block, take, changed, records, self.sums, architecture,
-            kernel._maps if kernel else None,
+            kernel._maps if kernel else None, sites,
         )  # fmt: skip
         self.arithmetic: dict[str, int] = {}
 
@@ -155,17 +169,21 @@ class Emission:
         level: Level,
         waits: bool = False,
         ending: bool = False,
+        counted: Counted | None = None,
+        later: Later | None = None,
     ) -> Code:
         """Return the code of a snippet (``before`` or ``after`` of one probe) at one place.
 
         resolve: gives the values of helpers, as OUT or ADDR, there. guard: the predicate of the threads that the code
         is for, None for all. level: the probe's. waits: the stores will be inserted further down than the other lines,
         so that what they read is copied. ending: it is at an end of the thread, where the code of ``sums.settle`` comes
-        first and that of ``end`` follows.
+        first and that of ``end`` follows. counted: gets what all threads add to cells in registers, for which there is
+        no code then (``count`` has it); None to have it with the rest.
         """
         code = Code([], [])
         self._locals = {}
         self._read = {}
+        self._choices = {}
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take)
         # In threads without a slot of the level the snippet must not change registers that other snippets use there.
@@ -187,10 +205,24 @@ class Emission:
             save = SaveCode(
                 self._maps, self.numbers[statement.map.name], statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
-                waits=waits, ending=ending,
+                waits=waits, ending=ending, counted=counted, later=later, choices=self._choices,
             )  # fmt: skip
-            statement.map.kind.save(statement.map, save)
+            target = self._maps.maps[save.index]
+            target.kind.save(target, save)
         return code
+
+    def count(self, counted: Counted) -> list[str]:
+        """The code that adds what ``snippet`` has put into counted."""
+        lines: list[str] = []
+        for (index, cell), amount in counted.items():
+            self.sums.add_amount(index, cell, amount, "", lines)
+        return lines
+
+    def save_all(self, later: Later) -> list[str]:
+        """The code of the saves that ``snippet`` has put into later at several places."""
+        lines: list[str] = []
+        self._maps.save_all(later, lines)
+        return lines
 
     def _save_guard(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
         """The guard of a save: its own predicate and the snippet's guard combined; None if it has neither.
@@ -256,7 +288,11 @@ class Emission:
         return self._maps.of_twin()
 
     def _declarations(self) -> list[str]:
-        return self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
+        declarations = self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
+        maps = self._maps
+        if maps.waiting_bytes:
+            declarations.append(f".local .align {WAITING_ALIGN} .b8 {maps.waiting_memory}[{maps.waiting_bytes}];")
+        return declarations
 
     def _with_variables(self, declarations: list[str], first: list[str]) -> tuple[list[str], list[str]]:
         """Append to both lists what loads the addresses of module variables that the code names; returns the lists.
@@ -271,6 +307,13 @@ class Emission:
     def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
         """Append an instruction of a snippet, under its own predicate and the snippet's guard."""
         own = statement.guard
+        # What other threads compute into registers of the snippet's own nobody reads; and ptxas merges nothing with it.
+        if (
+            own is None
+            and statement.opcode.partition(".")[0] in _COMPUTES_ONLY
+            and all(register.is_local for register in statement.writes)
+        ):
+            guard = None
         prefix = guard.prefix if guard is not None else ""
         if own is not None:
             # Before the operands, as in the text: this may append code and take scratch registers.
@@ -351,7 +394,10 @@ class Emission:
         """The value of a helper. One of the kernel's parameters is the same at all places; code that loads it is
         appended to lines. Raises UnsupportedError where there is none."""
         if operand.name != "PARAM":
-            return resolve(operand.name, operand.element)
+            value = resolve(operand.name, operand.element)
+            if value.choices:
+                self._choices[value.text] = value.choices
+            return value
         if operand.element not in self._read:
             part = self._parameters.find(operand.element)
             if self._for_parameters is None:

@@ -48,7 +48,9 @@ class KernelRewriter(BodyRewriter):
         rewriting, names = plan.rewriting, plan.rewriting.names
         order = {variable.name: index for index, variable in enumerate(plan.needs.by_address)}
         parameters = Parameters(plan.kernel.callee)
-        emission = Emission(rewriting.probes, names.prefix, names.block, rewriting.architecture, parameters)
+        emission = Emission(
+            rewriting.probes, names.prefix, names.block, rewriting.architecture, parameters, sites=plan.next_site
+        )
         super().__init__(rewriting, plan.kernel, emission, order)
         self.whole = plan
         self.needs = plan.needs

@@ -3,455 +3,501 @@ layout is in ``maps/log_groups.py``."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from neutrino.maps.declaration import Map
+from neutrino.abi.structures import align_up
 from neutrino.maps.log import LOG_CONTROL, LOG_OWN, LOG_UNIT
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
-    GROUP_CHUNK_LEAST,
-    GROUP_CHUNK_MOST,
+    GROUP_FURTHER_AT,
     GROUP_ROWS_AT,
     GROUP_ROWS_FIELD_AT,
-    GroupLayout,
+    GROUP_TWO_VALUES,
 )
-from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
-from neutrino.ptx.instrument.records import LOST, NO_ROOM, in_few_stores
-from neutrino.ptx.instrument.registers import Guard, Take, Value, bits
+from neutrino.ptx.instrument.log_forms import EXPECTED_BITS, LEFT_BITS, LOST_AT, GroupForms, expected_place
+from neutrino.ptx.instrument.probe_block import Slots
+from neutrino.ptx.instrument.records import LOST, NO_ROOM, Saved, in_few_stores
+from neutrino.ptx.instrument.registers import Guard, positive
+from neutrino.ptx.isa.scalars import WARP_LANES
 
-# What a thread keeps of its chunk, from the lowest bit on: how much room it has left, in units of GROUP_ALIGN; how many
-# times it was doubled; how many records were lost since it was taken, where it is after the end of the region.
-_LEFT_BITS = 12
-_DOUBLED_BITS = 4
-_LOST_AT = _LEFT_BITS + _DOUBLED_BITS
-_MOST_DOUBLED = (GROUP_CHUNK_MOST // GROUP_CHUNK_LEAST).bit_length() - 1
-_UNITS_MOST = (1 << 31) - (1 << 14)
-"""Units in a region, at most, so that 32 bits hold every place and every order."""
-
-# A line that writes a register: its predicate, opcode, what it writes (the first of two after "|"), what it reads.
-_WRITES = re.compile(r"(@\S+ )?([\w.]+) (\{[^}]*\}|[^,;|]*)(?:\|[^,;]*)?, (.*);")
+WAITING_ALIGN = 8
+"""Saves that wait in local memory are at multiples of it, in bytes."""
 
 
 @dataclass(frozen=True)
-class Saved:
-    """The value of a field in the lanes that save. text: a register that can be stored in the field. is_constant:
-    whether all lanes of a group have the same, known when the code is written."""
+class PendingSave:
+    """A save whose code is written with that of others. values: of the fields, in registers that nothing changes until
+    then, or constants. guard: of the threads that save, None for all. kin: saves with the same one are expected to have
+    values that differ by the same amount in all lanes."""
 
-    text: str
-    type: str
-    is_constant: bool
-
-
-def is_constant(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
-    """Whether a value is the same in all threads for which the guard holds: an immediate, or a register that the last
-    of the lines that write it sets to one, under the guard or none."""
-    if value.type is None:
-        return True
-    text = value.text
-    for line in reversed(lines):
-        match = _WRITES.fullmatch(line)
-        if match is None or text not in re.split(r"[{}, ]+", match[3]):
-            continue
-        predicate, opcode, destination, source = match.groups()
-        if destination != text or opcode.partition(".")[0] not in {"mov", "cvt"}:
-            return False
-        if predicate is not None and (guard is None or predicate != guard.prefix):
-            return False
-        if re.fullmatch(r"-?\d\w*", source):
-            return True
-        text = source
-    return False
+    values: tuple[Saved, ...]
+    guard: Guard | None
+    kin: Hashable
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """A field whose values may differ in the lanes of a group, in registers.
+class _Shape:
+    """What the head of a group says of its values, in registers. strides: by the field's number. rows: the stride from
+    row to row, "" without one."""
 
-    number, size: the field's, in bytes. value: of the field. difference: to the lowest lane's, of 32 or 64 bits.
-    is_flat: a predicate, whether the difference is the stride times the lane's rank; of fewer than 8 bytes, whether it
-    is 0. stride: "" without one. form, area: once they are chosen, the field's form and where its area begins.
-    """
-
-    number: int
-    size: int
-    value: str
-    difference: str
-    is_flat: str
-    stride: str
-    form: str
-    area: str
+    strides: Mapping[int, str]
+    forms: str
+    rows: str
 
 
 @dataclass(frozen=True)
-class GroupCode:
-    """Writes the code of one log in one body, as ``LogCode`` does.
+class GroupCode(GroupForms):
+    """Writes the code of one log in one body, as ``LogCode`` does."""
 
-    entry, index: the map and its index. layout: of its groups. place, state, order: registers of 32 bits, at first 0,
-    that each thread keeps to its end: where the next group goes that this thread is the lowest lane of, in units of
-    GROUP_ALIGN; what is known of the chunk there; and the greatest order of a group that it was in, NO_ROOM once a
-    record was lost.
-    """
-
-    entry: Map
-    index: int
-    layout: GroupLayout
-    place: str
-    state: str
-    order: str
-    block: ProbeBlock
-    take: Take
-
-    def append(self, values: Sequence[Saved], guard: Guard | None, lines: list[str], *, ending: bool) -> None:
+    def append(
+        self, values: Sequence[Saved], guard: Guard | None, lines: list[str], *, lowest: int | str, ending: bool,
+        present: str = "",
+    ) -> None:  # fmt: skip
         """Append the code that saves a record to lines, which may not stand between a product and its sum.
 
-        values: of the fields. guard: of the threads that save, None for all. ending: the code stands where the thread
-        ends. It branches, but only forward, to labels of its own; all threads meet again after it.
+        values: of the fields. guard: of the threads that save, None for all. lowest: as of ``_append_other``. ending:
+        the code stands where the thread ends. present: a mask of lanes; others do not save together with these. It
+        branches, but only forward, to labels of its own; all threads meet
+        again after it.
         """
-        take = self.take
         # Labels are local to braces, so that the text can be inserted again elsewhere.
         name = f"${self.place[1:]}"
         lines.append("{")
         if guard is not None:
             lines.append(f"@{'' if guard.negated else '!'}{guard.register} bra {name}_end;")
-        here, rank, count, leader, leads = take("b32"), take("b32"), take("b32"), take("b32"), take("pred")
-        lines += [
-            f"activemask.b32 {here};",
-            f"mov.u32 {rank}, %lanemask_lt;",
-            f"and.b32 {rank}, {rank}, {here};",
-            f"popc.b32 {rank}, {rank};",
-            f"popc.b32 {count}, {here};",
-            f"setp.eq.u32 {leads}, {rank}, 0;",
-            f"brev.b32 {leader}, {here};",
-            f"bfind.shiftamt.u32 {leader}, {leader};",
-        ]
-        fields = self._compare(values, here, rank, leader, lines)
-        base, forms, size, is_flat = take("b64"), take("b32"), take("b32"), take("pred")
+        here, base = self.take("b32"), self.take("b64")
+        lines.append(f"activemask.b32 {here};")
+        if present:
+            lines.append(f"and.b32 {here}, {here}, {present};")
         self.block.load_map(self.index, base, lines, ending=ending)
-        lines += [f"mov.u32 {forms}, 0;", f"mov.u32 {size}, {self.layout.head // GROUP_ALIGN};"]
-        rows = ""
-        if fields:
-            flat = [field.is_flat for field in fields]
-            lines.append(f"mov.pred {is_flat}, {flat[0]};")
-            lines += [f"and.pred {is_flat}, {is_flat}, {other};" for other in flat[1:]]
-            rows = next((field.stride for field in fields if field.stride), "") and take("b32")
-            if rows:
-                lines.append(f"mov.u32 {rows}, 0;")
-            lines += [f"vote.sync.all.pred {is_flat}, {is_flat}, {here};", f"@{is_flat} bra {name}_sized;"]
-            if rows:
-                self._split(fields, rows, forms, size, is_flat, here, rank, lines)
-                lines.append(f"@{is_flat} bra {name}_sized;")
-            self._choose(fields, forms, size, here, count, lines)
-            lines.append(f"{name}_sized:")
-        left, needs = take("b32"), take("pred")
-        lines += [
-            f"and.b32 {left}, {self.state}, {(1 << _LEFT_BITS) - 1};",
-            f"setp.lt.and.u32 {needs}, {left}, {size}, {leads};",
-            f"@!{needs} bra {name}_taken;",
-        ]
-        self._take_chunk(base, size, lines)
-        lines.append(f"{name}_taken:")
-        place, at, is_lost, is_stored = take("b32"), take("b64"), take("pred"), take("pred")
-        lines += [
-            # Later than every group that one of these lanes was in. Where one of them has lost a record, this group is
-            # lost, too: what a thread has are its first records.
-            f"redux.sync.max.u32 {self.order}, {self.order}, {here};",
-            f"setp.eq.u32 {is_lost}, {self.order}, {NO_ROOM};",
-            f"@!{is_lost} add.u32 {self.order}, {self.order}, 1;",
-            f"shfl.sync.idx.b32 {place}, {self.place}, {leader}, 31, {here};",
-            f"not.pred {is_stored}, {is_lost};",
-            f"and.pred {is_stored}, {is_stored}, {leads};",
-            f"mad.wide.u32 {at}, {place}, {GROUP_ALIGN}, {base};",
-        ]
-        for where, kind, text in self._head(values, fields, here, forms, rows, lines):
-            lines.append(f"@{is_stored} st.global.{kind} [{at}+{LOG_CONTROL + where}], {text};")
-        if rows and self.layout.rows == self.layout.head:
-            has_rows = take("pred")
+        self._append_expected(values, here, base, lowest, name, lines)
+        self._append_other(values, here, base, lowest, name, lines)
+        lines += [f"{name}_end:", "}"]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of local memory that ``append_all`` needs for each save."""
+        return align_up(self._after_record + 8, WAITING_ALIGN)
+
+    @property
+    def _after_record(self) -> int:
+        """Where a save that waits in local memory has, after its record, two words."""
+        return align_up(self.entry.size, 4)
+
+    def append_all(
+        self, saves: Sequence[PendingSave], mask: str, memory: str, lines: list[str], *, first_site: int
+    ) -> None:
+        """Append the code of several saves that each thread does all of, as ``append`` does that of one: where all is
+        as expected they share it but for what they store. Else it is that of each, one after the other.
+
+        mask: the register with the lanes that were together at the places of the saves. memory: a variable in local
+        memory, of ``waiting_bytes`` for each. first_site: a number of the first one's place in the body; the others'
+        follow.
+        """
+        take = self.take
+        name = f"${self.place[1:]}_all"
+        present, base = take("b32"), take("b64")
+        lines += ["{", f"activemask.b32 {present};"]
+        self.block.load_map(self.index, base, lines, ending=False)
+        here, every, is_expected = self._find_savers(saves, present, name, lines)
+        lane = self._begin_expected(here, present, is_expected, lines, is_first=not every)
+        leads, is_like = take("pred"), is_expected
+        lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
+        if every:
+            # Of the other lanes values do not count.
+            is_like = take("pred")
+            lines.append(f"mov.pred {is_like}, {every};")
+        # By what they have in common, the saves with their numbers: each such group begins with one that has all.
+        kin: dict[Hashable, list[tuple[int, PendingSave]]] = {}
+        for number, save in enumerate(saves):
+            pattern = ((value.is_same, value.choices) for value in save.values)
+            kin.setdefault((save.kin, *pattern), []).append((number, save))
+        shapes = []
+        for (number, first), *others in kin.values():
+            lowest = expected_place(first_site + number)
+            two = self._two_valued(first.values)
+            shapes.append(self._expect(first.values, lane, lowest, present, is_like, lines, two))
+            for _, other in others:
+                self._expect_alike(first.values, other.values, present, is_like, lines, two)
+        masks = sum(self._two_valued(first.values) is not None for (_, first), *_ in kin.values())
+        heads = len(kin) * self.layout.head + masks * GROUP_ALIGN
+        total = (heads + (len(saves) - len(kin)) * self.layout.further) // GROUP_ALIGN
+        left, has_room, at, together = take("b32"), take("pred"), take("b64"), take("b32")
+        if every:
             lines += [
-                f"setp.ge.and.u32 {has_rows}, {forms}, {1 << GROUP_ROWS_AT}, {is_stored};",
-                f"@{has_rows} st.global.b32 [{at}+{LOG_CONTROL + self.layout.rows}], {rows};",
+                f"xor.pred {is_like}, {is_like}, {every};",
+                f"not.pred {is_like}, {is_like};",
+                f"and.pred {is_expected}, {is_expected}, {is_like};",
             ]
         lines += [
-            f"@{leads} sub.u32 {self.state}, {self.state}, {size};",
-            f"@{is_stored} add.u32 {self.place}, {self.place}, {size};",
-            f"and.pred {leads}, {leads}, {is_lost};",
-            f"shl.b32 {count}, {count}, {_LOST_AT};",
-            f"@{leads} add.u32 {self.state}, {self.state}, {count};",
+            f"and.b32 {together}, {mask}, {present};",
+            f"setp.eq.and.u32 {is_expected}, {together}, {present}, {is_expected};",
+            f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
+            f"setp.lt.and.u32 {has_room}, {left}, {total}, {leads};",
+            f"not.pred {has_room}, {has_room};",
+            f"and.pred {is_expected}, {is_expected}, {has_room};",
+            f"vote.sync.all.pred {is_expected}, {is_expected}, {present};",
+            f"@!{is_expected} bra.uni {name}_other;",
+            f"add.u32 {self.order}, {self.order}, {len(saves)};",
         ]
-        if fields:
-            lines += [f"or.pred {is_flat}, {is_flat}, {is_lost};", f"@{is_flat} bra {name}_end;"]
-            for field in fields:
-                self._store(field, at, rank, lines)
-        if fields or guard is not None:
-            lines.append(f"{name}_end:")
-        lines.append("}")
+        # What stands in the group instead of a field that has one of two values: the lanes with the greater one.
+        others_of = [self._lanes_with_greater(save.values, present, lines) for save in saves]
+        lines += [
+            f"@!{leads} bra {name}_met;",
+            f"mad.wide.u32 {at}, {self.place}, {GROUP_ALIGN}, {base};",
+            f"sub.u32 {self.state}, {self.state}, {total};",
+            f"add.u32 {self.place}, {self.place}, {total};",
+        ]
+        begin = LOG_CONTROL
+        for shape, ((number, first), *others) in zip(shapes, kin.values(), strict=True):
+            order, forms = take("b32"), take("b32")
+            two = self._two_valued(first.values)
+            known = len(others) << GROUP_FURTHER_AT | (0 if two is None else GROUP_TWO_VALUES << 2 * two)
+            lines += [
+                f"add.u32 {order}, {self.order}, {number + 1 - len(saves)};",
+                f"or.b32 {forms}, {shape.forms}, {known:#x};",
+            ]
+            values = self._with_least(first.values, lines)
+            stores = self._head(values, shape.strides, here, forms, order, shape.rows, lines)
+            if two is not None:
+                greater = take("b32")
+                lines.append(f"mov.u32 {greater}, {first.values[two].choices[1] % (1 << 16)};")
+                area = [(self.layout.head, "b32", others_of[number]), (self.layout.head + 4, "b32", greater)]
+                stores += in_few_stores(area, GROUP_ALIGN, take, lines)
+            lines += [f"st.global.{kind} [{at}+{begin + where}], {text};" for where, kind, text in stores]
+            begin += self.layout.head + (0 if two is None else GROUP_ALIGN)
+            for later, other in others:
+                offset, after = take("b32"), self.layout.later
+                lines.append(f"mov.u32 {offset}, {later - number};")
+                single = self._record(self._with_least(other.values, lines), 0, lines)
+                single += [(after, "b32", offset), (after + 4, "b32", others_of[later])]
+                stores = in_few_stores(single, GROUP_ALIGN, take, lines)
+                lines += [f"st.global.{kind} [{at}+{begin + where}], {text};" for where, kind, text in stores]
+                begin += self.layout.further
+        lines += [f"{name}_met:", f"bar.warp.sync {present};", f"bra.uni {name}_end;", f"{name}_other:"]
+        self._append_each(saves, present, memory, first_site, name, lines)
+        lines += [f"{name}_end:", "}"]
 
-    def _compare(
-        self, values: Sequence[Saved], here: str, rank: str, leader: str, lines: list[str]
-    ) -> list[_Compared]:
-        """Append the code that compares the value of each field that is not constant with that of the lowest lane."""
+    def _two_valued(self, values: Sequence[Saved]) -> int | None:
+        """The field that is stored as a mask, since it has one of two values in each lane; None without one."""
+        return next(
+            (
+                number for number, value in enumerate(values)
+                if value.choices and not value.is_same and self.entry.fields[number].type.size <= 2
+            ),
+            None,
+        )  # fmt: skip
+
+    def _lanes_with_greater(self, values: Sequence[Saved], present: str, lines: list[str]) -> str:
+        """A register with the mask of the lanes that have the greater value of the field with one of two; 0 without
+        such a field."""
+        number, mask = self._two_valued(values), self.take("b32")
+        if number is None:
+            lines.append(f"mov.u32 {mask}, 0;")
+            return mask
+        size, is_greater = self.entry.fields[number].type.size, self.take("pred")
+        own = self._as_word(values[number], size, lines)
+        lines += [
+            f"setp.eq.u32 {is_greater}, {own}, {values[number].choices[1] % (1 << 8 * size)};",
+            f"vote.sync.ballot.b32 {mask}, {is_greater}, {present};",
+        ]
+        return mask
+
+    def _with_least(self, values: Sequence[Saved], lines: list[str]) -> Sequence[Saved]:
+        """Values with the less one of a field that has one of two."""
+        number = self._two_valued(values)
+        if number is None:
+            return values
+        least = self.take("b16")
+        lines.append(f"mov.b16 {least}, {values[number].choices[0] % (1 << 16)};")
+        return [*values[:number], Saved(least, "b16", is_same=True), *values[number + 1 :]]
+
+    def _append_each(
+        self, saves: Sequence[PendingSave], present: str, memory: str, first_site: int, name: str, lines: list[str]
+    ) -> None:
+        """Append the code of saves one after the other: a loop, which reads their values from local memory, so that
+        they take no registers meanwhile. present: the mask of the lanes. memory, first_site: as of ``append_all``.
+        name: begins labels."""
+        take, stride, after = self.take, self.waiting_bytes, self._after_record
+        start, at, end, lowest, flag = take("b64"), take("b64"), take("b64"), take("b32"), take("b32")
+        lines.append(f"mov.u64 {start}, {memory};")
+        for number, save in enumerate(saves):
+            lines += [f"mov.u32 {lowest}, {expected_place(first_site + number)};", f"mov.u32 {flag}, 1;"]
+            if save.guard is not None:
+                lines.append(f"selp.b32 {flag}, 1, 0, {positive(save.guard, take, lines)};")
+            single = [*self._record(save.values, 0, lines), (after, "b32", lowest), (after + 4, "b32", flag)]
+            stores = in_few_stores(single, WAITING_ALIGN, take, lines)
+            lines += [f"st.local.{kind} [{start}+{number * stride + where}], {text};" for where, kind, text in stores]
+        lines += [
+            f"mov.u64 {at}, {start};",
+            f"add.u64 {end}, {start}, {len(saves) * stride};",
+            f"{name}_next:",
+            # So that no lane is at another save than those that it saves with. Other lanes may be.
+            f"bar.warp.sync {present};",
+        ]
+        values = []
+        for number, field in enumerate(self.entry.fields):
+            # There are no registers of 8 bits.
+            kind, width = f"b{8 * field.type.size}", max(8 * field.type.size, 16)
+            register = take(f"b{width}")
+            lines.append(f"ld.local.{kind} {register}, [{at}+{field.offset}];")
+            # Lanes that are together now may have read the clock one after the other.
+            is_same = all(save.values[number].is_same and not save.values[number].is_read for save in saves)
+            values.append(Saved(register, f"b{width}", is_same))
+        is_saved, is_next = take("pred"), take("pred")
+        lines += [
+            f"ld.local.b32 {lowest}, [{at}+{after}];",
+            f"ld.local.b32 {flag}, [{at}+{after + 4}];",
+            f"setp.ne.u32 {is_saved}, {flag}, 0;",
+            f"add.u64 {at}, {at}, {stride};",
+        ]
+        self.append(values, Guard(is_saved, False), lines, lowest=lowest, ending=False, present=present)
+        lines += [f"setp.lt.u64 {is_next}, {at}, {end};", f"@{is_next} bra.uni {name}_next;"]
+
+    def _find_savers(
+        self, saves: Sequence[PendingSave], present: str, name: str, lines: list[str]
+    ) -> tuple[str, str, str]:
+        """Append the code that finds the lanes that save all; returns registers: their mask, a predicate for each of
+        them, and whether no other lane saves anything. If it is certain that all lanes save, the predicate is "".
+
+        It branches to the end if no lane saves anything. present: the register with the mask of the lanes.
+        """
         take = self.take
-        fields: list[_Compared] = []
-        second = ""
+        is_expected = take("pred")
+        guards = list(dict.fromkeys(save.guard for save in saves if save.guard is not None))
+        if not guards:
+            return present, "", is_expected
+        every, here, some = take("pred"), take("b32"), present
+        own = [positive(guard, take, lines) for guard in guards]
+        lines.append(f"mov.pred {every}, {own[0]};")
+        lines += [f"and.pred {every}, {every}, {other};" for other in own[1:]]
+        lines.append(f"vote.sync.ballot.b32 {here}, {every}, {present};")
+        if all(save.guard is not None for save in saves):
+            any_of, is_none, some = take("pred"), take("pred"), here
+            if len(own) > 1:
+                some = take("b32")
+                lines.append(f"mov.pred {any_of}, {own[0]};")
+                lines += [f"or.pred {any_of}, {any_of}, {other};" for other in own[1:]]
+                lines.append(f"vote.sync.ballot.b32 {some}, {any_of}, {present};")
+            lines += [f"setp.eq.u32 {is_none}, {some}, 0;", f"@{is_none} bra.uni {name}_end;"]
+        lines.append(f"setp.eq.u32 {is_expected}, {here}, {some};")
+        return here, every, is_expected
+
+    def _of_lane(self, register: str, source: str | int, present: str, lines: list[str]) -> str:
+        """A register with the value that a register has in a lane. Of a lane that is not there it is any."""
+        value = self.take("b32")
+        lines.append(f"shfl.sync.idx.b32 {value}, {register}, {source}, 31, {present};")
+        return value
+
+    def _begin_expected(
+        self, here: str, present: str, is_expected: str, lines: list[str], *, is_first: bool
+    ) -> str:
+        """Append the code that makes the predicate is_expected false unless the lanes in the mask here are a warp's
+        first ones, and the lanes in the mask present were in the same groups, have lost none and expect the same;
+        returns a register with the lane's number. is_first: the predicate has no value yet."""
+        lane, above = self.take("b32"), self.take("b32")
+        lines += [
+            f"mov.u32 {lane}, %laneid;",
+            f"add.u32 {above}, {here}, 1;",
+            f"and.b32 {above}, {above}, {here};",
+            f"setp.eq.u32 {is_expected}, {above}, 0;"
+            if is_first
+            else f"setp.eq.and.u32 {is_expected}, {above}, 0, {is_expected};",
+        ]
+        order = self._of_lane(self.order, 0, present, lines)
+        lines += [
+            f"setp.eq.and.u32 {is_expected}, {self.order}, {order}, {is_expected};",
+            f"setp.ne.and.u32 {is_expected}, {self.order}, {NO_ROOM}, {is_expected};",
+        ]
+        if self.layout.strides and self.layout.rows < self.layout.head:
+            known = self._of_lane(self.expected, 0, present, lines)
+            lines.append(f"setp.eq.and.u32 {is_expected}, {self.expected}, {known}, {is_expected};")
+        return lane
+
+    def _expect(
+        self, values: Sequence[Saved], lane: str, lowest: int | str, present: str, is_like: str, lines: list[str],
+        small: int | None = None,
+    ) -> _Shape:  # fmt: skip
+        """Append the code that makes the predicate is_like false where a value is not what the group's head says of it:
+        all fields are flat, but that the first one with a stride may lie in the rows that it last lay in.
+
+        lane: a register with the lane's number. lowest: as of ``_append_other``. small: a field that is not compared.
+        """
+        take = self.take
+        forms, rows = take("b32"), ""
+        strides: dict[int, str] = {}
+        lines.append(f"mov.u32 {forms}, 0;")
         for number, value in enumerate(values):
-            if value.is_constant:
+            if value.is_same or number == small:
                 continue
             size = self.entry.fields[number].type.size
-            is_flat, form, area = take("pred"), take("b32"), take("b32")
             if size < 8:
-                own, first, difference = take("b32"), take("b32"), take("b32")
-                lines.append(f"{'cvt.u32.u16' if bits(value.type) == 16 else 'mov.b32'} {own}, {value.text};")
-                if size < 4:
-                    # Of a register the upper bits may be anything.
-                    lines.append(f"and.b32 {own}, {own}, {(1 << 8 * size) - 1};")
-                lines += [
-                    f"shfl.sync.idx.b32 {first}, {own}, {leader}, 31, {here};",
-                    f"sub.u32 {difference}, {own}, {first};",
-                    f"setp.eq.u32 {is_flat}, {difference}, 0;",
-                ]
-                fields.append(_Compared(number, size, value.text, difference, is_flat, "", form, area))
+                own = self._as_word(value, size, lines)
+                first = self._of_lane(own, 0, present, lines)
+                lines.append(f"setp.eq.and.u32 {is_like}, {own}, {first}, {is_like};")
                 continue
-            if not second:
-                # The second of the lanes; of one alone, that one.
-                second, others, is_alone = take("b32"), take("b32"), take("pred")
+            low, high, wide, stride = take("b32"), take("b32"), take("b64"), take("b32")
+            lines.append(f"mov.b64 {{{low}, {high}}}, {value.text};")
+            first, upper, second = (
+                self._of_lane(half, source, present, lines) for half, source in ((low, 0), (high, 0), (low, 1))
+            )
+            lines += [f"mov.b64 {wide}, {{{first}, {upper}}};", f"sub.u32 {stride}, {second}, {first};"]
+            if not strides and self.layout.rows < self.layout.head:
+                log, length, inner, outer = (take("b32") for _ in range(4))
+                lines.append(f"bfe.u32 {log}, {self.expected}, {lowest}, {EXPECTED_BITS};")
                 lines += [
-                    f"add.u32 {others}, {here}, -1;",
-                    f"and.b32 {others}, {others}, {here};",
-                    f"setp.eq.u32 {is_alone}, {others}, 0;",
-                    f"brev.b32 {second}, {others};",
-                    f"bfind.shiftamt.u32 {second}, {second};",
-                    f"selp.b32 {second}, {leader}, {second}, {is_alone};",
+                    f"mov.u32 {length}, 1;",
+                    f"shl.b32 {length}, {length}, {log};",
+                    f"add.u32 {inner}, {length}, -1;",
+                    f"and.b32 {inner}, {inner}, {lane};",
+                    f"shr.u32 {outer}, {lane}, {log};",
                 ]
-            low, high, stride = take("b32"), take("b32"), take("b32")
-            difference, expected = take("b64"), take("b64")
-            lines += [
-                f"mov.b64 {{{low}, {high}}}, {value.text};",
-                f"shfl.sync.idx.b32 {low}, {low}, {leader}, 31, {here};",
-                f"shfl.sync.idx.b32 {high}, {high}, {leader}, 31, {here};",
-                f"mov.b64 {difference}, {{{low}, {high}}};",
-                f"sub.u64 {difference}, {value.text}, {difference};",
-                f"cvt.u32.u64 {low}, {difference};",
-                f"shfl.sync.idx.b32 {stride}, {low}, {second}, 31, {here};",
-                f"mul.wide.s32 {expected}, {stride}, {rank};",
-                f"setp.eq.u64 {is_flat}, {difference}, {expected};",
-            ]
-            fields.append(_Compared(number, size, value.text, difference, is_flat, stride, form, area))
-        return fields
+                # Of all in one row it is lane 0.
+                rows = self._of_lane(low, length, present, lines)
+                lines += [
+                    f"sub.u32 {rows}, {rows}, {first};",
+                    f"mad.wide.s32 {wide}, {stride}, {inner}, {wide};",
+                    f"mad.wide.s32 {wide}, {rows}, {outer}, {wide};",
+                    f"shl.b32 {forms}, {log}, {GROUP_ROWS_AT};",
+                ]
+                if number:
+                    lines.append(f"or.b32 {forms}, {forms}, {number << GROUP_ROWS_FIELD_AT};")
+            else:
+                lines.append(f"mad.wide.s32 {wide}, {stride}, {lane}, {wide};")
+            lines.append(f"setp.eq.and.u64 {is_like}, {value.text}, {wide}, {is_like};")
+            strides[number] = stride
+        return _Shape(strides, forms, rows)
 
-    def _split(
-        self, fields: Sequence[_Compared], rows: str, forms: str, size: str, is_flat: str, here: str, rank: str,
-        lines: list[str],
+    def _expect_alike(
+        self, values: Sequence[Saved], others: Sequence[Saved], present: str, is_like: str, lines: list[str],
+        small: int | None,
     ) -> None:  # fmt: skip
-        """Append the code that finds whether the values of the first field with a stride lie in rows of 2, 4, 8 or 16
-        lanes, and the other fields are flat. If so, it brings true into the predicate is_flat, the stride from row to
-        row into rows, and the forms and the group's size into registers."""
+        """Append the code that makes the predicate is_like false where others do not differ from lane to lane as values
+        do, those of another save of which the same fields are constant. small: a field that is not compared."""
         take = self.take
-        split = next(field for field in fields if field.stride)
-        apart, lowest, lane, length, log, inner, outer = (take("b32") for _ in range(7))
-        expected, is_odd = take("b64"), take("pred")
-        lines += [
-            # The first lane that a single stride does not reach begins the second row.
-            f"not.pred {is_odd}, {split.is_flat};",
-            f"vote.sync.ballot.b32 {apart}, {is_odd}, {here};",
-            f"neg.s32 {lowest}, {apart};",
-            f"and.b32 {lowest}, {lowest}, {apart};",
-            f"bfind.u32 {lane}, {lowest};",
-            f"add.u32 {lowest}, {lowest}, -1;",
-            f"and.b32 {lowest}, {lowest}, {here};",
-            f"popc.b32 {length}, {lowest};",
-            f"cvt.u32.u64 {rows}, {split.difference};",
-            f"shfl.sync.idx.b32 {rows}, {rows}, {lane}, 31, {here};",
-            f"bfind.u32 {log}, {length};",
-            f"add.u32 {inner}, {length}, -1;",
-            f"and.b32 {lowest}, {inner}, {length};",
-            f"and.b32 {inner}, {inner}, {rank};",
-            f"shr.u32 {outer}, {rank}, {log};",
-            f"mul.wide.s32 {expected}, {split.stride}, {inner};",
-            f"mad.wide.s32 {expected}, {rows}, {outer}, {expected};",
-            f"setp.eq.u64 {is_flat}, {split.difference}, {expected};",
-            # A power of two above 1; and some lane does begin a row.
-            f"setp.eq.and.u32 {is_flat}, {lowest}, 0, {is_flat};",
-            f"setp.gt.and.u32 {is_flat}, {length}, 1, {is_flat};",
-            f"setp.ne.and.u32 {is_flat}, {apart}, 0, {is_flat};",
-            *(f"and.pred {is_flat}, {is_flat}, {field.is_flat};" for field in fields if field is not split),
-            f"vote.sync.all.pred {is_flat}, {is_flat}, {here};",
-            f"shl.b32 {log}, {log}, {GROUP_ROWS_AT};",
-            f"or.b32 {log}, {log}, {split.number << GROUP_ROWS_FIELD_AT};",
-            f"selp.b32 {forms}, {log}, 0, {is_flat};",
-        ]
-        if self.layout.rows == self.layout.head:
-            lines.append(f"@{is_flat} add.u32 {size}, {size}, 1;")
-
-    def _choose(
-        self, fields: Sequence[_Compared], forms: str, size: str, here: str, count: str, lines: list[str]
-    ) -> None:
-        """Append the code that chooses the form of each field in a group of count lanes, and brings the forms and the
-        group's size into registers."""
-        take = self.take
-        end, width, fits = take("b32"), take("b32"), take("pred")
-        lines.append(f"mov.u32 {end}, {self.layout.head};")
-        for field in fields:
-            form, kind = field.form, f"u{64 if field.size == 8 else 32}"
-            lines.append(f"mov.u32 {form}, 3;")
-            moved = take(f"b{kind[1:]}")
-            # Differences that fit in 4 bytes with a sign, or even in 2.
-            for code, sign in ((2, 1 << 31), (1, 1 << 15)):
-                if 1 << code < field.size:
-                    lines += [
-                        f"add.{kind} {moved}, {field.difference}, {sign};",
-                        f"setp.lt.{kind} {fits}, {moved}, {2 * sign};",
-                        f"vote.sync.all.pred {fits}, {fits}, {here};",
-                        f"selp.b32 {form}, {code}, {form}, {fits};",
-                    ]
+        for number, (value, other) in enumerate(zip(values, others, strict=True)):
+            size = self.entry.fields[number].type.size
+            if other.is_same or number == small:
+                continue
+            if size < 8:
+                # Those of the first save are all the same.
+                own, first = self._as_word(other, size, lines), self._as_word(value, size, lines)
+                lines.append(f"setp.eq.and.u32 {is_like}, {own}, {first}, {is_like};")
+                continue
+            moved, low, sign, wide = take("b64"), take("b32"), take("b32"), take("b64")
+            lines += [f"sub.u64 {moved}, {other.text}, {value.text};", f"cvt.u32.u64 {low}, {moved};"]
+            first = self._of_lane(low, 0, present, lines)
             lines += [
-                f"vote.sync.all.pred {fits}, {field.is_flat}, {here};",
-                f"selp.b32 {form}, 0, {form}, {fits};",
-                # Bytes of each lane: none, 2, 4, or all.
-                f"shl.b32 {width}, 1, {form};",
-                f"and.b32 {width}, {width}, -2;",
-                f"min.u32 {width}, {width}, {field.size};",
-                f"mov.u32 {field.area}, {end};",
-                f"mad.lo.u32 {end}, {width}, {count}, {end};",
-                f"add.u32 {end}, {end}, 7;",
-                f"and.b32 {end}, {end}, -8;",
-                f"shl.b32 {width}, {form}, {2 * field.number};",
-                f"or.b32 {forms}, {forms}, {width};",
+                f"shr.s32 {sign}, {first}, 31;",
+                f"mov.b64 {wide}, {{{first}, {sign}}};",
+                f"setp.eq.and.u64 {is_like}, {moved}, {wide}, {is_like};",
             ]
+
+    def _append_expected(
+        self, values: Sequence[Saved], here: str, base: str, lowest: int | str, name: str, lines: list[str]
+    ) -> None:
+        """Append the code that saves the records of a warp's first lanes, or of all, and branches to the end, if all is
+        as expected, else to ``other``: there is room, no lane was in groups without the others, and all fields are as
+        ``_expect`` has it, but that one of 1 or 2 bytes may be anything. lowest, name: as of ``_append_other``."""
+        take, head = self.take, self.layout.head
+        leads, has_room, is_expected = take("pred"), take("pred"), take("pred")
+        lane = self._begin_expected(here, here, is_expected, lines, is_first=True)
+        lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
+        # One field of 1 or 2 bytes, which have no shorter form, may have other values in each lane.
+        small = [
+            number for number, value in enumerate(values)
+            if not value.is_same and self.entry.fields[number].type.size <= 2
+        ]  # fmt: skip
+        spread = is_equal = ""
+        if len(small) == 1:
+            size = self.entry.fields[small[0]].type.size
+            spread, is_equal = self._as_word(values[small[0]], size, lines), take("pred")
+            lines.append(f"setp.eq.u32 {is_equal}, {spread}, {self._of_lane(spread, 0, here, lines)};")
+        shape = self._expect(values, lane, lowest, here, is_expected, lines, small[0] if spread else None)
+        left, at, is_flat, used = take("b32"), take("b64"), take("pred"), take("b32")
         lines += [
-            f"add.u32 {size}, {end}, {GROUP_ALIGN - 1};",
-            f"shr.u32 {size}, {size}, {GROUP_ALIGN.bit_length() - 1};",
+            f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
+            f"setp.lt.and.u32 {has_room}, {left}, {head // GROUP_ALIGN}, {leads};",
+            f"not.pred {has_room}, {has_room};",
+            f"and.pred {is_flat}, {is_expected}, {has_room};",
+        ]
+        if spread:
+            lines.append(f"and.pred {is_flat}, {is_flat}, {is_equal};")
+        lines += [
+            f"vote.sync.all.pred {is_flat}, {is_flat}, {here};",
+            f"mov.u32 {used}, {head // GROUP_ALIGN};",
+            f"@{'' if spread else '!'}{is_flat} bra.uni {name}_{'same' if spread else 'other'};",
+        ]
+        if spread:
+            self._spread(small[0], spread, lane, shape.forms, used, leads, left, is_expected, here, base, name, lines)
+            lines.append(f"{name}_same:")
+        lines += [
+            f"add.u32 {self.order}, {self.order}, 1;",
+            f"@!{leads} bra {name}_met;",
+            f"mad.wide.u32 {at}, {self.place}, {GROUP_ALIGN}, {base};",
+            f"sub.u32 {self.state}, {self.state}, {used};",
+            f"add.u32 {self.place}, {self.place}, {used};",
+        ]
+        for where, kind, text in self._head(values, shape.strides, here, shape.forms, self.order, shape.rows, lines):
+            lines.append(f"st.global.{kind} [{at}+{LOG_CONTROL + where}], {text};")
+        lines += [f"{name}_met:", f"bar.warp.sync {here};", f"bra.uni {name}_end;", f"{name}_other:"]
+
+    def _spread(
+        self, number: int, value: str, lane: str, forms: str, used: str, leads: str, left: str, is_expected: str,
+        here: str, base: str, name: str, lines: list[str],
+    ) -> None:  # fmt: skip
+        """Append the code that stores each lane's value of a field of 1 or 2 bytes in a group that is otherwise
+        as expected. used: the group's size, which it changes. Else as in ``_append_expected``."""
+        take, head, size = self.take, self.layout.head, self.entry.fields[number].type.size
+        has_room, where, at = take("pred"), take("b32"), take("b64")
+        most = (head + WARP_LANES * size + GROUP_ALIGN - 1) // GROUP_ALIGN
+        lines += [
+            f"setp.lt.and.u32 {has_room}, {left}, {most}, {leads};",
+            f"not.pred {has_room}, {has_room};",
+            f"and.pred {is_expected}, {is_expected}, {has_room};",
+            f"vote.sync.all.pred {is_expected}, {is_expected}, {here};",
+            f"@!{is_expected} bra.uni {name}_other;",
+            f"shfl.sync.idx.b32 {where}, {self.place}, 0, 31, {here};",
+            f"mad.wide.u32 {at}, {where}, {GROUP_ALIGN}, {base};",
+            f"mad.wide.u32 {at}, {lane}, {size}, {at};",
+            f"st.global.b{8 * size} [{at}+{LOG_CONTROL + head}], {value};",
+            f"or.b32 {forms}, {forms}, {3 << 2 * number};",
+            f"popc.b32 {used}, {here};",
+            f"mad.lo.u32 {used}, {used}, {size}, {head + GROUP_ALIGN - 1};",
+            f"shr.u32 {used}, {used}, {GROUP_ALIGN.bit_length() - 1};",
         ]
 
-    def _take_chunk(self, base: str, size: str, lines: list[str]) -> None:
-        """Append the code by which a thread takes a chunk for a group of a size. base: the register with the region's
-        address."""
+    def open(self, lines: list[str]) -> None:
+        """Append the code where a kernel begins: each warp's first lane takes the warp's own chunk, if there is one,
+        and the kernel's first thread says how many units these are."""
         take = self.take
         slot = Slots(self.block, take).at(self.entry.level, lines)
-        doubled, length, most = take("b32"), take("b32"), take("b32")
-        units, first, end, limit = (take("b64") for _ in range(4))
-        fits, has_lost, at, zero, shape = take("pred"), take("pred"), take("b64"), take("b32"), take("b32")
-        own, own_length, warps, is_own, total = take("b32"), take("b32"), take("b32"), take("pred"), take("b64")
+        own, warps, wide, total, base, first = (
+            take("b32"), take("b32"), take("b64"), take("b64"), take("b64"), take("b64")
+        )  # fmt: skip
+        leads, place, at, zero, shape = take("pred"), take("b32"), take("b64"), take("b32"), take("b32")
+        self.block.load_map(self.index, base, lines, ending=False)
+        per_unit = LOG_UNIT // GROUP_ALIGN
         lines += [
-            f"shr.u32 {length}, {self.state}, {_LOST_AT};",
-            f"cvt.u64.u32 {units}, {length};",
-            f"setp.ne.u32 {has_lost}, {length}, 0;",
-            f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {units};",
-            f"bfe.u32 {doubled}, {self.state}, {_LEFT_BITS}, {_DOUBLED_BITS};",
-            f"mov.u32 {length}, {GROUP_CHUNK_LEAST};",
-            f"shl.b32 {length}, {length}, {doubled};",
-            # At least as much as the group needs.
-            f"mad.lo.u32 {most}, {size}, {GROUP_ALIGN}, {GROUP_ALIGN + LOG_UNIT - 1};",
-            f"max.u32 {length}, {length}, {most};",
-            f"shr.u32 {length}, {length}, {LOG_UNIT.bit_length() - 1};",
-            # The first chunk of a warp's first lane is the warp's own, unless the group does not fit in it. That takes
-            # no atomic: on one address they follow each other slowly.
             self.block.load_log_first(self.index, own),
-            f"shl.b32 {own_length}, {own}, {(LOG_UNIT // GROUP_ALIGN).bit_length() - 1};",
-            f"setp.gt.and.u32 {is_own}, {own_length}, {size}, {slot.inside};",
-            f"setp.eq.and.u32 {is_own}, {self.state}, 0, {is_own};",
-            f"setp.eq.and.u32 {is_own}, {slot.lane}, 0, {is_own};",
-            f"selp.b32 {length}, {own}, {length}, {is_own};",
-            f"cvt.u64.u32 {units}, {length};",
+            f"setp.ne.and.u32 {leads}, {own}, 0, {slot.inside};",
             f"mul.wide.u32 {first}, {slot.index}, {own};",
-            f"mov.u64 {total}, 0;",
-            f"@!{is_own} atom.global.add.u64 {first}, [{base}], {units};",
-            # After the chunks of all warps.
-            self.block.load_warps(warps),
-            f"@!{is_own} mul.wide.u32 {total}, {warps}, {own};",
-            f"add.u64 {first}, {first}, {total};",
-            # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
-            # for which there is no memory share some that is not zeroed.
-            f"add.u64 {end}, {first}, {units};",
-            *self.block.load_log_units(self.index, limit),
-            f"min.u64 {limit}, {limit}, {_UNITS_MOST};",
-            f"setp.lt.and.u64 {fits}, {first}, {end}, {slot.inside};",
-            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
+            f"cvt.u32.u64 {place}, {first};",
+            # After the header. No lane of the warp has been in a group yet: they begin with the same order.
+            f"mad.lo.u32 {place}, {place}, {per_unit}, 1;",
+            f"selp.b32 {self.order}, {place}, 0, {leads};",
+            f"setp.eq.and.u32 {leads}, {slot.lane}, 0, {leads};",
+            f"@{leads} mov.u32 {self.place}, {place};",
+            f"@{leads} mad.lo.u32 {self.state}, {own}, {per_unit}, {(1 << LEFT_BITS) - 1};",
             f"mad.lo.u64 {at}, {first}, {LOG_UNIT}, {base};",
             f"mov.u32 {zero}, 0;",
             f"mov.u32 {shape}, {self.layout.shape};",
-            f"@{fits} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {length}}};",
-            # After the header. A chunk after the end is filled likewise, but for the stores.
-            f"cvt.u32.u64 {self.place}, {first};",
-            f"mad.lo.u32 {self.place}, {self.place}, {LOG_UNIT // GROUP_ALIGN}, 1;",
-            f"max.u32 {self.order}, {self.order}, {self.place};",
-            f"selp.b32 {self.order}, {self.order}, {NO_ROOM}, {fits};",
-            f"mad.lo.u32 {length}, {length}, {LOG_UNIT // GROUP_ALIGN}, -1;",
-            f"add.u32 {doubled}, {doubled}, 1;",
-            f"min.u32 {doubled}, {doubled}, {_MOST_DOUBLED};",
-            f"shl.b32 {doubled}, {doubled}, {_LEFT_BITS};",
-            f"or.b32 {self.state}, {length}, {doubled};",
-        ]
-
-    def _head(
-        self, values: Sequence[Saved], fields: Sequence[_Compared], here: str, forms: str, rows: str, lines: list[str]
-    ) -> list[tuple[int, str, str]]:
-        """The stores of what every group begins with, by its lowest lane: as ``Records.as_few_stores`` returns them.
-
-        rows: the register with the stride from row to row; "" without one.
-        """
-        strides = {field.number: field.stride for field in fields}
-        single = [(0, "b32", here), (4, "b32", forms), (8, "b32", self.order)]
-        for number, offset in self.layout.strides.items():
-            if number not in strides:
-                strides[number] = self.take("b32")
-                lines.append(f"mov.u32 {strides[number]}, 0;")
-            single.append((offset, "b32", strides[number]))
-        if rows and self.layout.rows < self.layout.head:
-            single.append((self.layout.rows, "b32", rows))
-        for field, value in zip(self.entry.fields, values, strict=True):
-            offset, kind, text = self.layout.record + field.offset, f"b{field.type.size * 8}", value.text
-            if kind == "b16" and bits(value.type) == 32:
-                text = self.take("b16")
-                lines.append(f"cvt.u16.u32 {text}, {value.text};")
-            # Two of 16 bits become one of 32, as below two of 32 become one of 64.
-            if kind == "b16" and offset % 4 == 2 and single[-1][:2] == (offset - 2, "b16"):
-                _, _, lower = single.pop()
-                offset, kind, both = offset - 2, "b32", self.take("b32")
-                lines.append(f"mov.b32 {both}, {{{lower}, {text}}};")
-                text = both
-            single.append((offset, kind, text))
-        return in_few_stores(single, GROUP_ALIGN, self.take, lines)
-
-    def _store(self, field: _Compared, at: str, rank: str, lines: list[str]) -> None:
-        """Append the stores of each lane's value of a field that is not flat in the group at an address."""
-        take = self.take
-        where, wide, is_form, low = take("b32"), take("b64"), take("pred"), field.difference
-        lines += [f"mov.u32 {where}, 1;", f"shl.b32 {where}, {where}, {field.form};"]
-        if field.size < 8:
-            lines.append(f"min.u32 {where}, {where}, {field.size};")
-        lines += [
-            f"mad.lo.u32 {where}, {where}, {rank}, {field.area};",
-            f"cvt.u64.u32 {wide}, {where};",
-            f"add.u64 {wide}, {wide}, {at};",
-        ]
-        if field.size == 8:
-            low = take("b32")
-            lines.append(f"cvt.u32.u64 {low}, {field.difference};")
-        for code, text in ((1, low), (2, low), (3, field.value)):
-            size = min(1 << code, field.size)
-            if code == 3 or size < field.size:
-                lines += [
-                    f"setp.eq.u32 {is_form}, {field.form}, {code};",
-                    f"@{is_form} st.global.b{size * 8} [{wide}+{LOG_CONTROL}], {text};",
-                ]
-
-    def open(self, lines: list[str]) -> None:
-        """Append the code where a kernel begins: its first thread says how many units are each warp's own, if any."""
-        take = self.take
-        slot = Slots(self.block, take).at(self.entry.level, lines)
-        own, warps, wide, total, base, leads = (
-            take("b32"), take("b32"), take("b64"), take("b64"), take("b64"), take("pred")
-        )  # fmt: skip
-        self.block.load_map(self.index, base, lines, ending=False)
-        lines += [
-            self.block.load_log_first(self.index, own),
+            f"@{leads} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {own}}};",
             self.block.load_warps(warps),
             f"cvt.u64.u32 {wide}, {own};",
             f"mul.wide.u32 {total}, {warps}, {own};",
-            f"setp.ne.and.u32 {leads}, {own}, 0, {slot.inside};",
             f"setp.eq.and.u32 {leads}, {slot.index}, 0, {leads};",
-            f"setp.eq.and.u32 {leads}, {slot.lane}, 0, {leads};",
             f"@{leads} st.global.v2.u64 [{base}+{LOG_OWN}], {{{total}, {wide}}};",
         ]
 
@@ -466,7 +512,7 @@ class GroupCode:
         base, lost, wide, has_lost = take("b64"), take("b32"), take("b64"), take("pred")
         self.block.load_map(self.index, base, lines, ending=True)
         lines += [
-            f"shr.u32 {lost}, {self.state}, {_LOST_AT};",
+            f"shr.u32 {lost}, {self.state}, {LOST_AT};",
             f"cvt.u64.u32 {wide}, {lost};",
             f"setp.ne.u32 {has_lost}, {lost}, 0;",
             f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {wide};",

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.log_groups import GroupLayout
+from neutrino.maps.regions import most_copies
 from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.statements import Save
 from neutrino.ptx.instrument.counting import KeyCode, RunCode
-from neutrino.ptx.instrument.log_groups import GroupCode, Saved, is_constant
+from neutrino.ptx.instrument.log_forms import EXPECTED_AT_FIRST, expected_place
+from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
-from neutrino.ptx.instrument.records import Code, LogCode, Records, as_bits, converted
+from neutrino.ptx.instrument.records import (
+    Code,
+    LogCode,
+    Records,
+    Saved,
+    as_bits,
+    converted,
+    copied_from,
+    is_clock,
+    is_constant,
+)
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 
@@ -25,6 +37,7 @@ _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASC
 # PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
 _MATCHES = 70
 _REDUCES = 80
+_MOST_DIFFERENCE = 1 << 16
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` needs an architecture
 that no earlier version than its own has."""
@@ -35,20 +48,50 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
     return VERSION if entry.kind.combines_lanes and architecture >= _MATCHES else (0, 0)
 
 
+Counted = dict[tuple[int, int], int]
+"""How much all threads add at a place to cells of maps in registers, by map and cell: (map number, cell number)."""
+
+_DIFFERENCES = 2
+"""The number, among a map's kept registers, of the first one that adds up a ``Difference``; ``RunCode`` has two."""
+
+
+@dataclass
+class Later:
+    """Saves at places of one basic block whose code may be written at the last of them.
+
+    kin: as of ``PendingSave``, of the place whose code is being written. mask: the register with the lanes that were
+    together at the first of the places; "" before there is a save. saves: by map number.
+    """
+
+    kin: Hashable
+    mask: str = ""
+    saves: dict[int, list[PendingSave]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of saves that each count to one of two cells, where all are counted to the first: amount, that such a save adds
+    to a register if it is the second cell's."""
+
+    amount: int
+    first: int
+    second: int
+
+
 class MapCode:
     """Writes one body's code for the maps of probes. prefix: starts every private register.
 
     take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
     sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
-    function that a kernel calls, that of the kernel; else None.
+    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``.
     """
 
     def __init__(
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
-        sums: Sums, architecture: int, kernel: MapCode | None,
+        sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
     ) -> None:  # fmt: skip
-        self.maps: Sequence[Map] = probes.maps
         self.keyed_by_site = probes.keyed_by_site
+        self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
         self.block = block
         self.take = take
         self.records = records
@@ -60,6 +103,13 @@ class MapCode:
         # of the kernel and all its functions.
         self._kept: dict[tuple[int, int], Kept] = {}
         self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
+        # By the map's index, what `keep_difference` was asked for.
+        self._differences: dict[int, list[Difference]] = kernel._differences if kernel else {}
+        # How many places save groups to a map, by its index.
+        self._groups: dict[int, int] = {}
+        # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
+        self.waiting_memory = f"{prefix[1:]}waiting"
+        self.waiting_bytes = 0
 
     @property
     def kept(self) -> list[Kept]:
@@ -79,16 +129,49 @@ class MapCode:
             for index, entry in enumerate(self.maps)
         )
 
-    def keep(self, index: int, number: int, bits: int) -> str:
+    def keep(self, index: int, number: int, bits: int, first: int = 0) -> str:
         """The register, of 32 or 64 bits, that the index-th map keeps under a number to the end of the thread.
 
-        Made when first asked for, at first 0. It counts as named and changed by the body's code.
+        Made when first asked for. first: its value at first. It counts as named and changed by the body's code.
         """
         name = f"{self._prefix}e{index}_{number}"
-        kept = self._all_kept.setdefault((index, number), Kept(name, f"u{bits}", "0", f"u{bits}"))
+        kept = self._all_kept.setdefault((index, number), Kept(name, f"u{bits}", str(first), f"u{bits}"))
         self._kept[index, number] = kept
         self._changed.add(name)
         return name
+
+    def count_groups(self, index: int, count: int) -> int:
+        """Return how many places save groups to the index-th map so far, and count more."""
+        before = self._groups.get(index, 0)
+        self._groups[index] = before + count
+        return before
+
+    def save_all(self, later: Later, lines: list[str]) -> None:
+        """Append the code of saves that waited for each other, all of them to logs of groups."""
+        for index, saves in sorted(later.saves.items()):
+            log = self.log(index)
+            if not isinstance(log, GroupCode):
+                raise TypeError(f"map {index} has no groups")
+            site = self.count_groups(index, len(saves))
+            if len(saves) > 1:
+                self.waiting_bytes = max(self.waiting_bytes, len(saves) * log.waiting_bytes)
+                log.append_all(saves, later.mask, self.waiting_memory, lines, first_site=site)
+            else:
+                log.append(saves[0].values, saves[0].guard, lines, lowest=expected_place(site), ending=False)
+
+    def keep_difference(self, index: int, difference: Difference) -> str:
+        """The register in which saves to the index-th map add up a difference."""
+        found = self._differences.setdefault(index, [])
+        if difference not in found:
+            found.append(difference)
+            self.sums.name(index, difference.first)
+            self.sums.name(index, difference.second)
+        return self.keep(index, _DIFFERENCES + found.index(difference), 64)
+
+    def differences(self, index: int) -> list[tuple[str, Difference]]:
+        """The registers of the index-th map's differences, with what they are."""
+        found = enumerate(self._differences.get(index, ()))
+        return [(self.keep(index, _DIFFERENCES + number, 64), difference) for number, difference in found]
 
     def log(self, index: int) -> LogCode | GroupCode:
         """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit."""
@@ -96,7 +179,8 @@ class MapCode:
         unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
         layout = GroupLayout.of(entry.fields, entry.size)
         if entry.level is Level.THREAD and self.architecture >= _REDUCES and layout is not None:
-            return GroupCode(entry, index, layout, unit, state, self.keep(index, 2, 32), self.block, self.take)
+            order, expected = self.keep(index, 2, 32), self.keep(index, 3, 32, EXPECTED_AT_FIRST)
+            return GroupCode(entry, index, layout, unit, state, order, expected, self.block, self.take)
         return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
 
     def run(self, index: int, *, ending: bool) -> RunCode | None:
@@ -105,13 +189,21 @@ class MapCode:
         ending: as of ``ProbeBlock.load_map``.
         """
         entry = self.maps[index]
-        if entry.level is not Level.THREAD or self.architecture < _REDUCES:
+        if entry.level is not Level.THREAD or entry.per is Per.THREAD or self.architecture < _REDUCES:
             return None
 
         def address(lines: list[str]) -> str:
             return copy_address(entry, index, self.block, self.take, lines, ending=ending)
 
         return RunCode(self.keep(index, 0, 32), self.keep(index, 1, 32), address, self.take)
+
+    def label(self, index: int) -> str:
+        """What labels begin with in code of the index-th map. They are local to the code's braces."""
+        return f"${self._prefix[1:]}k{index}"
+
+    def has_run(self, index: int) -> bool:
+        """Whether some body has code of ``run`` for the index-th map."""
+        return (index, 0) in self._all_kept
 
     def kept_register(self, index: int, number: int) -> str:
         """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
@@ -133,10 +225,24 @@ class MapCode:
         # The code names all registers, also those that only other bodies wrote.
         self._kept = dict(self._all_kept)
         group = _EndingThreads(self.take, lines, self.architecture)
+        # Threads with rows of their own do not combine their values: as on architectures that cannot.
+        alone = _EndingThreads(self.take, lines, 0)
         for index in sorted({index for index, _ in self._kept}):
-            self.maps[index].kind.settle(self.maps[index], EndCode(self, index, lines, group))
+            entry = self.maps[index]
+            entry.kind.settle(entry, EndCode(self, index, lines, alone if entry.per is Per.THREAD else group))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
+
+
+def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
+    """The maps of probes, as they are in a kernel with so many sites."""
+    if sites is None:
+        return probes.maps
+    maps = list(probes.maps)
+    for index in probes.keyed_by_site:
+        entry = maps[index]
+        maps[index] = replace(entry, kind=entry.kind.for_sites(sites))
+    return tuple(maps)
 
 
 class _Operations:
@@ -191,16 +297,18 @@ class SaveCode(_Operations):
     ``neutrino.maps.target.SaveWriter``.
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
-    predicate of the threads that save, None for all. waits, ending: as in ``Emission.snippet``.
+    predicate of the threads that save, None for all. waits, ending, counted, later: as in ``Emission.snippet``.
+    choices: by register, of the operands that the snippet has read, the values that it may have, if they are few.
     """
 
     def __init__(
         self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
-        slots: Slots, guard: Guard | None, *, waits: bool, ending: bool,
+        slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
+        choices: Mapping[str, tuple[int, ...]],
     ) -> None:  # fmt: skip
         super().__init__(maps.take, code.lines)
         self._maps = maps
-        self._index = index
+        self.index = index
         self._save = save
         self._operand_value = operand_value
         self._code = code
@@ -208,19 +316,22 @@ class SaveCode(_Operations):
         self._guard = guard
         self._waits = waits
         self._ending = ending
+        self._counted = counted
+        self._later = later
+        self._choices = choices
         self._predicate: str | None = None
 
     def append_record(self) -> None:
         """As of ``SaveWriter``."""
         values = [self._operand_value(operand) for operand in self._save.operands]
         self._maps.records.store(
-            self._index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
+            self.index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
         )
 
     def append_to_log(self) -> None:
         """As of ``SaveWriter``."""
         values = [self._operand_value(operand) for operand in self._save.operands]
-        log = self._maps.log(self._index)
+        log = self._maps.log(self.index)
         if isinstance(log, GroupCode):
             self._append_group(log, values)
             return
@@ -231,28 +342,46 @@ class SaveCode(_Operations):
 
     def _append_group(self, log: GroupCode, values: list[Value]) -> None:
         """As ``append_to_log``, to a log of groups."""
-        fitting = self._maps.records.fitting(self._save.map, values, self._lines, self._waits)
-        saved = [
-            Saved(value.text, value.type or "", is_constant(value, self._guard, self._lines)) for value in fitting
-        ]
+        later = self._later
+        waits = self._waits or later is not None
+        fitting = self._maps.records.fitting(self._save.map, values, self._lines, waits)
+        saved = []
+        for value in fitting:
+            is_read = is_clock(value, self._guard, self._lines)
+            is_same = is_read or is_constant(value, self._guard, self._lines)
+            choices = self._choices.get(copied_from(value, self._guard, self._lines), ())
+            saved.append(Saved(value.text, value.type or "", is_same, is_read, choices if len(choices) == 2 else ()))
         guard = self._guard
-        if self._waits and guard is not None:
+        if waits and guard is not None:
             copy = self._take("pred")
             self._lines.append(f"mov.pred {copy}, {guard.register};")
             guard = Guard(copy, guard.negated)
-        log.append(saved, guard, self._code.stores, ending=self._ending)
+        if later is not None:
+            if not later.mask:
+                later.mask = self._take("b32")
+                self._lines.append(f"activemask.b32 {later.mask};")
+            later.saves.setdefault(self.index, []).append(PendingSave(tuple(saved), guard, later.kin))
+            return
+        site = self._maps.count_groups(self.index, 1)
+        log.append(saved, guard, self._code.stores, lowest=expected_place(site), ending=self._ending)
 
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""
         sums = self._maps.sums
         # What is computed from counters is added in every thread, which would be wrong for a save under a predicate.
         ending = self._ending and self._save.guard is None and sums.are_tallied
-        sums.add(self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending)
+        sums.add(self.index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending)
 
     def constant(self, number: int) -> int | None:
         """The value of an operand if it is a constant, else None. number: of the operand, from 0."""
         value = self._operand_value(self._save.operands[number])
         return int(value.text, 0) if value.type is None and _INTEGER.fullmatch(value.text) else None
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        """As of ``SaveWriter``."""
+        low, high = self._operand_value(self._save.operands[number]).choices or (0, 0)
+        # What is added up must not exceed 64 bits, however often a thread comes here.
+        return (low, high) if 0 < high - low <= _MOST_DIFFERENCE else ()
 
     def value(self, number: int) -> str:
         """The register with an operand, converted to its field's type. number: of the operand, from 0."""
@@ -267,7 +396,23 @@ class SaveCode(_Operations):
     def add_to(self, cell: int, amount: Operand = 1) -> None:
         """As of ``SaveWriter``."""
         when = self._counting_threads()
-        self._maps.sums.add_amount(self._index, cell, amount, f"@{when} " if when else "", self._lines)
+        if not when and isinstance(amount, int) and self._counted is not None:
+            self._counted[self.index, cell] = self._counted.get((self.index, cell), 0) + amount
+            return
+        self._maps.sums.add_amount(self.index, cell, amount, f"@{when} " if when else "", self._lines)
+
+    def add_to_one_of_two(self, number: int, cells: tuple[int, int]) -> None:
+        """As of ``SaveWriter``."""
+        # All are counted to the first cell. A register adds up the value less the first one; that divided by the
+        # difference of both is the second cell's count. So it takes no comparison, and hardly more than an addition.
+        low, high = self.choices(number)
+        self.add_to(cells[0])
+        name = self._maps.keep_difference(self.index, Difference(high - low, *cells))
+        when = self._counting_threads()
+        prefix = f"@{when} " if when else ""
+        self._lines.append(f"{prefix}add.u64 {name}, {name}, {self._operand_value(self._save.operands[number]).text};")
+        if low:
+            self._lines.append(f"{prefix}sub.u64 {name}, {name}, {low};")
 
     def add_at(self, cell: str) -> None:
         """Add one, in memory, to the cell whose number is in a register. Each cell is a u64.
@@ -278,15 +423,16 @@ class SaveCode(_Operations):
         # The code goes to the stores, which may be inserted further down. The predicate may have changed by then, so it
         # becomes part of the number here: -1, which no cell has, in threads that add nothing.
         take, when, lines = self._take, self._counting_threads(), self._code.stores
-        key = self.select(32, when, cell, -1) if when else cell
         # Not where a product and its sum are around: ptxas would compute the product again after a branch.
-        run = None if self._waits else self._maps.run(self._index, ending=self._ending)
+        run = None if self._waits else self._maps.run(self.index, ending=self._ending)
         if run is not None:
-            run.save(key, lines, partial=when is not None)
+            run.save(cell, lines, when)
             return
+        key = self.select(32, when, cell, -1) if when else cell
         # What a thread adds, a number or a register; and whether it adds at all.
         amount, adds = "1", take("pred")
-        if self._save.map.level is Level.THREAD and self._maps.architecture >= _MATCHES:
+        alone = self._save.map.level is not Level.THREAD or self._save.map.per is Per.THREAD
+        if not alone and self._maps.architecture >= _MATCHES:
             # Of the lanes with the same cell (same) the lowest adds: the one with none of them below it (lower). It
             # adds as much as there are of them.
             here, same, lower, amount = take("b32"), take("b32"), take("b32"), take("b64")
@@ -304,12 +450,12 @@ class SaveCode(_Operations):
         else:
             lines.append(f"setp.ne.s32 {adds}, {key}, -1;")
         # Each cell is a word of 8 bytes.
-        base = copy_address(self._save.map, self._index, self._maps.block, take, lines, ending=self._ending)
+        base = copy_address(self._save.map, self.index, self._maps.block, take, lines, ending=self._ending)
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
     def site_key(self) -> int | None:
         """As of ``SaveWriter``."""
-        return self.constant(0) if self._index in self._maps.keyed_by_site else None
+        return self.constant(0) if self.index in self._maps.keyed_by_site else None
 
     def add_to_place(self, place: int, value: tuple[str, int] | None, table: KeyTable) -> None:
         """As of ``SaveWriter``."""
@@ -336,8 +482,17 @@ class SaveCode(_Operations):
             stores.append(f"setp.ne.u32 {saves}, {flag}, 0;")
         needed = _REDUCES if table.keep else _MATCHES
         combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
-        base = copy_address(self._save.map, self._index, self._maps.block, take, stores, ending=self._ending)
-        KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
+        table_map = self._maps.maps[self.index]
+
+        def address(lower: str | None = None) -> str:
+            return copy_address(table_map, self.index, self._maps.block, take, stores, lower, ending=self._ending)
+
+        code = KeyCode(take, stores, entry, value, table)
+        # Not where a product and its sum are around: ptxas would compute the product again after a branch.
+        if isinstance(entry, int) and combine and self._maps.architecture >= _REDUCES and not self._waits:
+            code.write_once(address, saves, self._maps.label(self.index), most_copies(table_map.kind, table_map.size))
+        else:
+            code.write(address(), saves, combine=combine)
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, which is kept until the thread ends, to a value if that is greater.
@@ -345,7 +500,7 @@ class SaveCode(_Operations):
         number: which of the map's registers. bits: its width, 32 or 64. when: a predicate besides that of the save,
         None without one.
         """
-        name = self._maps.keep(self._index, number, bits)
+        name = self._maps.keep(self.index, number, bits)
         counting = self._counting_threads()
         if when and counting:
             when = self.both(when, counting)
@@ -502,9 +657,20 @@ class EndCode(_Operations):
 
     def add_run(self) -> None:
         """As of ``EndWriter``."""
-        run = self._maps.run(self._index, ending=True)
+        sums = self._maps.sums
+        for name, difference in self._maps.differences(self._index):
+            count = self._divided(name, difference.amount)
+            sums.add_amount(self._index, difference.second, count, "", self._lines)
+            sums.add_amount(self._index, difference.first, count, "", self._lines, operation="sub")
+        run = self._maps.run(self._index, ending=True) if self._maps.has_run(self._index) else None
         if run is not None:
             run.end(self._lines)
+
+    def _divided(self, name: str, divisor: int) -> str:
+        """A register with that of 64 bits divided by a constant."""
+        if divisor & (divisor - 1):
+            return self.binary("div", "u64", name, divisor)
+        return self.binary("shr", "u64", name, divisor.bit_length() - 1)
 
     def close_log(self) -> None:
         """As of ``EndWriter``."""

@@ -19,7 +19,7 @@ from neutrino.ptx.isa.instruction import (
     read_address,
     vector_elements,
 )
-from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth
+from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth, opcode_value
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.text.body import Body
@@ -92,7 +92,8 @@ class SiteOperands:
     than the opcode. body, position: where the instruction is, in the module's text. after: the side. product: returns a
     register with a private copy of the product that a register holds, if ptxas may fuse it with a sum (see
     ``site_writer.Products.copy_of``), else None. module_addresses: by module variable, the register with its address.
-    site: the value of SITE; line: returns that of LINE. All new registers come from scratch.
+    site: the value of SITE; line: returns that of LINE. choices: ``Choices.of`` of the body. All new registers come
+    from scratch.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class SiteOperands:
         product: Callable[[str, bool], str | None],
         site: int = 0,
         line: Callable[[], int] = int,
+        choices: Callable[[str, int], tuple[int, ...]] = lambda operand, position: (),
     ) -> None:
         self._instruction = instruction
         self._body = body
@@ -117,6 +119,7 @@ class SiteOperands:
         self._product = product
         self._site = site
         self._line = line
+        self._choices = choices
         # The values so far, by helper and element.
         self._known: dict[tuple[str, str | None], Value] = {}
         # The predicate for LANES, None without one; and whether `begin_snippet` has set it.
@@ -125,6 +128,11 @@ class SiteOperands:
         self.reads_operands = False
         self.here: list[str] = []
         self.early: list[str] = []
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction of the site."""
+        return self._instruction
 
     def begin_snippet(self, guard: Guard | None) -> None:
         """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew.
@@ -140,6 +148,9 @@ class SiteOperands:
         element: of a vector operand, ``x`` to ``w`` or a number; None for the first or only one. With ``bits`` at its
         end (``bits``, ``y.bits``) the value has no type.
         """
+        of_opcode = opcode_value(self._instruction, helper, element)
+        if of_opcode is not None:
+            return Value(str(of_opcode), None)
         if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE", "LINE"}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
         # Only operands have elements.
@@ -514,11 +525,16 @@ class SiteOperands:
     def _widened(self, operand: str) -> Value:
         """The value of a size operand, mostly of 32 bits, in a register of 64 bits or as an integer: BYTES is a u64."""
         value = self._source(operand, "BYTES", None)
-        if value.type is None or bits(value.type) == 64:
+        if value.type is None:
             return value
+        choices = self._choices(operand, self._position)
+        if len(choices) == 1:
+            return Value(str(choices[0]), None)
+        if bits(value.type) == 64:
+            return replace(value, choices=choices)
         wide = self._scratch.take("b64")
         self.here.append(f"cvt.u64.u32 {wide}, {value.text};")
-        return Value(wide, "b64")
+        return Value(wide, "b64", choices=choices)
 
     def _async_copy_bytes(self) -> Value:
         """BYTES of ``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};``: what it reads.
@@ -541,7 +557,8 @@ class SiteOperands:
         size = self._scratch.take("b64")
         if_false, if_true = (copy_size, "0") if not last.startswith("!") else ("0", copy_size)
         self.here.append(f"selp.b64 {size}, {if_true}, {if_false}, {last.lstrip('! ')};")
-        return Value(size, "b64")
+        choices = {value for part in ("0", copy_size) for value in self._choices(part, self._position) or (-1,)}
+        return Value(size, "b64", choices=() if -1 in choices else tuple(sorted(choices)))
 
     def _operations(self) -> Value:
         """OPS of ``tcgen05.mma``, 2 * M * N * K for a product of matrices of M x K and K x N.

@@ -124,6 +124,11 @@ class KernelPlan:
         return sum(body.sites.count for body in self.bodies)
 
     @property
+    def next_site(self) -> int:
+        """A number above those of all sites."""
+        return max(body.found.next_number for body in self.bodies)
+
+    @property
     def sites(self) -> tuple[Site, ...]:
         """Where the probes go."""
         return tuple(site for body in self.bodies for site in body.sites.sites)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.probe_block import (
     BLOCK_CELL,
     BLOCK_COPY_MASK,
@@ -19,7 +19,7 @@ from neutrino.abi.probe_block import (
     BLOCK_WARPS_PER_BLOCK,
 )
 from neutrino.maps.declaration import NO_LIMIT, Map
-from neutrino.maps.regions import copy_stride, most_copies
+from neutrino.maps.regions import SM_ROWS, copy_stride, most_copies, row_stride
 from neutrino.ptx.instrument.registers import Take, bits
 from neutrino.ptx.isa.scalars import WARP_LANES
 
@@ -220,6 +220,8 @@ def copy_address(
     the threads that add, but that ptxas cannot know to be the same in all lanes (see below); None if there is none.
     ending: as in ``ProbeBlock.load_map``.
     """
+    if entry.per.has_rows:
+        return _row_address(entry, index, block, take, lines, ending=ending)
     copy, mask, base = take("b32"), take("b32"), take("b64")
     lines += [
         f"mov.u32 {copy}, %smid;",
@@ -234,4 +236,38 @@ def copy_address(
         lines.append(f"or.b32 {copy}, {copy}, {lower};")
     block.load_map(index, base, lines, ending=ending)
     lines.append(f"mad.wide.u32 {base}, {copy}, {copy_stride(entry.size)}, {base};")
+    return base
+
+
+def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], *, ending: bool) -> str:
+    """As ``copy_address``, of the row of this thread's block, warp or multiprocessor, or its own; of the first row,
+    which belongs to none, if the region has no room for it."""
+    stride = row_stride(entry)
+    row, offset, base, inside = take("b32"), take("b64"), take("b64"), take("pred")
+    if entry.per is Per.SM:
+        lines += [f"mov.u32 {row}, %smid;", f"setp.lt.u32 {inside}, {row}, {SM_ROWS};"]
+    elif entry.per is Per.BLOCK:
+        a, b = take("b32"), take("b32")
+        lines += [
+            *_block_index(row, a, b),
+            # There is room for a block if there is room for its first warp.
+            block.load("u32", a, BLOCK_WARPS_PER_BLOCK),
+            f"mul.lo.u32 {a}, {row}, {a};",
+            block.load("u32", b, BLOCK_WARP_CAPACITY),
+            f"setp.lt.u32 {inside}, {a}, {b};",
+        ]
+    else:
+        slot = Slots(block, take).at(Level.THREAD, lines)
+        row, inside = slot.index, slot.inside
+        if entry.per is Per.THREAD:
+            # Threads may be more than 32 bits count.
+            lines += [
+                f"mul.wide.u32 {offset}, {row}, {WARP_LANES * stride};",
+                f"mad.wide.u32 {offset}, {slot.lane}, {stride}, {offset};",
+            ]
+    if entry.per is not Per.THREAD:
+        lines.append(f"mul.wide.u32 {offset}, {row}, {stride};")
+    lines += [f"add.u64 {offset}, {offset}, {stride};", f"selp.b64 {offset}, {offset}, 0, {inside};"]
+    block.load_map(index, base, lines, ending=ending)
+    lines.append(f"add.u64 {base}, {base}, {offset};")
     return base

@@ -3,6 +3,7 @@ many there were."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,6 +126,64 @@ def as_bits(value: Value, take: Take, lines: list[str]) -> str:
     return copied(value, take, lines).text if value.type in FLOATING else value.text
 
 
+_IMMEDIATE = re.compile(r"-?\d\w*")
+# A line that writes a register: its predicate, opcode, what it writes (the first of two after "|"), what it reads.
+_WRITES = re.compile(r"(@\S+ )?([\w.]+) (\{[^}]*\}|[^,;|]*)(?:\|[^,;]*)?, (.*);")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The value of a field in the lanes that save. text: a register that can be stored in the field. is_same: whether
+    all lanes of a group have the same, known when the code is written. is_read: they have it since they read it
+    together, as a clock. choices: of an integer that has one of two values, known then, these."""
+
+    text: str
+    type: str
+    is_same: bool
+    is_read: bool = False
+    choices: tuple[int, ...] = ()
+
+
+def is_clock(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
+    """Whether a value is the clock, read by the last of the lines after any label or branch: lanes that save it
+    together have read it together."""
+    parts = [number for number, line in enumerate(lines, 1) if line.endswith(":") or " bra" in f" {line}"]
+    return _source(value.text, _MOVE, guard, lines[max(parts, default=0) :]) in {"%clock64", "%clock"}
+
+
+def is_constant(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
+    """Whether a value is the same in all threads for which the guard holds: an immediate, or a register that the last
+    of the lines that write it sets to one, under the guard or none."""
+    return value.type is None or _IMMEDIATE.fullmatch(_source(value.text, _CONVERSION, guard, lines)) is not None
+
+
+_MOVE = re.compile(r"mov\..*")
+_CONVERSION = re.compile(r"(?:mov|cvt)\..*")
+_INTEGER_COPY = re.compile(r"mov\.[bus]\d+|cvt\.[us]\d+\.[us]\d+")
+
+
+def copied_from(value: Value, guard: Guard | None, lines: Sequence[str]) -> str:
+    """The register, or the integer, of which an integer value is a copy, extended or cut; "" if it was computed.
+    lines, guard: as of ``is_constant``."""
+    return _source(value.text, _INTEGER_COPY, guard, lines)
+
+
+def _source(text: str, copies: re.Pattern[str], guard: Guard | None, lines: Sequence[str]) -> str:
+    """What a register was last set to by the lines, through copies by opcodes that match, under the guard or none: no
+    register that they write, or "" where they compute it otherwise."""
+    for line in reversed(lines):
+        match = _WRITES.fullmatch(line)
+        if match is None or text not in re.split(r"[{}, ]+", match[3]):
+            continue
+        predicate, opcode, destination, source = match.groups()
+        if destination != text or not copies.fullmatch(opcode):
+            return ""
+        if predicate is not None and (guard is None or predicate != guard.prefix):
+            return ""
+        text = source
+    return text
+
+
 @dataclass
 class Code:
     """Inserted instructions, one per entry. lines: those that may stand anywhere; stores: the predicated stores after
@@ -201,7 +260,9 @@ class Records:
             self._counters[index] = counter
             self._changed.add(counter)
             place = counter
-            if target.kind.keeps_last:
+            if target.cap == 1:
+                place = ""
+            elif target.kind.keeps_last:
                 place = self._take("b32")
                 is_power_of_two = not target.cap & (target.cap - 1)
                 remainder = f"and.b32 {place}, {counter}, {target.cap - 1};"
@@ -209,7 +270,8 @@ class Records:
             else:
                 stores = self._take("pred")
                 lines.append(f"setp.lt.and.u32 {stores}, {counter}, {target.cap}, {takes_part};")
-            self._scaled(base, place, lanes * target.size, lines)
+            if place:
+                self._scaled(base, place, lanes * target.size, lines)
             lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
         for where, kind, text in self.as_few_stores(target, values, lines, waits):
             at = f"[{base}+{where}]" if where else f"[{base}]"

@@ -28,7 +28,8 @@ class Value:
 
     used_as: the type by which an instruction of the program uses it, None where that says nothing. name: what it is
     called in messages, "" for values of the probe's own. loaded: of what a load gives, how many bits it loads: the
-    lower ones of a register that may be wider; None of all else.
+    lower ones of a register that may be wider; None of all else. choices: of an integer in a register that has one of a
+    few values, these, ascending; () where that is not known.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Value:
     used_as: str | None = None
     name: str = ""
     loaded: int | None = None
+    choices: tuple[int, ...] = ()
 
 
 Resolver = Callable[[str, str | None], Value]

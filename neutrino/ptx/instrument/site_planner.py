@@ -82,8 +82,9 @@ class SitePlanner:
     def _trial(self) -> SiteWriter:
         edits = Edits()  # thrown away
         return SiteWriter(
-            self._callee, self._facts, self._emission(), edits, variables=self._variables, places=self._places
-        )
+            self._callee, self._facts, self._emission(), edits, variables=self._variables, places=self._places,
+            may_wait=False,
+        )  # fmt: skip
 
     def place_all(self, found: Found, runs: Runs) -> tuple[tuple[Placed, ...], tuple[Spot, ...]]:
         """Place the code of all hits and spots of the body, and count in runs what they add. Raises UnsupportedError,

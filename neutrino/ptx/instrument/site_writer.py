@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -15,17 +17,22 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.choices import Choices
 from neutrino.ptx.analysis.contraction import HIDDEN_PRODUCT, PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Spot
+from neutrino.ptx.analysis.pointers import Pointers
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.map_code import Counted, Later
 from neutrino.ptx.instrument.operands import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register
+from neutrino.ptx.isa.measures import opcode_value
+from neutrino.ptx.snippets.folding import BY_OPCODE, decided
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.edits import Edits, after, before
 from neutrino.ptx.text.module import Module
@@ -217,18 +224,123 @@ class Placed(NamedTuple):
 @dataclass(frozen=True)
 class _ReusableCode:
     """Code before and after an instruction that can be inserted at other ones as it is. stores: it holds code that must
-    not stand between a product and a sum that ptxas fuses, so that this has to be checked."""
+    not stand between a product and a sum that ptxas fuses, so that this has to be checked. counted: what is counted
+    besides, as of ``Emission.snippet``."""
 
     before: str
     after: str
     stores: bool
+    counted: Counted
+
+
+# Opcodes at which lanes that are apart may meet within a basic block, but for those with one of these in their names.
+_MEETING = re.compile(r"\.(?:sync|aligned)\b")
+_MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
+
+
+class WaitingSaves:
+    """The saves of one body to logs of groups whose code stands at the last of several sites: those of one basic block,
+    between which lanes that are apart do not meet. It is shorter than that of each."""
+
+    _MOST = 8
+
+    def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
+        self._body = body
+        self._products = products
+        self._emission = emission
+        self._edits = edits
+        self._runs = Runs(body)
+        self._pointers = Pointers(body)
+        self._run: Run | None = None
+        self._later: Later | None = None
+        # How many saves wait; and of the last site with one its index in the body, and where code after it goes.
+        self._count = 0
+        self._index = 0
+        self._at = 0
+        self._is_after = False
+        # The state of the scratch registers before the first of them; None if others are in use for longer.
+        self._mark: dict[str, int] | None = None
+        # Whether no other save may join.
+        self._is_closed = False
+
+    @cached_property
+    def _meetings(self) -> list[int]:
+        """The instructions, by their indices, at which lanes that are apart may meet."""
+        return self._body.where({
+            mnemonic for mnemonic in set(self._body.mnemonics)
+            if mnemonic is not None and (mnemonic.word in _MEETING_WORDS or _MEETING.search(mnemonic.text))
+        })  # fmt: skip
+
+    def come_to(self, place: Placed) -> None:
+        """The code of the next site is about to be written: write that of saves which cannot wait until there."""
+        statement = place.hit.statement
+        run = self._runs.at(None, statement)
+        if self._count:
+            following = bisect_left(self._meetings, self._index)
+            meets = following < len(self._meetings) and self._meetings[following] <= statement.index
+            if run is not self._run or meets or self._is_closed or not _is_plain(place):
+                self.write()
+        self._run = run
+
+    def later(self, place: Placed, instruction: Instruction) -> Later | None:
+        """What gets the saves of a site; None if they cannot wait."""
+        if not _is_plain(place):
+            return None
+        kin = (instruction.opcode, self._pointers.of(instruction))
+        if self._later is None:
+            self._later = Later(kin)
+        self._later.kin = kin
+        return self._later
+
+    def note(self, place: Placed, mark: dict[str, int], lines: Iterable[str], *, waited: bool) -> bool:
+        """The code of a site was written; returns whether saves of it wait.
+
+        mark: the state of the scratch registers before. lines: the code. waited: registers stay in use for its stores.
+        """
+        before, later = self._count, self._later
+        self._count = sum(len(saves) for saves in later.saves.values()) if later is not None else 0
+        if not self._count:
+            return False
+        if not before:
+            self._mark = mark
+        if waited:
+            self._mark = None
+        # Lanes may be apart after a branch.
+        self._is_closed |= self._count >= self._MOST or any(" bra" in line for line in lines)
+        if self._count == before:
+            return False
+        statement = place.hit.statement
+        ends_block = statement.mnemonic is not None and statement.mnemonic.ends_block
+        self._index = statement.index
+        self._is_after = any(probe.after for probe in place.probes) and not ends_block
+        self._at = place.end if self._is_after else place.start
+        return True
+
+    def write(self) -> None:
+        """Insert the code of the saves that wait, after the last of their sites."""
+        if self._later is None or not self._count:
+            return
+        scratch = self._emission.scratch
+        lines = self._emission.save_all(self._later)
+        spot = self._products.first_clear(self._at)
+        self._edits.insert(spot, after(lines) if self._is_after or spot != self._at else before(lines))
+        # Further down the registers may be in use by the code of other sites.
+        if self._mark is not None and spot == self._at:
+            scratch.release(self._mark)
+        self._later, self._count, self._is_closed = None, 0, False
+
+
+def _is_plain(place: Placed) -> bool:
+    """Whether the code of a site stands right before and after its instruction, and is of no source line's probes."""
+    statement = place.hit.statement
+    return (place.start, place.end) == (statement.start, statement.end) and not place.hit.opens and not place.hit.closes
 
 
 class SiteWriter:
     """Writes the code of one body's sites, in text order.
 
     edits: of the body, to insert the code. variables: by name of a module variable, the register with its address.
-    places: the source lines of the body, for messages.
+    places: the source lines of the body, for messages. may_wait: saves of different sites may be written together.
     """
 
     def __init__(
@@ -240,6 +352,7 @@ class SiteWriter:
         *,
         variables: Mapping[str, str],
         places: Locations,
+        may_wait: bool,
     ) -> None:
         self._module = callee.module
         self._code = callee.module.code
@@ -250,8 +363,15 @@ class SiteWriter:
         self._variables = variables
         self._places = places
         self._products = Products(self._module, self._body, edits, emission)
+        # By the id of a snippet that asks for its instruction's opcode, and the opcode.
+        self._decided_snippets: dict[tuple[int, str], Snippet] = {}
+        self._choices = Choices(self._body)
+        self._calls = frozenset(self._body.calls)
         # Code of sites that depends on nothing but these: opcode, guard, id of the probes, scratch registers in use.
         self._reusable: dict[tuple[str, str | None, int, tuple[int, ...]], _ReusableCode] = {}
+        # What all threads count at sites, in text order: the instruction, and where its code goes.
+        self._counted: list[tuple[Statement, int, Counted]] = []
+        self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
 
     def write_snippets(self, place: Placed) -> bool:
         """Insert the snippets of probes at a place, reusing the code of an equal one where that is possible, since a
@@ -263,6 +383,8 @@ class SiteWriter:
         hit = place.hit
         statement, guard = hit.statement, hit.statement.guard
         position, end = statement.position, statement.end
+        if self._waiting is not None:
+            self._waiting.come_to(place)
         # Not plain: code of source lines, or an instruction that names its own predicate as an operand. If it writes
         # it, other code goes after it than after one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
@@ -271,6 +393,8 @@ class SiteWriter:
         if reusable is not None and (not reusable.stores or self._are_sides_clear(place)):
             self._edits.insert(place.start, reusable.before)
             self._edits.insert(place.end, reusable.after)
+            if reusable.counted:
+                self._counted.append((statement, place.start, reusable.counted))
             return True
         instruction = statement.instruction
         if instruction is None:
@@ -281,6 +405,22 @@ class SiteWriter:
             return False
         self._reusable[key] = code
         return True
+
+    def count(self) -> None:
+        """Insert the code of saves that wait, and that which counts what all threads count at sites: once for each run
+        of sites, before the first of them. Called after all other code of sites."""
+        if self._waiting is not None:
+            self._waiting.write()
+        if not self._counted:
+            return
+        runs = Runs(self._body)
+        totals: dict[int, tuple[int, Counted]] = {}
+        for statement, position, counted in self._counted:
+            _, total = totals.setdefault(id(runs.at(None, statement)), (position, {}))
+            for cell, amount in counted.items():
+                total[cell] = total.get(cell, 0) + amount
+        for position, total in totals.values():
+            self._edits.insert_before(position, self._emission.count(total))
 
     def _describe(self, statement: Statement) -> str:
         """An instruction in the words of error messages: line and text."""
@@ -330,6 +470,9 @@ class SiteWriter:
         # Ids of the probes of the instruction itself; the others are those of source lines. Of those whose lines end
         # here: what SITE is, the number of the line's first instruction.
         own = {id(probe) for probe in probes}
+        # Around a call nothing is left for later: a thread may end in it.
+        counted: Counted | None = None if hit.statement.index in self._calls else {}
+        later = self._waiting.later(place, instruction) if self._waiting is not None else None
         line = functools.partial(self._line, hit.statement.position)
         closing = {id(probe): number for probe, number in hit.closes}
         # The name of the probe whose snippet is being written, for the message.
@@ -341,10 +484,12 @@ class SiteWriter:
                 asking = probe.name
                 if id(probe) in own:
                     own_guard = guard if probe.lanes is Lanes.EXECUTING else None
-                    waited |= self._snippet(probe.before, operands, own_guard, start, first, level=probe.level)
+                    waited |= self._snippet(
+                        probe.before, operands, own_guard, start, first, counted, level=probe.level, later=later
+                    )
                 else:
                     at_line = PlaceOperands("a source line", hit.number, line, scratch)
-                    waited |= self._snippet(probe.before, at_line, None, start, first, level=probe.level)
+                    waited |= self._snippet(probe.before, at_line, None, start, first, counted, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
                 if probe.after is None or (leaves and id(probe) in own):
@@ -352,18 +497,25 @@ class SiteWriter:
                 asking = probe.name
                 if id(probe) in own:
                     own_guard = guard_after if probe.lanes is Lanes.EXECUTING else None
-                    waited |= self._snippet(probe.after, operands_after, own_guard, end, last, level=probe.level)
+                    waited |= self._snippet(
+                        probe.after, operands_after, own_guard, end, last, counted, level=probe.level, later=later
+                    )
                 else:
                     # Of lines that end with a branch the last place is before it.
                     at, lines = (start, first) if leaves else (end, last)
                     at_line = PlaceOperands("a source line", closing[id(probe)], line, scratch)
-                    waited |= self._snippet(probe.after, at_line, None, at, lines, level=probe.level)
+                    waited |= self._snippet(probe.after, at_line, None, at, lines, counted, level=probe.level)
         except UnsupportedError as error:
             raise UnsupportedError(f"probe '{asking}' at {self._describe(hit.statement)}: {error}") from None
         early += operands_after.early
-        code = _ReusableCode(before([*first, *early]), after(last), any(map(self._facts.must_be_clear, probes)))
+        stores = any(map(self._facts.must_be_clear, probes))
+        code = _ReusableCode(before([*first, *early]), after(last), stores, counted or {})
         self._edits.insert(start, code.before)
         self._edits.insert(end, code.after)
+        if counted:
+            self._counted.append((hit.statement, start, counted))
+        if self._waiting is not None and self._waiting.note(place, mark, [*first, *last], waited=waited):
+            return None
         if waited:
             # The registers stay in use: stores further down still read them.
             return None
@@ -387,7 +539,7 @@ class SiteWriter:
             if snippet is None:
                 continue
             try:
-                waited |= self._snippet(snippet, operands, guard, spot.position, lines, level=probe.level)
+                waited |= self._snippet(snippet, operands, guard, spot.position, lines, None, level=probe.level)
             except UnsupportedError as error:
                 line = self._module.line(spot.at)
                 raise UnsupportedError(f"probe '{probe.name}' at line {line}: {spot.text!r}: {error}") from None
@@ -395,6 +547,17 @@ class SiteWriter:
         # As at instructions: stores further down still read the registers.
         if not waited:
             scratch.release(mark)
+
+    def _decided(self, snippet: Snippet, instruction: Instruction) -> Snippet:
+        """A snippet as it is at an instruction: without what conditions on its opcode leave out."""
+        if snippet.operands_of_site.isdisjoint(BY_OPCODE):
+            return snippet
+        key = (id(snippet), instruction.opcode)
+        if key not in self._decided_snippets:
+            self._decided_snippets[key] = decided(
+                snippet, lambda operand: opcode_value(instruction, operand.name, operand.element) or 0
+            )
+        return self._decided_snippets[key]
 
     def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
         """The values of helpers in the snippets before or after the instruction of a hit."""
@@ -409,6 +572,7 @@ class SiteWriter:
             product=functools.partial(self._products.copy_of, position),
             site=hit.number or 0,
             line=functools.partial(self._line, hit.statement.position),
+            choices=self._choices.of,
         )
 
     def _line(self, position: int) -> int:
@@ -423,27 +587,34 @@ class SiteWriter:
         guard: Guard | None,
         at: int,
         lines: list[str],
+        counted: Counted | None,
         *,
         level: Level,
+        later: Later | None = None,
     ) -> bool:
         """Append one snippet's code to lines. Its stores are inserted further down where lines go between a product and
         its sum, which they would part; returns whether they are.
 
         operands: give the values of helpers. guard: of the threads that the snippet is for, None for all. at: the
-        position where lines will be inserted. Raises UnsupportedError.
+        position where lines will be inserted. counted, later: as of ``Emission.snippet``. Raises UnsupportedError.
         """
+        original = snippet
+        if isinstance(operands, SiteOperands):
+            snippet = self._decided(snippet, operands.instruction)
         # Where the stores go.
         spot = at
         saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
         if any(save.map.kind.stores_at_sites for save in saves):
             spot = self._products.first_clear(at)
-        if self._facts.is_collective(snippet) and not self._products.may_exchange(at, guard):
+        if self._facts.is_collective(original) and not self._products.may_exchange(at, guard):
             raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
         waits = spot != at
         operands.begin_snippet(guard)
         # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
-        code = self._emission.snippet(snippet, operands, guard, level=level, waits=waits)
+        code = self._emission.snippet(
+            snippet, operands, guard, level=level, waits=waits, counted=counted, later=later
+        )
         lines += operands.here[already_inserted:]
         lines += code.lines
         if waits:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map
@@ -79,10 +79,15 @@ class EndSums:
     def write(self) -> list[str]:
         """Return the code. Nothing may come after it, since it may end most threads. Called once."""
         by_level: dict[Level, dict[Key, Form]] = {}
+        # Threads with rows of their own are not added up over the warp.
+        own: dict[Key, Form] = {}
         for key, form in self._forms.items():
             if form != Form():  # the empty form adds nothing
                 map_number, _ = key
-                by_level.setdefault(self._maps[map_number].level, {})[key] = form
+                entry = self._maps[map_number]
+                (own if entry.per is Per.THREAD else by_level.setdefault(entry.level, {}))[key] = form
+        if own:
+            self._add_all(own, self._words, None)
         # Sums of all threads come last, since most threads end there.
         for level in (Level.BLOCK, Level.WARP):
             if level in by_level:
@@ -438,9 +443,7 @@ class Sums:
                     slot = slots.at(target.level, lines)
                     prefix = f"@{guarded(slot.inside, guard, self._take, lines)} "
             value = operand_value(operand)
-            name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
-            self._sums[index, number] = name
-            self._registers.changed.add(name)
+            name = self.name(index, number)
             # Constants need no register and no conversion.
             text = value.text
             if value.type is not None or not _DECIMAL.fullmatch(value.text):
@@ -448,15 +451,23 @@ class Sums:
             kind = _unsigned(field)
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
-    def add_amount(self, index: int, number: int, amount: Operand, prefix: str, lines: list[str]) -> None:
+    def add_amount(
+        self, index: int, number: int, amount: Operand, prefix: str, lines: list[str], *, operation: str = "add"
+    ) -> None:  # fmt: skip
         """Append the code that adds a number or a register to a cell of the index-th map.
 
-        number: of the cell. prefix: the predicate of the threads that do, as ``@%p ``; "" for all.
+        number: of the cell. prefix: the predicate of the threads that do, as ``@%p ``; "" for all. operation: or
+        ``sub``.
         """
+        name = self.name(index, number)
+        lines.append(f"{prefix}{operation}.{_unsigned(self._cells[index][number])} {name}, {name}, {amount};")
+
+    def name(self, index: int, number: int) -> str:
+        """The register that adds up a cell of the index-th map; it counts as changed. number: of the cell."""
         name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
         self._sums[index, number] = name
         self._registers.changed.add(name)
-        lines.append(f"{prefix}add.{_unsigned(self._cells[index][number])} {name}, {name}, {amount};")
+        return name
 
     def settle(self, snippets: Iterable[Snippet]) -> list[str]:
         """The code, before the snippets at the ends of a thread, that gives the registers that they read their values.

@@ -1,0 +1,430 @@
+"""Code that saves the records of any lanes of a warp as a group of a log, in the shortest forms that their values have;
+and that takes chunks for groups. The layout is in ``maps/log_groups.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from neutrino.maps.declaration import Map
+from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log_groups import (
+    GROUP_ALIGN,
+    GROUP_CHUNK_LEAST,
+    GROUP_CHUNK_MOST,
+    GROUP_ROWS_AT,
+    GROUP_ROWS_FIELD_AT,
+    GroupLayout,
+)
+from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
+from neutrino.ptx.instrument.records import LOST, NO_ROOM, Saved, in_few_stores
+from neutrino.ptx.instrument.registers import Take, bits
+
+# What a thread keeps of its chunk, from the lowest bit on: how much room it has left, in units of GROUP_ALIGN; how many
+# times it was doubled; how many records were lost since it was taken, where it is after the end of the region.
+LEFT_BITS = 12
+_DOUBLED_BITS = 4
+LOST_AT = LEFT_BITS + _DOUBLED_BITS
+_MOST_DOUBLED = (GROUP_CHUNK_MOST // GROUP_CHUNK_LEAST).bit_length() - 1
+_UNITS_MOST = (1 << 31) - (1 << 14)
+"""Units in a region, at most, so that 32 bits hold every place and every order."""
+# What a thread expects of each of its sites: the logarithm of the lanes in a row that a group's values lay in last, 5
+# for all in one row. Sites with the same remainder share a place, of 3 bits.
+EXPECTED_BITS = 3
+EXPECTED_SITES = 10
+_ONE_ROW = 5
+EXPECTED_AT_FIRST = sum(_ONE_ROW << EXPECTED_BITS * place for place in range(EXPECTED_SITES))
+
+
+
+def expected_place(site: int) -> int:
+    """The lowest bit, in what is expected, of the place of a site, by its number in the body."""
+    return site % EXPECTED_SITES * EXPECTED_BITS
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A field whose values may differ in the lanes of a group, in registers.
+
+    number, size: the field's, in bytes. value: of the field. difference: to the lowest lane's, of 32 or 64 bits.
+    is_flat: a predicate, whether the difference is the stride times the lane's rank; of fewer than 8 bytes, whether it
+    is 0. stride: "" without one. form, area: once they are chosen, the field's form and where its area begins.
+    """
+
+    number: int
+    size: int
+    value: str
+    difference: str
+    is_flat: str
+    stride: str
+    form: str
+    area: str
+
+
+@dataclass(frozen=True)
+class GroupForms:
+    """Writes the code that saves a group of any lanes with any values to one log, in one body.
+
+    entry, index: the map and its index. layout: of its groups. place, state, order: registers of 32 bits, at first 0,
+    that each thread keeps to its end: where the next group goes that this thread is the lowest lane of, in units of
+    GROUP_ALIGN; what is known of the chunk there; and the greatest order of a group that it was in, NO_ROOM once a
+    record was lost. expected: a register, at first EXPECTED_AT_FIRST, of what it expects of sites.
+    """
+
+    entry: Map
+    index: int
+    layout: GroupLayout
+    place: str
+    state: str
+    order: str
+    expected: str
+    block: ProbeBlock
+    take: Take
+
+    def _append_other(
+        self, values: Sequence[Saved], here: str, base: str, lowest: int | str, name: str, lines: list[str]
+    ) -> None:
+        """Append the code that saves the records of the lanes in the mask here, whatever they are.
+
+        It stays at the site although it seldom runs: around calls of a function ptxas does not let the lanes that leave
+        a loop one after the other meet again.
+
+        base: the register with the region's address. lowest: the lowest bit, in what is expected, of the site's place.
+        name: begins labels; it may branch to that of the end.
+        """
+        take = self.take
+        rank, count, leader, leads = take("b32"), take("b32"), take("b32"), take("pred")
+        lines += [
+            f"mov.u32 {rank}, %lanemask_lt;",
+            f"and.b32 {rank}, {rank}, {here};",
+            f"popc.b32 {rank}, {rank};",
+            f"popc.b32 {count}, {here};",
+            f"setp.eq.u32 {leads}, {rank}, 0;",
+            f"brev.b32 {leader}, {here};",
+            f"bfind.shiftamt.u32 {leader}, {leader};",
+        ]
+        fields = self._compare(values, here, rank, leader, lines)
+        forms, size, is_flat = take("b32"), take("b32"), take("pred")
+        lines += [f"mov.u32 {forms}, 0;", f"mov.u32 {size}, {self.layout.head // GROUP_ALIGN};"]
+        rows, found = "", take("b32")
+        lines.append(f"mov.u32 {found}, {_ONE_ROW};")
+        if fields:
+            flat = [field.is_flat for field in fields]
+            lines.append(f"mov.pred {is_flat}, {flat[0]};")
+            lines += [f"and.pred {is_flat}, {is_flat}, {other};" for other in flat[1:]]
+            rows = next((field.stride for field in fields if field.stride), "") and take("b32")
+            if rows:
+                lines.append(f"mov.u32 {rows}, 0;")
+            lines += [f"vote.sync.all.pred {is_flat}, {is_flat}, {here};", f"@{is_flat} bra {name}_sized;"]
+            if rows:
+                self._split(fields, rows, forms, size, is_flat, here, rank, lines)
+                lines += [
+                    f"bfe.u32 {found}, {forms}, {GROUP_ROWS_AT}, {EXPECTED_BITS};",
+                    f"@{is_flat} bra {name}_sized;",
+                ]
+            self._choose(fields, forms, size, here, count, lines)
+            lines.append(f"{name}_sized:")
+        left, needs = take("b32"), take("pred")
+        lines += [
+            f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
+            f"setp.lt.and.u32 {needs}, {left}, {size}, {leads};",
+            f"@!{needs} bra {name}_taken;",
+        ]
+        self._take_chunk(base, size, lines)
+        lines.append(f"{name}_taken:")
+        place, at, is_lost, is_stored = take("b32"), take("b64"), take("pred"), take("pred")
+        lines += [
+            # Later than every group that one of these lanes was in. Where one of them has lost a record, this group is
+            # lost, too: what a thread has are its first records.
+            f"redux.sync.max.u32 {self.order}, {self.order}, {here};",
+            f"setp.eq.u32 {is_lost}, {self.order}, {NO_ROOM};",
+            f"@!{is_lost} add.u32 {self.order}, {self.order}, 1;",
+            f"shfl.sync.idx.b32 {place}, {self.place}, {leader}, 31, {here};",
+            f"not.pred {is_stored}, {is_lost};",
+            f"and.pred {is_stored}, {is_stored}, {leads};",
+            f"mad.wide.u32 {at}, {place}, {GROUP_ALIGN}, {base};",
+        ]
+        self._learn(found, lowest, lines)
+        strides = {field.number: field.stride for field in fields}
+        for offset, kind, text in self._head(values, strides, here, forms, self.order, rows, lines):
+            lines.append(f"@{is_stored} st.global.{kind} [{at}+{LOG_CONTROL + offset}], {text};")
+        if rows and self.layout.rows == self.layout.head:
+            has_rows = take("pred")
+            lines += [
+                f"setp.ge.and.u32 {has_rows}, {forms}, {1 << GROUP_ROWS_AT}, {is_stored};",
+                f"@{has_rows} st.global.b32 [{at}+{LOG_CONTROL + self.layout.rows}], {rows};",
+            ]
+        lines += [
+            f"@{leads} sub.u32 {self.state}, {self.state}, {size};",
+            f"@{is_stored} add.u32 {self.place}, {self.place}, {size};",
+            f"and.pred {leads}, {leads}, {is_lost};",
+            f"shl.b32 {count}, {count}, {LOST_AT};",
+            f"@{leads} add.u32 {self.state}, {self.state}, {count};",
+        ]
+        if fields:
+            lines += [f"or.pred {is_flat}, {is_flat}, {is_lost};", f"@{is_flat} bra {name}_end;"]
+            for field in fields:
+                self._store(field, at, rank, lines)
+
+    def _learn(self, found: str, lowest: int | str, lines: list[str]) -> None:
+        """Append the code that notes what is expected of a site from now on. found: the logarithm of the lanes in a
+        row of this group, 0 if there were none. lowest: as of ``_append_other``."""
+        learned, has_found = self.take("b32"), self.take("pred")
+        lines += [
+            f"setp.ne.u32 {has_found}, {found}, 0;",
+            f"bfi.b32 {learned}, {found}, {self.expected}, {lowest}, {EXPECTED_BITS};",
+            f"@{has_found} mov.b32 {self.expected}, {learned};",
+        ]
+
+    def _compare(
+        self, values: Sequence[Saved], here: str, rank: str, leader: str, lines: list[str]
+    ) -> list[_Compared]:
+        """Append the code that compares the value of each field that is not constant with that of the lowest lane."""
+        take = self.take
+        fields: list[_Compared] = []
+        second = ""
+        for number, value in enumerate(values):
+            if value.is_same:
+                continue
+            size = self.entry.fields[number].type.size
+            is_flat, form, area = take("pred"), take("b32"), take("b32")
+            if size < 8:
+                own, first, difference = self._as_word(value, size, lines), take("b32"), take("b32")
+                lines += [
+                    f"shfl.sync.idx.b32 {first}, {own}, {leader}, 31, {here};",
+                    f"sub.u32 {difference}, {own}, {first};",
+                    f"setp.eq.u32 {is_flat}, {difference}, 0;",
+                ]
+                fields.append(_Compared(number, size, value.text, difference, is_flat, "", form, area))
+                continue
+            if not second:
+                # The second of the lanes; of one alone, that one.
+                second, others, is_alone = take("b32"), take("b32"), take("pred")
+                lines += [
+                    f"add.u32 {others}, {here}, -1;",
+                    f"and.b32 {others}, {others}, {here};",
+                    f"setp.eq.u32 {is_alone}, {others}, 0;",
+                    f"brev.b32 {second}, {others};",
+                    f"bfind.shiftamt.u32 {second}, {second};",
+                    f"selp.b32 {second}, {leader}, {second}, {is_alone};",
+                ]
+            low, high, stride = take("b32"), take("b32"), take("b32")
+            difference, expected = take("b64"), take("b64")
+            lines += [
+                f"mov.b64 {{{low}, {high}}}, {value.text};",
+                f"shfl.sync.idx.b32 {low}, {low}, {leader}, 31, {here};",
+                f"shfl.sync.idx.b32 {high}, {high}, {leader}, 31, {here};",
+                f"mov.b64 {difference}, {{{low}, {high}}};",
+                f"sub.u64 {difference}, {value.text}, {difference};",
+                f"cvt.u32.u64 {low}, {difference};",
+                f"shfl.sync.idx.b32 {stride}, {low}, {second}, 31, {here};",
+                f"mul.wide.s32 {expected}, {stride}, {rank};",
+                f"setp.eq.u64 {is_flat}, {difference}, {expected};",
+            ]
+            fields.append(_Compared(number, size, value.text, difference, is_flat, stride, form, area))
+        return fields
+
+    def _split(
+        self, fields: Sequence[_Compared], rows: str, forms: str, size: str, is_flat: str, here: str, rank: str,
+        lines: list[str],
+    ) -> None:  # fmt: skip
+        """Append the code that finds whether the values of the first field with a stride lie in rows of 2, 4, 8 or 16
+        lanes, and the other fields are flat. If so, it brings true into the predicate is_flat, the stride from row to
+        row into rows, and the forms and the group's size into registers."""
+        take = self.take
+        split = next(field for field in fields if field.stride)
+        apart, lowest, lane, length, log, inner, outer = (take("b32") for _ in range(7))
+        expected, is_odd = take("b64"), take("pred")
+        lines += [
+            # The first lane that a single stride does not reach begins the second row.
+            f"not.pred {is_odd}, {split.is_flat};",
+            f"vote.sync.ballot.b32 {apart}, {is_odd}, {here};",
+            f"neg.s32 {lowest}, {apart};",
+            f"and.b32 {lowest}, {lowest}, {apart};",
+            f"bfind.u32 {lane}, {lowest};",
+            f"add.u32 {lowest}, {lowest}, -1;",
+            f"and.b32 {lowest}, {lowest}, {here};",
+            f"popc.b32 {length}, {lowest};",
+            f"cvt.u32.u64 {rows}, {split.difference};",
+            f"shfl.sync.idx.b32 {rows}, {rows}, {lane}, 31, {here};",
+            f"bfind.u32 {log}, {length};",
+            f"add.u32 {inner}, {length}, -1;",
+            f"and.b32 {lowest}, {inner}, {length};",
+            f"and.b32 {inner}, {inner}, {rank};",
+            f"shr.u32 {outer}, {rank}, {log};",
+            f"mul.wide.s32 {expected}, {split.stride}, {inner};",
+            f"mad.wide.s32 {expected}, {rows}, {outer}, {expected};",
+            f"setp.eq.u64 {is_flat}, {split.difference}, {expected};",
+            # A power of two above 1; and some lane does begin a row.
+            f"setp.eq.and.u32 {is_flat}, {lowest}, 0, {is_flat};",
+            f"setp.gt.and.u32 {is_flat}, {length}, 1, {is_flat};",
+            f"setp.ne.and.u32 {is_flat}, {apart}, 0, {is_flat};",
+            *(f"and.pred {is_flat}, {is_flat}, {field.is_flat};" for field in fields if field is not split),
+            f"vote.sync.all.pred {is_flat}, {is_flat}, {here};",
+            f"shl.b32 {log}, {log}, {GROUP_ROWS_AT};",
+            f"or.b32 {log}, {log}, {split.number << GROUP_ROWS_FIELD_AT};",
+            f"selp.b32 {forms}, {log}, 0, {is_flat};",
+        ]
+        if self.layout.rows == self.layout.head:
+            lines.append(f"@{is_flat} add.u32 {size}, {size}, 1;")
+
+    def _choose(
+        self, fields: Sequence[_Compared], forms: str, size: str, here: str, count: str, lines: list[str]
+    ) -> None:
+        """Append the code that chooses the form of each field in a group of count lanes, and brings the forms and the
+        group's size into registers."""
+        take = self.take
+        end, width, fits = take("b32"), take("b32"), take("pred")
+        lines.append(f"mov.u32 {end}, {self.layout.head};")
+        for field in fields:
+            form, kind = field.form, f"u{64 if field.size == 8 else 32}"
+            lines.append(f"mov.u32 {form}, 3;")
+            moved = take(f"b{kind[1:]}")
+            # Differences that fit in 4 bytes with a sign, or even in 2.
+            for code, sign in ((2, 1 << 31), (1, 1 << 15)):
+                if 1 << code < field.size:
+                    lines += [
+                        f"add.{kind} {moved}, {field.difference}, {sign};",
+                        f"setp.lt.{kind} {fits}, {moved}, {2 * sign};",
+                        f"vote.sync.all.pred {fits}, {fits}, {here};",
+                        f"selp.b32 {form}, {code}, {form}, {fits};",
+                    ]
+            lines += [
+                f"vote.sync.all.pred {fits}, {field.is_flat}, {here};",
+                f"selp.b32 {form}, 0, {form}, {fits};",
+                # Bytes of each lane: none, 2, 4, or all.
+                f"shl.b32 {width}, 1, {form};",
+                f"and.b32 {width}, {width}, -2;",
+                f"min.u32 {width}, {width}, {field.size};",
+                f"mov.u32 {field.area}, {end};",
+                f"mad.lo.u32 {end}, {width}, {count}, {end};",
+                f"add.u32 {end}, {end}, 7;",
+                f"and.b32 {end}, {end}, -8;",
+                f"shl.b32 {width}, {form}, {2 * field.number};",
+                f"or.b32 {forms}, {forms}, {width};",
+            ]
+        lines += [
+            f"add.u32 {size}, {end}, {GROUP_ALIGN - 1};",
+            f"shr.u32 {size}, {size}, {GROUP_ALIGN.bit_length() - 1};",
+        ]
+
+    def _take_chunk(self, base: str, size: str, lines: list[str]) -> None:
+        """Append the code by which a thread takes a chunk for a group of a size. base: the register with the region's
+        address."""
+        take = self.take
+        slot = Slots(self.block, take).at(self.entry.level, lines)
+        doubled, length, most = take("b32"), take("b32"), take("b32")
+        units, first, end, limit = (take("b64") for _ in range(4))
+        fits, has_lost, at, zero, shape = take("pred"), take("pred"), take("b64"), take("b32"), take("b32")
+        own, warps, total = take("b32"), take("b32"), take("b64")
+        lines += [
+            f"shr.u32 {length}, {self.state}, {LOST_AT};",
+            f"cvt.u64.u32 {units}, {length};",
+            f"setp.ne.u32 {has_lost}, {length}, 0;",
+            f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {units};",
+            f"bfe.u32 {doubled}, {self.state}, {LEFT_BITS}, {_DOUBLED_BITS};",
+            f"mov.u32 {length}, {GROUP_CHUNK_LEAST};",
+            f"shl.b32 {length}, {length}, {doubled};",
+            # At least as much as the group needs.
+            f"mad.lo.u32 {most}, {size}, {GROUP_ALIGN}, {GROUP_ALIGN + LOG_UNIT - 1};",
+            f"max.u32 {length}, {length}, {most};",
+            f"shr.u32 {length}, {length}, {LOG_UNIT.bit_length() - 1};",
+            f"cvt.u64.u32 {units}, {length};",
+            f"atom.global.add.u64 {first}, [{base}], {units};",
+            # After the chunks of all warps.
+            self.block.load_log_first(self.index, own),
+            self.block.load_warps(warps),
+            f"mul.wide.u32 {total}, {warps}, {own};",
+            f"add.u64 {first}, {first}, {total};",
+            # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
+            # for which there is no memory share some that is not zeroed.
+            f"add.u64 {end}, {first}, {units};",
+            *self.block.load_log_units(self.index, limit),
+            f"min.u64 {limit}, {limit}, {_UNITS_MOST};",
+            f"setp.lt.and.u64 {fits}, {first}, {end}, {slot.inside};",
+            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
+            f"mad.lo.u64 {at}, {first}, {LOG_UNIT}, {base};",
+            f"mov.u32 {zero}, 0;",
+            f"mov.u32 {shape}, {self.layout.shape};",
+            f"@{fits} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {length}}};",
+            # After the header. A chunk after the end is filled likewise, but for the stores.
+            f"cvt.u32.u64 {self.place}, {first};",
+            f"mad.lo.u32 {self.place}, {self.place}, {LOG_UNIT // GROUP_ALIGN}, 1;",
+            f"max.u32 {self.order}, {self.order}, {self.place};",
+            f"selp.b32 {self.order}, {self.order}, {NO_ROOM}, {fits};",
+            f"mad.lo.u32 {length}, {length}, {LOG_UNIT // GROUP_ALIGN}, -1;",
+            f"add.u32 {doubled}, {doubled}, 1;",
+            f"min.u32 {doubled}, {doubled}, {_MOST_DOUBLED};",
+            f"shl.b32 {doubled}, {doubled}, {LEFT_BITS};",
+            f"or.b32 {self.state}, {length}, {doubled};",
+        ]
+
+    def _head(
+        self, values: Sequence[Saved], strides: Mapping[int, str], here: str, forms: str, order: str, rows: str,
+        lines: list[str],
+    ) -> list[tuple[int, str, str]]:  # fmt: skip
+        """The stores of what every group begins with, by its lowest lane: as ``Records.as_few_stores`` returns them.
+
+        strides: registers, by the field's number; "" without one. order: a register. rows: the register with the stride
+        from row to row; "" without one.
+        """
+        strides = {number: stride for number, stride in strides.items() if stride}
+        single = [(0, "b32", here), (4, "b32", forms), (8, "b32", order)]
+        for number, offset in self.layout.strides.items():
+            if number not in strides:
+                strides[number] = self.take("b32")
+                lines.append(f"mov.u32 {strides[number]}, 0;")
+            single.append((offset, "b32", strides[number]))
+        if rows and self.layout.rows < self.layout.head:
+            single.append((self.layout.rows, "b32", rows))
+        single += self._record(values, self.layout.record, lines)
+        return in_few_stores(single, GROUP_ALIGN, self.take, lines)
+
+    def _record(self, values: Sequence[Saved], begin: int, lines: list[str]) -> list[tuple[int, str, str]]:
+        """The stores of a record that begins at an offset: of each the offset, the type and the operand."""
+        single: list[tuple[int, str, str]] = []
+        for field, value in zip(self.entry.fields, values, strict=True):
+            offset, kind, text = begin + field.offset, f"b{field.type.size * 8}", value.text
+            if kind == "b16" and bits(value.type) == 32:
+                text = self.take("b16")
+                lines.append(f"cvt.u16.u32 {text}, {value.text};")
+            # Two of 16 bits become one of 32, as ``in_few_stores`` makes one of 64 of two of 32.
+            if kind == "b16" and offset % 4 == 2 and single and single[-1][:2] == (offset - 2, "b16"):
+                _, _, lower = single.pop()
+                offset, kind, both = offset - 2, "b32", self.take("b32")
+                lines.append(f"mov.b32 {both}, {{{lower}, {text}}};")
+                text = both
+            single.append((offset, kind, text))
+        return single
+
+    def _as_word(self, value: Saved, size: int, lines: list[str]) -> str:
+        """A register of 32 bits with the value of a field of fewer than 8 bytes, its upper bits 0."""
+        own = self.take("b32")
+        lines.append(f"{'cvt.u32.u16' if bits(value.type) == 16 else 'mov.b32'} {own}, {value.text};")
+        if size < 4:
+            # Of a register the upper bits may be anything.
+            lines.append(f"and.b32 {own}, {own}, {(1 << 8 * size) - 1};")
+        return own
+
+    def _store(self, field: _Compared, at: str, rank: str, lines: list[str]) -> None:
+        """Append the stores of each lane's value of a field that is not flat in the group at an address."""
+        take = self.take
+        where, wide, is_form, low = take("b32"), take("b64"), take("pred"), field.difference
+        lines += [f"mov.u32 {where}, 1;", f"shl.b32 {where}, {where}, {field.form};"]
+        if field.size < 8:
+            lines.append(f"min.u32 {where}, {where}, {field.size};")
+        lines += [
+            f"mad.lo.u32 {where}, {where}, {rank}, {field.area};",
+            f"cvt.u64.u32 {wide}, {where};",
+            f"add.u64 {wide}, {wide}, {at};",
+        ]
+        if field.size == 8:
+            low = take("b32")
+            lines.append(f"cvt.u32.u64 {low}, {field.difference};")
+        for code, text in ((1, low), (2, low), (3, field.value)):
+            size = min(1 << code, field.size)
+            if code == 3 or size < field.size:
+                lines += [
+                    f"setp.eq.u32 {is_form}, {field.form}, {code};",
+                    f"@{is_form} st.global.b{size * 8} [{wide}+{LOG_CONTROL}], {text};",
+                ]
