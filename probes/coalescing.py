@@ -1,7 +1,7 @@
 # How many sectors of 32 bytes the loads and stores of warps touch, and how many different bytes.
 #
-# Of ld, ldu and st with .global. A request is what the lanes of a warp execute together. docs/library.md says which
-# counters of Nsight Compute these are.
+# Of ld, ldu and st, with .global or with a generic address in global memory. A request is what the lanes of a warp
+# execute together. docs/library.md says which counters of Nsight Compute these are.
 import neutrino.language as nl
 from neutrino import Map, probe
 
@@ -34,39 +34,52 @@ class PerAccess:
     sectors: nl.u32
 
 
-@Map(level="thread", type="sum")
-class GenericRequests:
-    generic: nl.u64
-
-
 def is_first(lanes: nl.u32):
     return (lanes & ((nl.u32(1) << nl.lane) - 1)) == 0
 
 
-@probe(pos="ld.global | ldu.global", level="thread", before=True)
-def load():
-    first = is_first(nl.lanes)
+# lanes: those of the request.
+def count_load(lanes):
+    first = is_first(lanes)
     first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
     distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
     LoadRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
+    count_site(first, first_of_sector)
+
+
+def count_store(lanes):
+    first = is_first(lanes)
+    first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+    distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
+    StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
+    count_site(first, first_of_sector)
+
+
+def count_site(first, first_of_sector):
     if PER_SITE == 1:
         sectors = nl.popc(nl.warp.ballot(first_of_sector))
         if first:
             PerAccess.save(nl.site, sectors)
+
+
+@probe(pos="ld.global | ldu.global", level="thread", before=True)
+def load():
+    count_load(nl.lanes)
 
 
 @probe(pos="st.global", level="thread", before=True)
 def store():
-    first = is_first(nl.lanes)
-    first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
-    distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
-    StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
-    if PER_SITE == 1:
-        sectors = nl.popc(nl.warp.ballot(first_of_sector))
-        if first:
-            PerAccess.save(nl.site, sectors)
+    count_store(nl.lanes)
 
 
-@probe(pos="ld.generic | ldu.generic | st.generic !bulk", level="thread", before=True)
-def generic():
-    GenericRequests.save(1)
+# A generic address may be in any memory.
+@probe(pos="ld.generic | ldu.generic", level="thread", before=True)
+def generic_load():
+    if nl.is_global(nl.addr):
+        count_load(nl.warp.ballot(True))
+
+
+@probe(pos="st.generic !bulk", level="thread", before=True)
+def generic_store():
+    if nl.is_global(nl.addr):
+        count_store(nl.warp.ballot(True))

@@ -1,8 +1,8 @@
 # After how many other cache lines a thread comes back to one.
 #
-# Of each access of a thread by ld, ldu, st, atom or red with .global: how many other lines of 128 bytes that thread has
-# accessed since it last accessed this one (the stack distance), from 0 to 7; 8 for a line that is not among its last
-# eight, be it new or older.
+# Of each access of a thread by ld, ldu, st, atom or red, with .global or with a generic address in global memory: how
+# many other lines of 128 bytes that thread has accessed since it last accessed this one (the stack distance), from 0 to
+# 7; 8 for a line that is not among its last eight, be it new or older.
 import neutrino.language as nl
 from neutrino import Map, probe
 
@@ -22,8 +22,7 @@ class Distances:
     lines: nl.u32
 
 
-@probe(pos="ld.global | ldu.global | st.global | atom.global | red.global", level="thread", before=True)
-def access():
+def note():
     line = nl.u32(nl.addr >> 7)
     distance: nl.u32 = 8
     if line7 == line:
@@ -59,3 +58,15 @@ def access():
         line1 = line0
     line0 = line
     Distances.save(distance)
+
+
+@probe(pos="ld.global | ldu.global | st.global | atom.global | red.global", level="thread", before=True)
+def access():
+    note()
+
+
+# A generic address may be in any memory.
+@probe(pos="ld.generic | ldu.generic | st.generic !bulk | atom.generic | red.generic", level="thread", before=True)
+def generic_access():
+    if nl.is_global(nl.addr):
+        note()
