@@ -1,9 +1,9 @@
 """The listener: an idle process beside COMMAND that forks a worker when a hooked process asks for twins.
 
 It is started before COMMAND, as a grandchild of the process that then becomes COMMAND by exec. It does not import the
-patcher; the workers do. A process that begins a trace sends a message; if the probe files name scripts, a worker then
-runs them until that process has ended. The listener ends when COMMAND, every process that has connected to it, and all
-workers have ended.
+patcher; the maker does (``maker.py``), to which its workers hand requests for twins over. A process that begins a trace
+sends a message; if the probe files name scripts, a worker then runs them until that process has ended. The listener
+ends when COMMAND, every process that has connected to it, and all workers have ended.
 """
 
 from __future__ import annotations
@@ -21,16 +21,21 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
+from neutrino.loader.maker import hand_over, start_maker
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.loader.unused import Unused
 from neutrino.private_files import private_folder
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+
+if TYPE_CHECKING:
+    from neutrino.toolchain.ptxas import Assembler
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")
 """magic, kind, pid, key, arch, driver version, reserved, size of what follows; ``neutrino/abi/requests.py``."""
@@ -38,10 +43,10 @@ _CREDENTIALS = struct.Struct("iii")
 """Of a socket's peer: pid, user, group; ``struct ucred`` of unix(7)."""
 _REPLY = struct.Struct("<8sIIQ")
 """magic, status, reserved, size of what follows: an entry or a text."""
-_ENTRY_FOLLOWS, _TEXT_FOLLOWS = 0, 1
+_ENTRY_FOLLOWS, _TEXT_FOLLOWS, _MAY_BE_CACHED = 0, 1, 2
 _REQUEST_MAGIC = b"NTASK\0\0\0"
 _REPLY_MAGIC = b"NTREPLY\0"
-_BEGIN_TRACE, _MAKE, _RESULTS = 1, 2, 3
+_BEGIN_TRACE, _MAKE, _RESULTS, _MAKE_AHEAD = 1, 2, 3, 4
 _LARGEST_IMAGE = 1 << 33
 """Bytes of an image that are accepted, at most."""
 _LONGEST_RUNTIME_PATH = 64
@@ -50,6 +55,13 @@ _BACKLOG = 64
 """Connections that may wait to be accepted."""
 _PIECE = 1 << 20
 """Bytes that are received at once, at most."""
+_SMALL_MODULE = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry k() { ret; }\0"""
+_LONGEST_REASON = 4096
+"""Bytes of the text that says why there is no entry, at most."""
 _WORKER_LIMIT_S = 600
 """Seconds after which a worker is ended by SIGALRM."""
 
@@ -172,6 +184,17 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     callers = {command_pidfd: command_pid}
     # pidfd to pid, or -pid to pid if no descriptor was free for a pidfd.
     workers: dict[int, int] = {}
+
+    def make(connection: socket.socket, header: bytes) -> None:
+        listening.close()
+        os.close(command_pidfd)
+        signal.alarm(_WORKER_LIMIT_S)
+        serve_twins(connection, header, settings)
+
+    def prepare(header: bytes) -> None:
+        _prepare(header, settings)
+
+    maker = start_maker(prepare, make)
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)
@@ -211,7 +234,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
                 try:
                     listening.close()
                     signal.alarm(_WORKER_LIMIT_S)
-                    serve(connection, settings, pid, caller)
+                    serve(connection, settings, pid, caller, maker)
                 finally:
                     # Also after an error: the worker must not go on as a second listener.
                     os._exit(0)
@@ -255,18 +278,21 @@ def _watch(poll: select.poll, pid: int) -> int | None:
     return descriptor
 
 
-def serve(connection: socket.socket, settings: Settings, pid: int, caller: int | None) -> None:
+def serve(
+    connection: socket.socket, settings: Settings, pid: int, caller: int | None, maker: socket.socket | None = None
+) -> None:
     """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or the results of a
     trace, or run a trace's scripts.
 
     pid: of the process that asks; 0 if it is in a PID namespace that is not visible from here. Then the end of its
-    trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. A malformed request is ignored.
+    trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. maker: takes requests for twins,
+    which are answered here without one. A malformed request is ignored.
     """
     header = _receive(connection, _REQUEST.size)
     if header is None:
         return
     # The pid in the request is of the caller's own namespace, so that the socket's is used.
-    magic, kind, _pid, key, arch, driver_version, _reserved, size = _REQUEST.unpack(header)
+    magic, kind, _pid, _key, _arch, _driver_version, _reserved, size = _REQUEST.unpack(header)
     if magic == _REQUEST_MAGIC and kind == _BEGIN_TRACE and size <= LONGEST_PATH and settings.scripts:
         trace = Path(os.fsdecode(_receive(connection, size) or b""))
         # The process does not wait for an answer.
@@ -280,26 +306,50 @@ def serve(connection: socket.socket, settings: Settings, pid: int, caller: int |
         text = settings.results(Path(os.fsdecode(_receive(connection, size) or b""))).encode()
         connection.sendall(_REPLY.pack(_REPLY_MAGIC, _TEXT_FOLLOWS, 0, len(text)) + text)
         return
-    if magic != _REQUEST_MAGIC or kind != _MAKE or size > _LARGEST_IMAGE:
-        return
+    is_request = magic == _REQUEST_MAGIC and kind in (_MAKE, _MAKE_AHEAD) and size <= _LARGEST_IMAGE
+    if is_request and not hand_over(maker, connection, header):
+        serve_twins(connection, header, settings)
 
-    # A request for the twins of an image.
+
+def _prepare(header: bytes, settings: Settings) -> None:
+    """Import the patcher, find the assembler and make a twin, so that processes that are forked need not begin with
+    that. header: of the first request.
+
+    Raises NeutrinoError, OSError.
+    """
+    from neutrino.patch.image import patch_image
+
+    _, _, _, _, _, driver_version, _, _ = _REQUEST.unpack(header)
+    patch_image(
+        _SMALL_MODULE, settings.probes, "sm_50", selection=settings.selection, assembler=None, key=bytes(32),
+        device=DeviceKind.EMBEDDED,
+    )  # fmt: skip
+    _assembler(driver_version or None, settings)
+
+
+def serve_twins(connection: socket.socket, header: bytes, settings: Settings) -> None:
+    """Answer a request for the twins of an image. header: what was read of the request; the image follows."""
+    _, kind, _, key, arch, driver_version, _, size = _REQUEST.unpack(header)
     image = _receive(connection, size)
     if image is None:
         return
     device = arch.rstrip(b"\0").decode("ascii", "replace")
+    status, answer = _ENTRY_FOLLOWS, b""
     # An entry is stored under the key, where other processes find it, so the key is not taken on trust.
     try:
         if image_key(settings.run_key, device, image) != key:
             raise NeutrinoError("the key does not fit the image")
-        entry = make_entry(image, device, driver_version or None, key, settings)
+        # What is not stored is made when it is asked for.
+        if kind == _MAKE or settings.save_temps is None:
+            answer = make_entry(image, device, driver_version or None, key, settings)
     except (NeutrinoError, OSError, MemoryError) as error:
         # MemoryError has no text. The hook shows one line.
         first_line, *_ = str(error).splitlines() or [type(error).__name__]
-        message = first_line.encode()
-        connection.sendall(_REPLY.pack(_REPLY_MAGIC, _TEXT_FOLLOWS, 0, len(message)) + message)
-        return
-    connection.sendall(_REPLY.pack(_REPLY_MAGIC, _ENTRY_FOLLOWS, 0, len(entry)) + entry)
+        status, answer = _TEXT_FOLLOWS, first_line.encode()[:_LONGEST_REASON]
+    # Nobody may read the answer to a request that was made ahead, so that it must fit into the socket.
+    if kind == _MAKE_AHEAD and status == _ENTRY_FOLLOWS:
+        status, answer = _MAY_BE_CACHED, b""
+    connection.sendall(_REPLY.pack(_REPLY_MAGIC, status, 0, len(answer)) + answer)
 
 
 def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:
@@ -318,16 +368,15 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
         if entry is not None:
             # Made meanwhile by another worker: the caller has not found it in the cache.
             return entry
-        # Imported here, in a worker: neither the listener nor a run whose twins are all cached needs the patcher.
+        # The maker has imported it; neither the listener nor a run whose twins are all cached needs the patcher.
         from neutrino.patch.image import patch_image
-        from neutrino.toolchain.choice import find_assembler
 
         entry = patch_image(
             image,
             settings.probes,
             arch,
             selection=settings.selection,
-            assembler=find_assembler(driver_version) if settings.assembled else None,
+            assembler=_assembler(driver_version, settings),
             key=key,
             device=settings.device,
             retarget=settings.retarget,
@@ -337,6 +386,20 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             with contextlib.suppress(OSError):
                 settings.cache.write(key, entry)
         return entry
+
+
+_assemblers: dict[int | None, Assembler] = {}
+
+
+def _assembler(driver_version: int | None, settings: Settings) -> Assembler | None:
+    """Return the assembler for a driver; None if the run has none. Raises ToolMissingError."""
+    if not settings.assembled:
+        return None
+    from neutrino.toolchain.choice import find_assembler
+
+    if driver_version not in _assemblers:
+        _assemblers[driver_version] = find_assembler(driver_version)
+    return _assemblers[driver_version]
 
 
 @contextlib.contextmanager

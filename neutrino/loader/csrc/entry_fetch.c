@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,13 +21,14 @@
 #define LONGEST_TIMEOUT_S 86400 /* a day */
 #define SECOND_NS UINT64_C(1000000000)
 #define LARGEST_ENTRY (UINT64_C(1) << 32)
+#define LARGEST_BEGUN (UINT64_C(16) << 20)
 #define LARGEST_TEXT (UINT64_C(16) << 20)
 #define KEY_SIZE 32
 
 /* neutrino_request.kind */
-enum { REQUEST_TRACE_BEGINS = 1, REQUEST_MAKE_TWINS = 2, REQUEST_RESULTS = 3 };
+enum { REQUEST_TRACE_BEGINS = 1, REQUEST_MAKE_TWINS = 2, REQUEST_RESULTS = 3, REQUEST_MAKE_AHEAD = 4 };
 /* neutrino_reply.status; any other means that a message follows. */
-enum { REPLY_ENTRY = 0 };
+enum { REPLY_ENTRY = 0, REPLY_MAY_BE_CACHED = 2 };
 
 /* The value of a lower-case hexadecimal digit; -1 for any other character. */
 static int nibble(char digit)
@@ -77,16 +79,24 @@ static bool read_all(int fd, void *data, size_t size)
 	return true;
 }
 
-bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
+/* The path of the cache entry of that key; false without a cache. */
+static bool entry_path(const uint8_t key[32], char ret[PATH_MAX])
 {
 	const char *cache = nt_settings()->cache;
-	char path[PATH_MAX], hex[2 * KEY_SIZE + 1];
-	struct stat status;
-	void *data = NULL;
+	char hex[2 * KEY_SIZE + 1];
 
 	for (int i = 0; i < KEY_SIZE; i++)
 		snprintf(hex + 2 * i, 3, "%02x", key[i]); /* two digits and NUL */
-	if (!cache || snprintf(path, sizeof(path), "%s/twins/%.2s/%s.twins", cache, hex, hex) >= (int)sizeof(path))
+	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.twins", cache, hex, hex) < PATH_MAX;
+}
+
+bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
+{
+	char path[PATH_MAX];
+	struct stat status;
+	void *data = NULL;
+
+	if (!entry_path(key, path))
 		return false;
 	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 	if (fd < 0)
@@ -171,6 +181,36 @@ static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t dea
 	return true;
 }
 
+/* How long the process has waited for entries, in nanoseconds, and whether that was said. */
+static uint64_t waited;
+static bool was_said;
+
+/* Wait until a socket can be read, or has ended, or for milliseconds; whether it can. */
+static bool is_readable(int fd, int milliseconds)
+{
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+	return poll(&ready, 1, milliseconds) > 0;
+}
+
+/*
+ * Wait for the first bytes of an answer, before a deadline (nt_now_ns). Once the process has waited for more than a second
+ * in all, a line on the terminal says for what.
+ */
+static void wait_for_answer(int fd, uint64_t deadline)
+{
+	uint64_t begin = nt_now_ns(), now = begin, before = __atomic_load_n(&waited, __ATOMIC_RELAXED);
+
+	while (now < deadline && !is_readable(fd, 100)) {
+		now = nt_now_ns();
+		if (before + now - begin < SECOND_NS || __atomic_exchange_n(&was_said, true, __ATOMIC_RELAXED))
+			continue;
+		if (!nt_settings()->is_quiet && isatty(STDERR_FILENO))
+			nt_say("neutrino: adding the probes to this program's kernels; later runs find them in the cache\n");
+	}
+	__atomic_add_fetch(&waited, nt_now_ns() - begin, __ATOMIC_RELAXED);
+}
+
 /* A request of that kind, from this process; its other members are 0. */
 static struct neutrino_request request_of(uint32_t kind)
 {
@@ -188,32 +228,96 @@ static uint64_t request_deadline(void)
 	return nt_now_ns() + (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }
 
-bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
-		      struct nt_entry *ret, char *error, size_t error_size)
+/*
+ * Requests that nobody waits for yet: at most so many at a time, each with one descriptor of the program's. How many
+ * there are, and how many that somebody waited for took too long, since one that did not.
+ */
+#define MOST_BEGUN 64
+#define MOST_TIMEOUTS 2
+static int begun, timeouts;
+
+/* A request, of that kind, for the twins of an image. */
+static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32], const char *arch, int driver_version,
+					     size_t size)
 {
-	struct neutrino_request request = request_of(REQUEST_MAKE_TWINS);
-	struct neutrino_reply reply;
-	uint64_t deadline = request_deadline();
-	uint8_t *data = NULL;
-	bool is_valid = false;
+	struct neutrino_request request = request_of(kind);
 
 	memcpy(request.key, key, sizeof(request.key));
 	snprintf(request.arch, sizeof(request.arch), "%s", arch);
 	request.driver_version = (uint32_t)driver_version;
 	request.size = size;
-	int fd = connect_listener(deadline);
-	if (fd < 0) {
-		snprintf(error, error_size,
-			 nt_now_ns() >= deadline ? "the helper took too long" : "the helper is not running");
-		return false;
+	return request;
+}
+
+/* Whether a cache entry of that key seems to be there, without reading it. */
+static bool seems_cached(const uint8_t key[32])
+{
+	char path[PATH_MAX];
+
+	return entry_path(key, path) && access(path, R_OK) == 0;
+}
+
+/* Send data as far as the socket takes it at once; whether that was all. */
+static bool send_at_once(int fd, const void *data, size_t size)
+{
+	return send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
+}
+
+int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
+{
+	struct neutrino_request request = twins_request(REQUEST_MAKE_AHEAD, key, arch, driver_version, size);
+	struct rlimit limit;
+	int wanted = (int)(size + sizeof(request)) * 2, kept = 0;
+	socklen_t length = sizeof(kept);
+
+	if (size > LARGEST_BEGUN || seems_cached(key) || __atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS)
+		return -1;
+	if (__atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED) > MOST_BEGUN) {
+		__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
+		return -1;
 	}
-	if (!transfer(fd, &request, sizeof(request), true, deadline) ||
-	    !transfer(fd, (void *)(uintptr_t)image, size, true, deadline) ||
-	    !transfer(fd, &reply, sizeof(reply), false, deadline)) {
+	int fd = connect_listener(0);
+	/* The program's descriptors must not run out, so half of them are left alone. */
+	bool has_room = fd >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd < limit.rlim_cur / 2;
+	/* Whoever reads a request waits for all of it, so that all of it must fit at once. */
+	bool fits = has_room && setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof(wanted)) == 0 &&
+		    getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kept, &length) == 0 && kept >= wanted;
+	if (fits && send_at_once(fd, &request, sizeof(request)) && send_at_once(fd, image, size))
+		return fd;
+	__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+void nt_entry_drop(int fd)
+{
+	if (fd < 0)
+		return;
+	__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
+	close(fd);
+}
+
+/*
+ * Receive the answer to a request for an entry, before a deadline (nt_now_ns). As nt_entry_request; *is_cached: set if it
+ * is no entry, since that may be in the cache.
+ */
+static bool receive_entry(int fd, const uint8_t key[32], uint64_t deadline, bool *is_cached, struct nt_entry *ret,
+			  char *error, size_t error_size)
+{
+	struct neutrino_reply reply;
+	uint8_t *data = NULL;
+	bool is_valid = false;
+
+	*is_cached = false;
+	wait_for_answer(fd, deadline);
+	if (!transfer(fd, &reply, sizeof(reply), false, deadline)) {
 		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
 	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
 		   !(data = malloc(reply.size + 1)) /* with NUL after a message */ || !transfer(fd, data, reply.size, false, deadline)) {
 		snprintf(error, error_size, "the helper's answer is incomplete");
+	} else if (reply.status == REPLY_MAY_BE_CACHED) {
+		*is_cached = true;
 	} else if (reply.status != REPLY_ENTRY) {
 		data[reply.size] = 0;
 		snprintf(error, error_size, "%s", (char *)data);
@@ -222,9 +326,56 @@ bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_versio
 		if (!is_valid)
 			snprintf(error, error_size, "the helper's answer is not valid");
 	}
-	close(fd);
 	if (!is_valid)
 		free(data);
+	return is_valid;
+}
+
+/* nt_entry_request of an entry that nobody has asked for, before a deadline (nt_now_ns). */
+static bool request_entry(const struct neutrino_request *request, const void *image, uint64_t deadline,
+			  struct nt_entry *ret, char *error, size_t error_size)
+{
+	int fd = connect_listener(deadline);
+	bool is_valid = false, is_cached;
+
+	if (fd < 0) {
+		snprintf(error, error_size,
+			 nt_now_ns() >= deadline ? "the helper took too long" : "the helper is not running");
+		return false;
+	}
+	if (!transfer(fd, (void *)(uintptr_t)request, sizeof(*request), true, deadline) ||
+	    !transfer(fd, (void *)(uintptr_t)image, request->size, true, deadline))
+		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
+	else
+		is_valid = receive_entry(fd, request->key, deadline, &is_cached, ret, error, error_size);
+	close(fd);
+	return is_valid;
+}
+
+bool nt_entry_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
+		      size_t size, struct nt_entry *ret, char *error, size_t error_size)
+{
+	struct neutrino_request request = twins_request(REQUEST_MAKE_TWINS, key, arch, driver_version, size);
+	uint64_t deadline = request_deadline();
+	bool is_valid = false, is_cached = true;
+
+	if (__atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS) {
+		nt_entry_drop(begun_fd);
+		snprintf(error, error_size, "the helper took too long for others, and is not waited for any more");
+		return false;
+	}
+	if (begun_fd >= 0) {
+		is_valid = receive_entry(begun_fd, key, deadline, &is_cached, ret, error, error_size);
+		nt_entry_drop(begun_fd);
+	}
+	/* Where nothing can be written to the cache, it is asked for again. */
+	if (is_cached)
+		is_valid = (begun_fd >= 0 && nt_entry_read(key, ret)) ||
+			   request_entry(&request, image, deadline, ret, error, error_size);
+	if (nt_now_ns() >= deadline)
+		__atomic_add_fetch(&timeouts, 1, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n(&timeouts, 0, __ATOMIC_RELAXED);
 	return is_valid;
 }
 

@@ -18,11 +18,21 @@ bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[
 bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret);
 
 /*
- * Ask the listener to make an entry, and wait for it, NEUTRINO_TIMEOUT seconds at most. False with a message in error if
- * that fails. ret refers to memory that is never freed.
+ * Ask the listener to make an entry, and do not wait: a descriptor for nt_entry_request or nt_entry_drop, or -1 if the
+ * entry is in the cache, or has to be asked for when it is needed. Keeps nothing of the image.
  */
-bool nt_entry_request(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size,
-		      struct nt_entry *ret, char *error, size_t error_size);
+int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
+
+/* Close a descriptor of nt_entry_begin that is not used. -1 is ignored. */
+void nt_entry_drop(int fd);
+
+/*
+ * Get an entry from the listener, and wait for it, NEUTRINO_TIMEOUT seconds at most; not at all once two in a row took
+ * longer. begun_fd: of nt_entry_begin, which is closed; -1 if nobody has asked for the entry yet. False with a message in
+ * error if that fails. ret refers to memory that is never freed.
+ */
+bool nt_entry_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
+		      size_t size, struct nt_entry *ret, char *error, size_t error_size);
 
 /* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */
 void nt_listener_hello(const char *trace);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend.h"
 #include "driver.h"
@@ -67,6 +68,15 @@ static bool device_arch(char ret[16], CUdevice *device)
 		return false;
 	snprintf(ret, 16, "sm_%d%d", major, minor);
 	return true;
+}
+
+/* As of cuDriverGetVersion; 0 if the driver fails. */
+static int driver_version(void)
+{
+	int version = 0;
+
+	nt_driver.cuDriverGetVersion(&version);
+	return version;
 }
 
 /* Write the event of a device, once. From any thread. */
@@ -190,6 +200,7 @@ static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 
 static void free_image(struct nt_image *image)
 {
+	nt_entry_drop(image->begun_fd);
 	free(image->copy);
 	free(image->source);
 	free(image->detail);
@@ -230,6 +241,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	image = calloc(1, sizeof(*image));
 	if (!image)
 		return NULL;
+	image->begun_fd = -1;
 	image->kind = bytes->kind;
 	image->size = bytes->size;
 	image->source = strdup(source ? source : library ? library : caller_library ? caller_library : "");
@@ -241,8 +253,14 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	/* The entry itself, or the image from which the entry is to be made. */
 	if (from_section)
 		copy_bytes(image, twins.entry, twins.entry_size);
-	else if (has_entry)
+	else if (has_entry) {
 		copy_bytes(image, bytes->data, bytes->size);
+		/* Its twins are made while the program goes on, until it obtains a kernel. */
+		image->begun_pid = getpid();
+		if (image->copy)
+			image->begun_fd =
+				nt_entry_begin(image->key, arch, driver_version(), bytes->data, bytes->size);
+	}
 	pthread_mutex_lock(&mutex);
 	struct nt_image *other = find_image(assessment.key);
 	bool added = !other && nt_hashed_add(&images, &image->by_key, key_hash(image->key));
@@ -301,13 +319,18 @@ static void open_copied_entry(struct nt_image *image)
 static bool fetch_entry(struct nt_image *image)
 {
 	char error[512] = "";
-	int version = 0;
+	int begun_fd = image->begun_fd;
 
-	if (nt_entry_read(image->key, &image->entry))
+	/* After a fork, the answer is for the parent. */
+	if (begun_fd >= 0 && image->begun_pid != getpid()) {
+		nt_entry_drop(begun_fd);
+		begun_fd = -1;
+	}
+	if (begun_fd < 0 && nt_entry_read(image->key, &image->entry))
 		return true;
-	nt_driver.cuDriverGetVersion(&version);
-	if (!image->copy || !nt_entry_request(image->key, image->arch, version, image->copy, image->size, &image->entry,
-					      error, sizeof(error))) {
+	image->begun_fd = -1;
+	if (!image->copy || !nt_entry_request(begun_fd, image->key, image->arch, driver_version(), image->copy, image->size,
+					  &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
 		image->detail = strdup(error);
 	}

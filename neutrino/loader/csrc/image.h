@@ -5,6 +5,8 @@
 #ifndef NEUTRINO_IMAGE_H
 #define NEUTRINO_IMAGE_H
 
+#include <sys/types.h>
+
 #include "entry.h"
 #include "image_bytes.h"
 #include "kernel.h"
@@ -30,6 +32,8 @@ struct nt_image {
 	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
 	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
+	int begun_fd;	 /* until resolved: of the request for its entry, or -1 */
+	pid_t begun_pid; /* of the process that made it */
 	struct nt_entry entry;
 	struct nt_hash_table kernels; /* by name */
 };
