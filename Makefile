@@ -7,15 +7,27 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
 
-.PHONY: setup check lint types layers warnings test demo corpus check-corpus clean
+.PHONY: setup setup-dev check lint types layers warnings test demo corpus check-corpus clean
 
-setup: $(VENV)/installed neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1
+LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1
+
+# What users need.
+setup: $(VENV)/installed $(LIBRARIES)
+
+# And what the checks and the benches need.
+setup-dev: $(VENV)/installed-dev $(LIBRARIES)
 
 $(VENV)/installed: pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
 	touch $@
+
+$(VENV)/installed-dev: pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $(VENV)/installed $@
 
 neutrino/loader/lib/libcuda.so.1: $(SOURCES) | $(VENV)/installed
 	$(BIN)/python -m neutrino.loader.build
@@ -25,25 +37,25 @@ neutrino/emulator/lib/libcuda.so.1: $(EMBEDDED) | $(VENV)/installed
 
 check: lint types layers warnings test
 
-lint: setup
+lint: setup-dev
 	$(BIN)/ruff check .
 	if command -v shellcheck >/dev/null; then shellcheck .ci/run; fi
 
-types: setup
+types: setup-dev
 	$(BIN)/mypy
 
-layers: setup
+layers: setup-dev
 	$(BIN)/lint-imports
 
 # The build itself stops at a warning of the compiler at hand; clang, where it is, sees other things.
-warnings: setup
+warnings: setup-dev
 	for cc in clang clang-19; do if command -v $$cc >/dev/null; then \
 	  CC=$$cc $(BIN)/python -m neutrino.loader.build build/warnings-$$cc && \
 	  CC=$$cc $(BIN)/python -m neutrino.emulator.build build/warnings-embedded-$$cc || exit 1; fi; done
 
 # Python starts hundreds of times there: what it compiles is kept, whatever the environment says.
 test: export PYTHONDONTWRITEBYTECODE =
-test: setup
+test: setup-dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # A library with GPU code and a program that uses it, both by cc alone, run on the embedded device with two probes.
@@ -59,12 +71,12 @@ demo: setup
 	  printf '\n$$ %s\n' "$$command"; env $$command; done
 
 # The whole corpus: minutes, and packages from PyPI; and all that the oracle can try. `make check` runs a part of both.
-corpus: setup
+corpus: setup-dev
 	$(BIN)/python -m bench.corpus
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough --random-rewrites 1000 tests/oracle
 
 # Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
-check-corpus: setup
+check-corpus: setup-dev
 	$(BIN)/python -m bench.check_corpus
 
 clean:

@@ -34,8 +34,8 @@ REPLY = Struct(
         Member(
             "status",
             "u32",
-            note="0: the entry follows; 1: a text: why there is none, or the results; 2: to a request of kind 4: it may "
-            "be in the cache, ask by one of kind 2 if not",
+            note="0: the entry follows; 1: a text: why there is none, or the results; 2: to a request of kind 4: it "
+            "may be in the cache, ask by one of kind 2 if not",
         ),
         Member("reserved", "u32"),
         Member("size", "u64", note="bytes that follow"),
