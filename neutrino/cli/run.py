@@ -78,7 +78,8 @@ def _parser() -> _Parser:
         "Each process that uses the GPU writes a trace directory; read it with neutrino-report. Without -p, the probes "
         "are those that neutrino-patch put into COMMAND's libraries. Static programs, and those linked to musl, run "
         "without probes.",
-        epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}.",
+        epilog=f"Probes that ship with Neutrino: {', '.join(shipped_probes())}. If something is missing, "
+        "neutrino --doctor says what, and how to get it.",
     )
     parser.add_argument(
         "-p",
@@ -200,6 +201,12 @@ def _parser() -> _Parser:
         nargs=0,
         help="print the folder of neutrino_mark.h, which marks ranges in device code, and exit",
     )
+    parser.add_argument(
+        "--doctor",
+        action="store_true",
+        help="print what probing needs of this machine, what of it is here and how to get the rest, and exit: with 0 "
+        "if kernels can be probed on its GPU, else 3",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -207,6 +214,11 @@ def _parser() -> _Parser:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Replace this process by COMMAND, with probes. Exits with status 125 if Neutrino itself fails before that."""
     options = _parser().parse_args(arguments)
+    if options.doctor:
+        # Imported here: no run needs it.
+        from neutrino.cli.doctor import print_diagnosis
+
+        raise SystemExit(print_diagnosis(options.driver))
     # A "--" ends the options of neutrino, and is no part of COMMAND.
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:

@@ -138,19 +138,25 @@ def _query_version(driver: Path) -> int | None:
     return int(version)
 
 
-_QUERY_ARCHS = """
+_QUERY_GPUS = """
 import runpy, sys
 ffi = runpy.run_path(sys.argv[1])["ffi"]
 driver = ffi.dlopen(sys.argv[2])
-count, value = ffi.new("int *"), ffi.new("int *")
-if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(count) == 0:
-    for device in range(count[0]):
-        numbers = []
-        for part in ("MAJOR", "MINOR"):
-            attribute = getattr(driver, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_" + part)
-            if driver.cuDeviceGetAttribute(value, attribute, device) == 0:
-                numbers.append(str(value[0]))
-        print("".join(numbers) if len(numbers) == 2 else "")
+count, value, name = ffi.new("int *"), ffi.new("int *"), ffi.new("char[]", 256)
+error = driver.cuInit(0) or driver.cuDeviceGetCount(count)
+if error:
+    text = ffi.new("const char **")
+    driver.cuGetErrorName(error, text)
+    print("error", ffi.string(text[0]).decode() if text[0] else error)
+for device in range(0 if error else count[0]):
+    numbers = []
+    for part in ("MAJOR", "MINOR"):
+        attribute = getattr(driver, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_" + part)
+        if driver.cuDeviceGetAttribute(value, attribute, device) == 0:
+            numbers.append(str(value[0]))
+    known = driver.cuDeviceGetName(name, len(name), device) == 0
+    if len(numbers) == 2:
+        print("gpu", "sm_" + "".join(numbers), ffi.string(name).decode("utf-8", "replace") if known else "")
 """
 _INTERFACE = Path(__file__).with_name("_interface.py")
 
@@ -162,13 +168,30 @@ def machine_archs() -> tuple[str, ...]:
 
 
 def device_archs(driver: Path) -> tuple[str, ...]:
-    """Return the architectures of the GPUs of a driver, as ``sm_90``, each once; empty if the driver fails.
+    """Return the architectures of the GPUs of a driver, as ``sm_90``, each once; empty if the driver fails."""
+    gpus, _ = find_gpus(driver)
+    return tuple(dict.fromkeys(arch for arch, _ in gpus))
+
+
+def find_gpus(driver: Path) -> tuple[list[tuple[str, str]], str]:
+    """Return the architecture (``sm_90``) and the name of each GPU of a driver, and why there are none, or "".
 
     The driver is loaded in a separate process: in this one it would keep state that forked processes inherit.
     """
-    argv = [sys.executable, "-c", _QUERY_ARCHS, str(_INTERFACE), bypassing(driver.absolute())]
+    argv = [sys.executable, "-c", _QUERY_GPUS, str(_INTERFACE), bypassing(driver.absolute())]
     try:
-        process = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_QUERY_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return tuple(dict.fromkeys(f"sm_{line}" for line in process.stdout.split() if line.isdigit()))
+        process = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", check=False, timeout=_QUERY_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return [], f"the driver did not answer within {_QUERY_TIMEOUT_S} s"
+    except OSError as error:
+        return [], error.strerror or str(error)
+    rows = [line.split(" ", 2) for line in process.stdout.splitlines()]
+    gpus = [(row[1], row[2]) for row in rows if row[0] == "gpu" and len(row) == 3]
+    if gpus:
+        return gpus, ""
+    errors = [row[1] for row in rows if row[0] == "error" and len(row) == 2]
+    if errors:
+        return [], f"the driver says {errors[0]}"
+    return [], "the driver has no GPU" if process.returncode == 0 else "the driver cannot be loaded"
