@@ -22,6 +22,7 @@ from rich.text import Text
 
 from neutrino.abi.levels import Per
 from neutrino.cli.kernel_names import shorten
+from neutrino.cli.overview import folded, overview
 from neutrino.cli.rows import number_of_rows, record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.why import Why, coverage_document, explain, why_document
@@ -35,10 +36,12 @@ from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.events import read_events
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
-from neutrino.tracing.summary import KernelSummary, MapSummary
+from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed
 from neutrino.version import __version__
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
+_DEFAULT_FOLDER = "trace"
+"""Where ``neutrino`` writes traces, unless told otherwise."""
 _MAX_BUCKETS = 32
 """Rows of a histogram that are shown without ``--all``."""
 _BAR_WIDTH = 40
@@ -47,6 +50,16 @@ _MAX_KEYS = 20
 """Keys of a map that are shown without --all."""
 _MAX_SITES = 10
 """Sites of a map that are shown without --all."""
+_MOST_IN_FULL = 4
+"""Probed kernels that are shown one by one without --all or -k; of more there is an overview."""
+_MOST_LINES = 20
+"""Lines of a table of the overview that are shown without --all."""
+_MOST_REASONS = 8
+"""Kernels that were not probed that are listed without --all; of more the reasons are."""
+_PIPED_WIDTH = 10_000
+"""Characters of a line that is no terminal's: nothing is wrapped."""
+_NAME_WIDTH = 100
+"""Characters of a kernel's name, however wide the console is."""
 _MIN_NAME_WIDTH = 16
 """Characters of a kernel's name, however narrow the console is."""
 _NAME_SHARE = 0.4
@@ -72,11 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     """Read the traces and print their report. Returns the exit status, as ``main`` does."""
     print_anything()
-    if not options.trace and options.why:
+    if not options.trace and options.why and Path(options.why).exists():
         # `neutrino-report --why TRACE`.
         options.trace, options.why = [options.why], ""
-    if not options.trace:
-        _parser().error("the following arguments are required: trace")
     if options.rows and (options.json or options.why is not None):
         _parser().error("--rows is of the report as tables; in Python, launches() of a kernel has all records")
     try:
@@ -90,6 +101,11 @@ def _run(options: argparse.Namespace) -> int:
     summaries = []
     reasons: list[tuple[Trace, list[Why]]] = []
     status = DONE
+    if not options.trace:
+        try:
+            paths = find_traces(_DEFAULT_FOLDER)[-1:]
+        except NeutrinoError as error:
+            return _fail(f"{error}; give the path of a trace")
     for path in options.trace:
         try:
             paths += find_traces(path)
@@ -164,15 +180,27 @@ def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> No
     if options.json:
         print(json.dumps({"traces": [_document(summary) for summary in summaries]}, indent=1))
     else:
-        console = Console(markup=False, highlight=False, emoji=False)
+        console = _console()
         for number, summary in enumerate(summaries):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
             with console.capture() as captured:
-                _Report(console, options.wide, options.all, options.rows).show(summary)
+                _Report(console, options.wide, options.all, options.rows).show(summary, bool(options.kernel))
             # Each part ends with an empty line; one between traces is enough, and none at the end.
-            print(("\n" if number else "") + captured.get().rstrip("\n"))
+            print(("\n" if number else "") + _stripped(captured.get()))
     if sys.stdout is not None:
         sys.stdout.flush()
+
+
+def _stripped(text: str) -> str:
+    """Return a text without blanks at the ends of lines, where tables have them, and without empty lines at its end."""
+    return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")
+
+
+def _console() -> Console:
+    """A console as wide as the terminal, or COLUMNS; without either nothing is wrapped."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    is_wide = not is_terminal and not os.environ.get("COLUMNS")
+    return Console(markup=False, highlight=False, emoji=False, width=_PIPED_WIDTH if is_wide else None)
 
 
 def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse.Namespace) -> None:
@@ -189,11 +217,11 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
         ]
         print(json.dumps({"traces": documents}, indent=1))
     else:
-        console = Console(markup=False, highlight=False, emoji=False)
+        console = _console()
         for number, (trace, kernels) in enumerate(reasons):
             with console.capture() as captured:
                 _Report(console, options.wide, options.all).show_why(trace, kernels)
-            print(("\n" if number else "") + captured.get().rstrip("\n"))
+            print(("\n" if number else "") + _stripped(captured.get()))
     if sys.stdout is not None:
         sys.stdout.flush()
 
@@ -207,7 +235,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed or "
         "was not run, 3 no kernel was probed.",
     )
-    parser.add_argument("trace", nargs="*", help="a trace directory, or a folder of them")
+    parser.add_argument(
+        "trace", nargs="*", help="a trace directory, or a folder of them (default: the newest trace in ./trace)"
+    )
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
     parser.add_argument("-k", "--kernel", help="only these kernels", **names)
     parser.add_argument("--filter", help="exclude these kernels", **names)
@@ -228,7 +258,12 @@ def _parser() -> argparse.ArgumentParser:
         help="also print the first N records of each map that keeps records: by launch, block, warp, lane and order; "
         "and the N greatest results of each map per block, warp, thread or sm, of which a few are printed in any case",
     )
-    parser.add_argument("--all", action="store_true", help="also list every site, and kernels that were never launched")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="all of every kernel, every site, and kernels that were never launched; without it there is an "
+        "overview where more than a few kernels were probed, unless -k chooses some",
+    )
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument(
@@ -355,11 +390,17 @@ class _Report:
         """Print a line. Names in a trace come from the program, and could hold escape sequences: none is printed."""
         self.console.print(escaped(text), style=style, soft_wrap=soft_wrap)
 
-    def show(self, summary: TraceSummary) -> None:
-        """Print all parts: the process, the probed kernels with their maps, the kernels not probed, and notes."""
+    def show(self, summary: TraceSummary, chosen: bool = False) -> None:
+        """Print all parts: the process, the probed kernels with their maps, the kernels not probed, and notes.
+
+        chosen: whether the user chose kernels, which are then shown one by one, however many they are.
+        """
         self._heading(summary.trace)
-        for kernel in summary.kernels:
-            self._kernel(kernel)
+        if chosen or self.show_all or self.rows or len(summary.kernels) <= _MOST_IN_FULL:
+            for kernel in summary.kernels:
+                self._kernel(kernel)
+        else:
+            self._overview(summary.kernels)
         self._not_probed(summary)
         for note in summary.notes:
             self._line(f"note: {note}")
@@ -379,7 +420,31 @@ class _Report:
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
         name = _demangled(kernel)
-        return name if self.wide else shorten(name, max(_MIN_NAME_WIDTH, int(self.console.width * share)))
+        width = min(int(self.console.width * share), _NAME_WIDTH)
+        return name if self.wide else shorten(name, max(_MIN_NAME_WIDTH, width))
+
+    def _overview(self, kernels: Sequence[KernelSummary]) -> None:
+        """Print a table for each map, with a line for each kernel, the largest first."""
+        for overview_table in overview(kernels, lambda summary: self._label(summary.kernel, _NAME_SHARE)):
+            self._line(overview_table.heading, style="bold")
+            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+            for number, title in enumerate(overview_table.titles):
+                is_left = not number or title in overview_table.left
+                table.add_column(
+                    f"  {title}" if not number else title, justify="left" if is_left else "right", overflow="fold"
+                )
+            for name, *cells in overview_table.rows[:_MOST_LINES]:
+                table.add_row(f"  {escaped(name)}", *map(escaped, cells))
+            self.console.print(table)
+            hidden = len(overview_table.rows) - _MOST_LINES
+            if hidden > 0:
+                self._line(f"  and {_counted(hidden, 'kernel', 'kernels')} more")
+            self._line()
+        idle = sum(not kernel.submitted for kernel in kernels)
+        if idle:
+            self._line(f"{_counted(idle, 'kernel has', 'kernels have')} no probed launch")
+        self._line("-k NAME shows all of a kernel, --all of all kernels")
+        self._line()
 
     def _heading(self, trace: Trace) -> None:
         """Print the trace's path, and what was run, where, when and on which devices."""
@@ -533,6 +598,9 @@ class _Report:
         self._line("Not probed", style="bold")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("  launches", justify="right", overflow="fold")
+        if len(rows) > _MOST_REASONS and not self.show_all:
+            self._reasons(table, rows)
+            rows = []
         table.add_column("kernel", overflow="fold")
         table.add_column("reason", overflow="fold")
         for row in rows:
@@ -545,6 +613,19 @@ class _Report:
             kernels = _counted(hidden, "kernel that was", "kernels that were")
             self._line(f"  {kernels} never launched (--all lists them)")
         self._line()
+
+
+    def _reasons(self, table: Table, rows: Sequence[NotProbed]) -> None:
+        """Print what was not probed by reason. table: has the column of launches."""
+        table.add_column("kernels", justify="right", overflow="fold")
+        table.add_column("reason", overflow="fold")
+        for reason in folded(rows):
+            help_text = f"; what helps: {reason.remedy}" if reason.remedy else ""
+            table.add_row(
+                f"{reason.launches:,}", f"{reason.kernels:,}", f"{reason.reason.word}: {reason.text}{help_text}"
+            )
+        self.console.print(table)
+        self._line("  --why names the kernels")
 
 
 def _retargeted(retargeted: Retargeted) -> str:

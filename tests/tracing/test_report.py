@@ -102,6 +102,87 @@ def test_no_line_is_wider_than_the_terminal(
     assert any("idle" in line for line in lines)
 
 
+@pytest.fixture
+def large_trace(tmp_path: Path) -> Path:
+    """Kernels 1 to 30 have as many launches as their number, but none without a rest by 3; 31 to 50 are not probed."""
+    writer = TraceWriter(tmp_path / "trace" / "Nov20_131500_4242")
+    for number in range(1, 31):
+        writer.kernel(number, f"kernel{number}", maps=[BLOCK_SCHED, GMEM_BYTES])
+    for number in range(31, 51):
+        writer.kernel(number, f"kernel{number}", Reason.NO_PTX if number % 2 else Reason.VENDOR)
+        writer.count(number, Reason.NO_PTX if number % 2 else Reason.VENDOR, number)
+    for number in range(1, 31):
+        for _ in range(number if number % 3 else 0):
+            values = {"BlockSched": [(5, number, 0)], "GmemBytes": [(number, 0, 0, 0, 0)] * copies_in(1)}
+            writer.launch(number, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED, GMEM_BYTES], 1, values))
+    return writer.write()
+
+
+def test_many_kernels_have_an_overview(
+    large_trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main([str(large_trace)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    sched, gmem = lines.index("BlockSched: records per warp"), lines.index("GmemBytes: a sum over all threads")
+    # 20 kernels were launched, those with most first.
+    numbers = [number for number in range(30, 0, -1) if number % 3]
+    assert lines[sched + 1].split() == ["kernel", "launches", "records", "elapsed:", "median", "max"]
+    assert [line.split() for line in lines[sched + 2 : sched + 22]] == [
+        [f"kernel{number}(int*)", *[str(number)] * 4] for number in numbers
+    ]
+    # Fields that are 0 everywhere have no column.
+    assert lines[gmem + 1].split() == ["kernel", "launches", "load"]
+    totals = [f"{number * number * copies_in(1):,}" for number in numbers]
+    assert [line.split()[-1] for line in lines[gmem + 2 : gmem + 22]] == totals
+    assert "10 kernels have no probed launch" in lines
+    # The reasons, with what helps, instead of twenty kernels.
+    reasons = lines[lines.index("Not probed") + 2 :]
+    assert reasons[0].split()[:3] == [str(sum(range(32, 51, 2))), "10", "vendor:"]
+    assert reasons[1].split()[:3] == [str(sum(range(31, 50, 2))), "10", "no-ptx:"]
+    assert "what helps: keep PTX" in reasons[1]
+    assert not any(line.endswith(" ") for line in lines)
+    # Two screens at most.
+    assert len(lines) < 100
+
+
+@pytest.mark.parametrize("options", [["-k", "kernel"], ["--all"], ["--rows", "1"]])
+def test_chosen_kernels_are_shown_one_by_one(
+    large_trace: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    assert main([str(large_trace), *options]) == 0
+    assert capsys.readouterr().out.count("launches probed") >= 19
+
+
+def test_without_a_path_the_newest_trace_is_shown(
+    large_trace: Path, trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = large_trace.parent / "Nov20_131600_4243"
+    trace.rename(newer)
+    os.utime(newer / "launches.bin", ns=(2**60 * 2, 2**60 * 2))
+    monkeypatch.chdir(large_trace.parent.parent)
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("trace/Nov20_131600_4243\n")
+    # With a pattern of kernels, too.
+    assert main(["--why", "vecadd"]) == 0
+    assert capsys.readouterr().out.startswith("trace/Nov20_131600_4243\n")
+    monkeypatch.chdir(newer)
+    assert main([]) == 2
+    assert capsys.readouterr().err == (
+        "neutrino-report: trace: cannot be read: No such file or directory; give the path of a trace\n"
+    )
+
+
+def test_nothing_is_wrapped_in_a_pipe(
+    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main([str(trace), "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) > 80
+    assert all(len(line.split()[1]) <= 100 for line in lines if "unrolled_elementwise" in line)
+
+
 def test_wide_keeps_whole_names(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
