@@ -1,8 +1,14 @@
-"""Kernel names shortened for tables, so that their distinguishing parts stay."""
+"""Kernel names for people: demangled, and shortened for tables so that their distinguishing parts stay."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+from neutrino.demangle import demangle
+
+if TYPE_CHECKING:
+    from neutrino.tracing.trace import TraceKernel
 
 _PARTS = re.compile(r"\(anonymous namespace\)|<unnamed>|->|.", re.DOTALL)
 """Single characters, but for words whose brackets are no parameters and no template arguments."""
@@ -76,3 +82,8 @@ def _without_templates(name: str, max_depth: int) -> str:
             # Names such as operator> have a bracket that was never opened.
             depth = max(depth - 1, 0)
     return "".join(parts)
+
+
+def demangled(kernel: TraceKernel) -> str:
+    """Return a kernel's demangled name: from the trace, which has it for probed kernels only, else computed here."""
+    return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)

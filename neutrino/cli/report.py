@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neutrino.abi.levels import Per
-from neutrino.cli.kernel_names import shorten
+from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.overview import folded, overview
+from neutrino.cli.report_json import trace_document
 from neutrino.cli.rows import number_of_rows, record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.why import Why, coverage_document, explain, why_document
-from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.loader.script_trust import why_not_trusted
 from neutrino.loader.scripts import Scripts, analyze
@@ -120,12 +118,12 @@ def _run(options: argparse.Namespace) -> int:
         try:
             trace = Trace(path)
             if options.why is None:
-                summaries.append(summarize(trace, lambda kernel: selection.selects(kernel.name, _demangled(kernel))))
+                summaries.append(summarize(trace, lambda kernel: selection.selects(kernel.name, demangled(kernel))))
                 continue
             kept = [
                 kernel
                 for kernel in trace.kernels
-                if selection.selects(kernel.name, _demangled(kernel)) and asked.selects(kernel.name, _demangled(kernel))
+                if selection.selects(kernel.name, demangled(kernel)) and asked.selects(kernel.name, demangled(kernel))
             ]
             reasons.append((trace, explain(trace, kept, whole=bool(options.why) or options.all)))
         except TraceError as error:
@@ -178,7 +176,7 @@ def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
 def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> None:
     """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written."""
     if options.json:
-        print(json.dumps({"traces": [_document(summary) for summary in summaries]}, indent=1))
+        print(json.dumps({"traces": [trace_document(summary) for summary in summaries]}, indent=1))
     else:
         console = _console()
         for number, summary in enumerate(summaries):
@@ -210,7 +208,7 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
             {
                 "path": str(trace.path),
                 "coverage": coverage_document(trace.coverage),
-                "why": [{**why_document(why), "demangled": _demangled(why.kernel)} for why in kernels],
+                "why": [{**why_document(why), "demangled": demangled(why.kernel)} for why in kernels],
                 "notes": list(trace.notes),
             }
             for trace, kernels in reasons
@@ -368,11 +366,6 @@ def _say(line: str) -> None:
             print(f"neutrino-report: {escaped(line)}", file=sys.stderr)
 
 
-def _demangled(kernel: TraceKernel) -> str:
-    """Return a kernel's demangled name: from the trace, which has it for probed kernels only, else computed here."""
-    return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)
-
-
 class _Report:
     """Prints the summary of a trace as tables on a console, as narrow as the console is."""
 
@@ -419,7 +412,7 @@ class _Report:
 
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
         """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
-        name = _demangled(kernel)
+        name = demangled(kernel)
         width = min(int(self.console.width * share), _NAME_WIDTH)
         return name if self.wide else shorten(name, max(_MIN_NAME_WIDTH, width))
 
@@ -669,103 +662,6 @@ def _spills(spills: Spills | None) -> str:
     if spills is None:
         return "?"
     return f"{spills.stores:,}/{spills.loads:,} B" if spills.stores or spills.loads else "0"
-
-
-# JSON
-
-
-def _document(summary: TraceSummary) -> dict[str, Any]:
-    """Return a trace's object in the JSON document."""
-    trace = summary.trace
-    return {
-        "path": str(Path(trace.path)),
-        "complete": trace.complete,
-        "started": trace.started,
-        "process": trace.process,
-        "devices": list(trace.devices),
-        "clock": trace.clock.value,
-        "coverage": coverage_document(trace.coverage),
-        "kernels": [_kernel_document(kernel) for kernel in summary.kernels],
-        "not_probed": [
-            {
-                "kernel": row.kernel.id,
-                "name": row.kernel.name,
-                "demangled": _demangled(row.kernel),
-                "reason": row.reason.word,
-                "text": row.text,
-                "detail": row.detail,
-                "launches": row.launches,
-            }
-            for row in summary.not_probed
-        ],
-        "notes": list(summary.notes),
-    }
-
-
-def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
-    """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps."""
-    manifest = summary.kernel.manifest
-    # The facts are as in manifest.json, null where it has none.
-    raw = manifest.raw if manifest else {}
-    return {
-        "kernel": summary.kernel.id,
-        "name": summary.kernel.name,
-        "demangled": _demangled(summary.kernel),
-        "launches": {
-            "probed": summary.submitted,
-            "written": summary.written,
-            "lost": summary.lost,
-            "pending": summary.pending,
-            **({"removed": summary.removed} if summary.kernel.has_removed else {}),
-            "capped": summary.capped,
-            "fewer_blocks": summary.fewer_blocks,
-            "not_probed": summary.unprobed,
-        },
-        "assembler": raw.get("assembler"),
-        "registers": raw.get("registers"),
-        "spills": raw.get("spills"),
-        "retargeted": raw.get("retargeted"),
-        "sites": len(manifest.sites) if manifest else 0,
-        "maps": [_map_document(entry) for entry in summary.maps],
-    }
-
-
-def _map_document(entry: MapSummary) -> dict[str, Any]:
-    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, the
-    cap of a log is null.
-    """
-    has_cap = entry.kind.layout is not Layout.CHUNKS
-    return {
-        "name": entry.name,
-        "kind": entry.kind.name,
-        "level": entry.level.value,
-        **({"per": entry.per.value} if entry.per is not Per.LAUNCH else {}),
-        "cap": entry.cap if has_cap else None,
-        "wanted": entry.wanted,
-        "records": entry.records,
-        "dropped": entry.dropped,
-        "fields": [
-            {
-                "name": field.name,
-                "type": field.type,
-                "min": _plain(field.minimum),
-                "median": _plain(field.median),
-                "max": _plain(field.maximum),
-                "total": field.total,
-                **({} if field.mean is None else {"values": field.values, "mean": field.mean}),
-            }
-            for field in entry.fields
-        ],
-        "sites": [asdict(site) for site in entry.sites],
-        **({"buckets": [asdict(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
-        **({"keys": [asdict(key) for key in entry.keys]} if entry.keys else {}),
-        **({"dropped_sum": entry.dropped_sum} if entry.kind.report is Report.KEYS else {}),
-    }
-
-
-def _plain(value: int | float) -> int | float | str:
-    """Return a number as JSON can have it: infinities and NaN as text."""
-    return value if isinstance(value, int) or math.isfinite(value) else str(value)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,14 @@ def test_twins_are_asked_for_when_an_image_is_loaded(bench: Bench, program: Path
     assert reasons(tmp_path) == {"probed": 20}
 
 
+def test_a_whole_program(any_bench: Bench, tmp_path: Path) -> None:
+    with listener(tmp_path, MAY_BE_CACHED) as asked:
+        result = any_bench.run("plain", tmp_path, twins=False, extra={"NEUTRINO_SOCKET": str(tmp_path / "socket")})
+    assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
+    assert asked.asked[MAKE] == 0
+    assert len(Files(tmp_path / "trace").written()) == 20
+
+
 def test_what_the_cache_cannot_keep_is_asked_for_again(bench: Bench, program: Path, tmp_path: Path) -> None:
     with listener(tmp_path, MAY_BE_CACHED) as asked:
         asked.cache = Cache(tmp_path / "elsewhere")

@@ -1,0 +1,108 @@
+"""A trace's summary as an object of the JSON document of ``neutrino-report --json``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from neutrino.abi.levels import Per
+from neutrino.cli.kernel_names import demangled
+from neutrino.cli.why import coverage_document
+from neutrino.maps.declaration import Layout, Report
+from neutrino.tracing.summary import KernelSummary, MapSummary, TraceSummary
+
+
+def trace_document(summary: TraceSummary) -> dict[str, Any]:
+    """Return a trace's object in the JSON document."""
+    trace = summary.trace
+    return {
+        "path": str(Path(trace.path)),
+        "complete": trace.complete,
+        "started": trace.started,
+        "process": trace.process,
+        "devices": list(trace.devices),
+        "clock": trace.clock.value,
+        "coverage": coverage_document(trace.coverage),
+        "kernels": [_kernel_document(kernel) for kernel in summary.kernels],
+        "not_probed": [
+            {
+                "kernel": row.kernel.id,
+                "name": row.kernel.name,
+                "demangled": demangled(row.kernel),
+                "reason": row.reason.word,
+                "text": row.text,
+                "detail": row.detail,
+                "launches": row.launches,
+            }
+            for row in summary.not_probed
+        ],
+        "notes": list(summary.notes),
+    }
+
+
+def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
+    """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps."""
+    manifest = summary.kernel.manifest
+    # The facts are as in manifest.json, null where it has none.
+    raw = manifest.raw if manifest else {}
+    return {
+        "kernel": summary.kernel.id,
+        "name": summary.kernel.name,
+        "demangled": demangled(summary.kernel),
+        "launches": {
+            "probed": summary.submitted,
+            "written": summary.written,
+            "lost": summary.lost,
+            "pending": summary.pending,
+            **({"removed": summary.removed} if summary.kernel.has_removed else {}),
+            "capped": summary.capped,
+            "fewer_blocks": summary.fewer_blocks,
+            "not_probed": summary.unprobed,
+        },
+        "assembler": raw.get("assembler"),
+        "registers": raw.get("registers"),
+        "spills": raw.get("spills"),
+        "retargeted": raw.get("retargeted"),
+        "sites": len(manifest.sites) if manifest else 0,
+        "maps": [_map_document(entry) for entry in summary.maps],
+    }
+
+
+def _map_document(entry: MapSummary) -> dict[str, Any]:
+    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, the
+    cap of a log is null.
+    """
+    has_cap = entry.kind.layout is not Layout.CHUNKS
+    return {
+        "name": entry.name,
+        "kind": entry.kind.name,
+        "level": entry.level.value,
+        **({"per": entry.per.value} if entry.per is not Per.LAUNCH else {}),
+        "cap": entry.cap if has_cap else None,
+        "wanted": entry.wanted,
+        "records": entry.records,
+        "dropped": entry.dropped,
+        "fields": [
+            {
+                "name": field.name,
+                "type": field.type,
+                "min": _plain(field.minimum),
+                "median": _plain(field.median),
+                "max": _plain(field.maximum),
+                "total": field.total,
+                **({} if field.mean is None else {"values": field.values, "mean": field.mean}),
+            }
+            for field in entry.fields
+        ],
+        "sites": [asdict(site) for site in entry.sites],
+        **({"buckets": [asdict(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
+        **({"keys": [asdict(key) for key in entry.keys]} if entry.keys else {}),
+        **({"dropped_sum": entry.dropped_sum} if entry.kind.report is Report.KEYS else {}),
+    }
+
+
+def _plain(value: int | float) -> int | float | str:
+    """Return a number as JSON can have it: infinities and NaN as text."""
+    return value if isinstance(value, int) or math.isfinite(value) else str(value)
