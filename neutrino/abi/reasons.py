@@ -41,7 +41,7 @@ class Reason(enum.IntEnum):
 REASON_TEXT: dict[Reason, str] = {
     Reason.PROBED: "the twin ran",
     Reason.NO_PTX: "the image holds machine code only",
-    Reason.NOT_SELECTED: "left out by -k or --filter",
+    Reason.NOT_SELECTED: "left out by -k, --filter or --rank",
     Reason.NO_SITE: "no instruction matches the probe",
     Reason.VARIANT: "the PTX is for another architecture than the machine code that runs",
     Reason.UNSUPPORTED: "the kernel or a probe needs something that twins do not support",

@@ -54,6 +54,12 @@ def _seconds(text: str) -> int:
     return int(text)
 
 
+def _rank(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank")
+    return int(text)
+
+
 def _size(text: str) -> int:
     """Parse a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
     # G, GB and GiB are the same unit.
@@ -121,6 +127,15 @@ def _parser() -> _Parser:
         default=[],
         metavar="NAME",
         help="do not probe these kernels, even if -k selects them; repeatable",
+    )
+    parser.add_argument(
+        "--rank",
+        action="append",
+        type=_rank,
+        default=[],
+        metavar="N",
+        help="of the processes of a launcher such as torchrun, mpirun or srun, probe only that with rank N (RANK, "
+        "OMPI_COMM_WORLD_RANK, SLURM_PROCID; 0 without one); repeatable",
     )
     parser.add_argument(
         "--tracedir",
@@ -251,6 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             hides_arguments=options.no_argv,
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
+            ranks=tuple(options.rank),
             results=results_of(options.expression, options.rows) if options.expression else None,
         )
         start(request)

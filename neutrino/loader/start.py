@@ -53,7 +53,8 @@ class Request:
     twins of an image, None for the default. save_temps: a folder for the output of each stage. quiet: whether not
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
-    twins may be made from PTX of another architecture than the machine code's. scripts: False disables the probes'
+    twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
+    none for all. scripts: False disables the probes'
     analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
     """
 
@@ -71,6 +72,7 @@ class Request:
     hides_arguments: bool = False
     max_trace_size: int | None = None
     retarget: bool = False
+    ranks: tuple[int, ...] = ()
     scripts: bool = True
     results: Callable[[Path], str] | None = None
 
@@ -134,6 +136,7 @@ def prepare(request: Request) -> dict[str, str]:
         "RESULTS": 1 if request.results else None,
         "NO_ARGV": 1 if request.hides_arguments else None,
         "MAX_TRACE_SIZE": request.max_trace_size,
+        "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,
     }.items():
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)
@@ -142,7 +145,7 @@ def prepare(request: Request) -> dict[str, str]:
 
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
-    "NEUTRINO_READER", "NEUTRINO_RESULTS",
+    "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS",
 )  # fmt: skip
 """Variables by which the hook knows the probes of a run; not all runs set all of them."""
 

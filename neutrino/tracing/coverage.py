@@ -54,11 +54,11 @@ class Coverage:
     def sentence(self) -> str:
         """Launches and kernels in words, as the hook says them on stderr when the process ends (``coverage.c``)."""
         if not self.launches:
-            none = f"-k or --filter left out all {self.left_out:,} launches"
+            none = f"-k, --filter or --rank left out all {self.left_out:,} launches"
             return f"nothing was probed: {none if self.left_out else 'no launch of a kernel was seen'}"
         launches = f"{self.probed:,} of {self.launches:,} launches"
         kernels = f"{self.kernels_probed:,} of {self.kernels:,} kernels"
-        left_out = f"; -k or --filter left out {self.left_out:,} more" if self.left_out else ""
+        left_out = f"; -k, --filter or --rank left out {self.left_out:,} more" if self.left_out else ""
         if not self.probed:
             return f"nothing was probed: {launches}, {kernels}{left_out}"
         return f"{launches} probed ({percent(self.probed, self.launches)}), {kernels}{left_out}"

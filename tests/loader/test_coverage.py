@@ -87,7 +87,7 @@ def test_the_three_reasons_with_most_launches_are_said(any_bench: Bench, tmp_pat
     assert (result.stdout, result.returncode) == reference("mixture")
     reasons = (in_words(Reason.VENDOR, "1,200"), in_words(Reason.NUMERICS, "4"), in_words(Reason.OCCUPANCY, "3"))
     assert said(tmp_path, result.stderr) == [
-        "1 of 1,210 launches probed (under 1 %), 1 of 5 kernels; -k or --filter left out 7 more",
+        "1 of 1,210 launches probed (under 1 %), 1 of 5 kernels; -k, --filter or --rank left out 7 more",
         f"not probed: {'; '.join(reasons)}; 2 for other reasons{MORE}",
     ]
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
@@ -115,7 +115,7 @@ def test_nothing_probed(any_bench: Bench, tmp_path: Path, reason: Reason) -> Non
 def test_kernels_left_out_are_not_chosen(any_bench: Bench, tmp_path: Path) -> None:
     write_reasons(tmp_path, Reason.NOT_SELECTED)
     result = any_bench.run("plain", tmp_path, twins=False)
-    assert said(tmp_path, result.stderr) == ["nothing was probed: -k or --filter left out all 20 launches"]
+    assert said(tmp_path, result.stderr) == ["nothing was probed: -k, --filter or --rank left out all 20 launches"]
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
 
 
@@ -152,6 +152,28 @@ def test_a_rank_is_one_line(bench: Bench, tmp_path: Path) -> None:
 def test_what_is_no_rank_is_not_printed(bench: Bench, tmp_path: Path, rank: str) -> None:
     result = bench.run("plain", tmp_path, extra={"RANK": rank})
     assert said(tmp_path, result.stderr) == ["20 of 20 launches probed (100 %), 1 of 1 kernels"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "variables", "is_chosen"),
+    [
+        ("3", {"RANK": "3"}, True),
+        ("0,3,5", {"RANK": "5", "SLURM_PROCID": "0"}, True),
+        ("0,3", {"OMPI_COMM_WORLD_RANK": "3"}, True),
+        ("0", {}, True),
+        ("3", {}, False),
+        ("1,2", {"RANK": "12"}, False),
+        ("0,1", {"SLURM_PROCID": "2"}, False),
+    ],
+)
+def test_only_chosen_ranks_are_probed(
+    bench: Bench, tmp_path: Path, ranks: str, variables: dict[str, str], is_chosen: bool
+) -> None:
+    result = bench.run("plain", tmp_path, extra={"NEUTRINO_ONLY_RANKS": ranks, **variables})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    reason = Reason.PROBED if is_chosen else Reason.NOT_SELECTED
+    assert Files(tmp_path / "trace").counted("count_p2") == {reason.word: 20}
+    assert bool(result.stderr) == is_chosen
 
 
 @pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full"])

@@ -12,7 +12,7 @@
 
 #define REASONS_SAID 3
 
-/* Launches and kernels of the process. Chosen: not left out by -k or --filter. */
+/* Launches and kernels of the process. Chosen: not left out by -k, --filter or --rank. */
 struct coverage {
 	uint64_t chosen;
 	uint64_t probed;
@@ -99,7 +99,7 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	if (!coverage->chosen) {
 		add(text, "nothing was probed: ");
 		if (coverage->left_out) {
-			add(text, "-k or --filter left out all ");
+			add(text, "-k, --filter or --rank left out all ");
 			add_number(text, coverage->left_out);
 			add(text, " launches");
 		} else {
@@ -120,7 +120,7 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	add(text, ", ");
 	add_of(text, coverage->kernels_probed, coverage->kernels, "kernels");
 	if (coverage->left_out) {
-		add(text, "; -k or --filter left out ");
+		add(text, "; -k, --filter or --rank left out ");
 		add_number(text, coverage->left_out);
 		add(text, " more");
 	}

@@ -13,6 +13,7 @@
 #include "needs.h"
 #include "regions.h"
 #include "section.h"
+#include "settings.h"
 #include "sha256.h"
 #include "trace.h"
 
@@ -220,6 +221,8 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		log_device(device, arch);
 	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
 		assessment.reason = NEUTRINO_REASON_VENDOR;
+	else if (nt_settings()->is_other_rank)
+		assessment.reason = NEUTRINO_REASON_NOT_SELECTED;
 	else if (in_sections)
 		assess_by_section(bytes, source, arch, &twins, &assessment);
 	else

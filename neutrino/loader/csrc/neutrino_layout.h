@@ -127,7 +127,7 @@ enum neutrino_per {
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
     [1] = "the image holds machine code only", \
-    [2] = "left out by -k or --filter", \
+    [2] = "left out by -k, --filter or --rank", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
     [5] = "the kernel or a probe needs something that twins do not support", \

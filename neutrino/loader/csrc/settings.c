@@ -34,6 +34,33 @@ static bool is_set(const char *variable)
 	return value && *value;
 }
 
+/*
+ * Whether a list of numbers, separated by commas, lacks this process's rank in the run: 0 if no launcher has given it one.
+ * A list that is not set lacks none.
+ */
+static bool lacks_rank(const char *list)
+{
+	static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+	uint64_t rank = 0;
+
+	if (!list || !*list)
+		return false;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (is_set(names[i])) {
+			rank = number_of(names[i]);
+			break;
+		}
+	while (*list) {
+		char *end;
+		if (strtoull(list, &end, 10) == rank && end != list)
+			return false;
+		if (end == list || *end != ',')
+			break;
+		list = end + 1;
+	}
+	return true;
+}
+
 static void read_environment(void)
 {
 	static const char *const ranks[NT_RANK_COUNT] = {NT_RANKS};
@@ -54,8 +81,11 @@ static void read_environment(void)
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),
 		.hides_arguments = is_set("NEUTRINO_NO_ARGV"),
+		.is_other_rank = lacks_rank(getenv("NEUTRINO_ONLY_RANKS")),
 		.wants_results = is_set("NEUTRINO_RESULTS"),
 	};
+	/* They would say that nothing was probed. */
+	settings.is_quiet |= settings.is_other_rank;
 	for (int i = 0; i < NT_RANK_COUNT; i++)
 		settings.ranks[i] = text_of(ranks[i]);
 }

@@ -30,6 +30,7 @@ struct nt_settings {
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
 	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */
+	bool is_other_rank;	 /* NEUTRINO_ONLY_RANKS: this process has none of these ranks */
 	bool wants_results;	 /* NEUTRINO_RESULTS: at the end, print what one-liners have recorded */
 };
 
