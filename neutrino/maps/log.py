@@ -26,7 +26,15 @@ LOG_HEADER = 64
 have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled. A chunk of
 groups has no rows: u32 the slot, u32 the shape of its records, u32 0, u32 its units; then the groups."""
 LOG_ROWS_MOST = 32
-"""Records of a lane in a chunk, at most. A lane's first chunk has one row, each further one twice as many."""
+"""Records of a lane in a chunk of columns, at most. Its first chunk has one row, each further one twice as many."""
+LOG_LANE_HEADER = 16
+"""Bytes of a chunk of one lane, the first of a warp or of a block, before its records: u32 the slot; u32 ``LOG_LANE``
+and from bit ``LOG_LANE_ROWS_AT`` on its rows; u32 0; at ``LOG_LANE_LEFT`` u32 how many of these it has not filled."""
+LOG_LANE, LOG_LANE_ROWS_AT, LOG_LANE_ROWS, LOG_LANE_LEFT = 1 << 31, 16, 0x7FFF, 12
+_LANE_CHUNK, _LANE_CHUNK_MOST = 64, 2048
+"""Bytes of a lane's first chunk of its own, if they are enough for ``_LANE_ROWS`` records; and of any, about."""
+_LANE_ROWS, _LANE_RECORD = 3, 32
+"""Rows of a first chunk, at least, of records up to so many bytes."""
 _CHUNK_BYTES = 1024
 """Of a lane in a chunk, at most, unless a single record is larger."""
 
@@ -37,6 +45,13 @@ def most_rows(record_size: int) -> int:
     while rows > 1 and rows * record_size > _CHUNK_BYTES:
         rows //= 2
     return rows
+
+
+def lane_rows(record_size: int) -> tuple[int, int]:
+    """Return the least rows of the first chunk that one lane takes, and the most of any. record_size: in bytes."""
+    least = (_LANE_CHUNK - LOG_LANE_HEADER) // record_size
+    least = max(least, _LANE_ROWS if record_size <= _LANE_RECORD else 1)
+    return least, max(least, _LANE_CHUNK_MOST // record_size)
 
 
 def chunks(region: Rows, size: int) -> Rows:
@@ -57,20 +72,25 @@ def chunks(region: Rows, size: int) -> Rows:
     at = 0
     while at < taken:
         slot, mask, rows, length = words[at * step : at * step + 4]
-        if rows:
+        is_of_lane = mask & LOG_LANE and not rows
+        if is_of_lane:
+            left, rows, mask = length, mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
+            length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
+        elif rows:
             length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-        if not mask or not length or at + length > taken:
+        if not (mask or is_of_lane) or not length or at + length > taken:
             # As in Log.read: a warp without records, or the last one did not fit.
             if at < own and own_each:
                 at += own_each
                 continue
             break
-        found.append((at, length, slot, rows, mask))
-        at += length
+        found.append((at, length, slot, max(rows - left, 0) if is_of_lane else rows, mask))
+        at += own_each if at < own and own_each else length
     table = np.array(found, np.int64).reshape(-1, 5)
-    counts = np.zeros(len(table), np.int64)
+    # Of chunks of one lane these are its records.
+    counts = np.where(table[:, 4], 0, table[:, 3])
     # Chunks of rows: after 16 bytes, how many rows each lane has left.
-    of_rows = np.flatnonzero(table[:, 3])
+    of_rows = np.flatnonzero(table[:, 3] * table[:, 4])
     if of_rows.size:
         firsts, rows_each, masks = table[of_rows, 0], table[of_rows, 3], table[of_rows, 4]
         heads = units.reshape(-1, LOG_UNIT)[firsts[:, None] + np.arange(LOG_HEADER // LOG_UNIT)]
@@ -79,7 +99,7 @@ def chunks(region: Rows, size: int) -> Rows:
         lanes = np.array([mask.bit_count() for mask in masks.tolist()])
         filled[np.arange(filled.shape[1]) >= lanes[:, None]] = 0
         counts[of_rows] = filled.sum(axis=1, dtype=np.int64)
-    of_groups = table[:, 3] == 0
+    of_groups = (table[:, 3] == 0) & (table[:, 4] != 0)
     for shape in np.unique(table[of_groups, 4]).tolist():
         chosen = np.flatnonzero(of_groups & (table[:, 4] == shape))
         ends = np.column_stack([table[chosen, 0], table[chosen, 0] + table[chosen, 1]]) * LOG_UNIT
@@ -113,7 +133,8 @@ class Log(MapType):
     Threads take chunks of the region. Where the lanes of a warp can exchange values, those that save together write a
     group, which holds what their records have in common once (``log_groups.py``), into a chunk of the lowest of them.
     Otherwise the lanes that need a chunk at the same time take one together, by one atomic. It has a column for each
-    of these lanes, which it fills from row to row: ``[row][lane]``.
+    of these lanes, which it fills from row to row: ``[row][lane]``. At the levels warp and block the one lane that
+    saves has chunks of its own.
     """
 
     name = "log"
@@ -147,16 +168,21 @@ class Log(MapType):
         taken = min(dynamic + own, (len(copies) - LOG_CONTROL) // LOG_UNIT)
         units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
         words = np.ascontiguousarray(units).reshape(-1).view("<u4")
-        # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each.
+        # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each. Those of
+        # one lane have no mask.
         # Of chunks of groups their first byte, their end and their slot, by the shape of the records.
         forms: dict[tuple[int, int, int], list[int]] = {}
         groups: dict[int, list[tuple[int, int, int]]] = {}
         at, words_of_unit = 0, LOG_UNIT // 4
         while at < taken:
             slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
-            if rows:
+            is_of_lane = mask & LOG_LANE and not rows
+            if is_of_lane:
+                rows, mask = mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
+                length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
+            elif rows:
                 length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-            if not mask or not length or at + length > taken:
+            if not (mask or is_of_lane) or not length or at + length > taken:
                 # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
                 if at < own and own_each:
                     at += own_each
@@ -164,20 +190,24 @@ class Log(MapType):
                 break
             if rows:
                 forms.setdefault((mask, rows, length), []).append(at)
-            else:
+            elif mask:
                 groups.setdefault(mask, []).append((at * LOG_UNIT, (at + length) * LOG_UNIT, slot))
-            at += length
+            at += own_each if at < own and own_each else length
         row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
         parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
         for (mask, rows, length), firsts in forms.items():
-            lanes = np.flatnonzero(mask >> np.arange(64) & 1)
+            lanes = np.flatnonzero((mask or 1) >> np.arange(64) & 1)
             chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
-            records = np.ascontiguousarray(chunks[:, LOG_HEADER : LOG_HEADER + rows * len(lanes) * size])
+            begin = LOG_HEADER if mask else LOG_LANE_HEADER
+            records = np.ascontiguousarray(chunks[:, begin : begin + rows * len(lanes) * size])
             part = np.empty((len(firsts), rows, len(lanes)), row_type)
             part["record"] = records.view(f"V{size}").reshape(part.shape)
             part["slot"] = np.ascontiguousarray(chunks[:, :4]).view("<u4")[:, :, None]
             part["lane"] = lanes
-            filled = rows - chunks[:, 16 : 16 + len(lanes)].astype(np.int64)
+            left = chunks[:, 16 : 16 + len(lanes)]
+            if not mask:
+                left = np.ascontiguousarray(chunks[:, LOG_LANE_LEFT : LOG_LANE_LEFT + 4]).view("<u4")
+            filled = rows - left.astype(np.int64)
             is_filled = np.arange(rows)[:, None] < filled[:, None, :]
             place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
             parts.append(part[is_filled])

@@ -19,7 +19,17 @@ from neutrino.abi.structures import Struct
 from neutrino.abi.versions import RESULT_VERSIONS
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, MapType
-from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
+from neutrino.maps.log import (
+    LOG_CONTROL,
+    LOG_HEADER,
+    LOG_LANE,
+    LOG_LANE_HEADER,
+    LOG_LANE_LEFT,
+    LOG_LANE_ROWS,
+    LOG_LANE_ROWS_AT,
+    LOG_ROWS_MOST,
+    LOG_UNIT,
+)
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
@@ -59,6 +69,10 @@ def python_layout() -> str:
         {
             "LOG_CONTROL": LOG_CONTROL, "LOG_UNIT": LOG_UNIT, "LOG_HEADER": LOG_HEADER,
             "LOG_ROWS_MOST": LOG_ROWS_MOST,
+        },
+        {
+            "LOG_LANE": LOG_LANE, "LOG_LANE_HEADER": LOG_LANE_HEADER, "LOG_LANE_ROWS": LOG_LANE_ROWS,
+            "LOG_LANE_ROWS_AT": LOG_LANE_ROWS_AT, "LOG_LANE_LEFT": LOG_LANE_LEFT,
         },
         {
             "GROUP_ALIGN": GROUP_ALIGN, "GROUP_WORDS": GROUP_WORDS, "GROUP_ROWS_AT": GROUP_ROWS_AT,
