@@ -12,7 +12,17 @@ import pytest
 from neutrino.emulator.device import Device
 from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Layout
-from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, Log, chunks, first_slots, most_rows
+from neutrino.maps.log import (
+    LOG_CONTROL,
+    LOG_HEADER,
+    LOG_ROWS_MOST,
+    LOG_UNIT,
+    Log,
+    chunks,
+    first_slots,
+    lane_rows,
+    most_rows,
+)
 from neutrino.probing.writing import write
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
@@ -39,6 +49,13 @@ def _rows(region: np.ndarray) -> list[tuple[int, int, int, int]]:
     rows = Log.read(region, ROW)
     values = np.ascontiguousarray(rows["record"]).view("<u8")
     return [(*row[:3], int(value)) for row, value in zip(rows.tolist(), values, strict=True)]
+
+
+def _lane_chunk(slot: int, rows: int, left: int, values: list[int]) -> bytes:
+    """A chunk of one lane."""
+    head = np.array([slot, 1 << 31 | rows << 16, 0, left], "<u4").tobytes()
+    text = head + np.array(values, "<u8").tobytes()
+    return text + bytes(-len(text) % LOG_UNIT)
 
 
 ONE = _chunk(7, 0b1010, 2, (0, 1), [10, 20, 11, 21])
@@ -71,6 +88,36 @@ def test_what_is_not_whole_is_left_out(region: np.ndarray, records: int) -> None
     assert chunks(region, ROW["size"])[:, 3].sum() == records
 
 
+_FIRST = _lane_chunk(4, 3, 1, [10, 11, 0])
+_OTHER = _lane_chunk(2, 1, 0, [5])
+_LATER = _lane_chunk(4, 4, 0, [12, 13, 14, 15])
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "each"),
+    [
+        (_FIRST + _OTHER + _LATER, 0, 0),
+        # Each warp has four units of its own: one of them none that it has used, one none that it has begun.
+        (_FIRST.ljust(128, b"\0") + bytes(128) + _lane_chunk(9, 14, 14, []).ljust(128, b"\0") + _OTHER + _LATER, 12, 4),
+    ],
+)
+def test_chunks_of_one_lane(text: bytes, own: int, each: int) -> None:
+    region = _region(text, taken=len(text) // LOG_UNIT - own).copy()
+    region[16:32] = np.array([own, each], "<u8").view(np.uint8)
+    expected = [(2, 0, 0, 5), *((4, 0, order, 10 + order) for order in range(6))]
+    assert _rows(region) == expected
+    assert sorted(chunks(region, 8)[:, 2:].tolist())[:3] == [[2, 1], [4, 2], [4, 4]]
+    assert _rows(first_slots(region, 8, 1)) == expected[:1]
+    # What is not whole is left out.
+    assert _rows(region[: len(region) - LOG_UNIT]) == expected[:3]
+
+
+def test_chunks_of_one_lane_and_of_columns_are_told_apart() -> None:
+    """A mask may have the highest lane; version 5 has such chunks at all levels."""
+    highest = _chunk(1, 1 << 31, 2, (1,), [7, 0])
+    assert _rows(_region(highest + _OTHER)) == [(1, 31, 0, 7), (2, 0, 0, 5)]
+
+
 @pytest.mark.parametrize(("most", "rows"), [(0, 1), (1, 1), (2, 5), (9, 5)])
 def test_the_first_slots_are_read_alone(most: int, rows: int) -> None:
     region = _region(ONE + TWO + THREE)
@@ -82,6 +129,13 @@ def test_a_lane_has_few_bytes_in_a_chunk() -> None:
     # The header has a byte for each lane after its words, and rows fit in one.
     assert LOG_HEADER >= 16 + 32
     assert LOG_ROWS_MOST < 256
+
+
+def test_a_first_chunk_of_one_lane_is_small() -> None:
+    """Three records of 16 bytes in 64: a warp's entry, a branch and its exit."""
+    assert [lane_rows(size) for size in (1, 8, 16, 32, 64, 4096)] == [
+        (48, 2048), (6, 256), (3, 128), (3, 64), (1, 32), (1, 1),
+    ]  # fmt: skip
 
 
 def test_a_log_has_no_cap() -> None:
@@ -195,14 +249,11 @@ def test_the_example_of_the_page_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["thread", "warp", "block"])
 def test_threads_that_save_nothing_take_no_memory(level: str) -> None:
-    """One warp, of which each thread reads 21 values: chunks of 1, 2, 4, 8 and 16 rows, or of 1, 3, 6 and 12 groups."""
+    """One warp, of which each thread reads 21 values: chunks of 1, 3, 6 and 12 groups, or of 12 and 36 rows."""
     values = np.arange(21 * 32, dtype=np.uint32)
     probes = probes_of('type = "log"', "u32", level)
     view = run(probes, values, "u32", "sm_90", blocks=1, threads=32)
-    if level == "thread":
-        # A group has 16 bytes and 2 for each lane, a chunk 16 bytes before its groups.
-        units = (128 + 256 + 512 + 1024) // LOG_UNIT
-    else:
-        units = sum(-(-(LOG_HEADER + rows * 4) // LOG_UNIT) for rows in (1, 2, 4, 8, 16))
+    # A group has 16 bytes and 2 for each lane, a chunk 16 bytes before its groups or rows.
+    units = sum((128, 256, 512, 1024) if level == "thread" else (64, 160)) // LOG_UNIT
     assert view.records[:8].view("<u8")[0] == units
     assert len(view.valid()) == 21 * (32 if level == "thread" else 1)

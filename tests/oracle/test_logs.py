@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from neutrino.tracing.views import MapView
 from tests.oracle.assembling import arithmetic, assemble
 from tests.oracle.bench import Bench, Kernel, skip_of
 from tests.oracle.probes import Probe
@@ -97,7 +99,9 @@ def _accesses(level: str) -> Probe:
     return Probe(f"accesses_{level}", (side,), text=_TEXT.replace("LEVEL", level))
 
 
-@pytest.mark.parametrize(("level", "log_first"), [("thread", 0), ("thread", 4), ("warp", 0), ("block", 0)])
+@pytest.mark.parametrize(
+    ("level", "log_first"), [("thread", 0), ("thread", 4), ("warp", 0), ("warp", 5), ("block", 0), ("block", 2)]
+)
 @pytest.mark.parametrize("name", ["branches", "calls", "memory", *(name for name in KERNELS if name in ALL)])
 def test_kernels_that_part_and_call(name: str, level: str, log_first: int) -> None:
     probe = _accesses(level)
@@ -110,9 +114,15 @@ def test_kernels_that_part_and_call(name: str, level: str, log_first: int) -> No
     assert bench.judge(probe, twins) == []
 
 
-@pytest.mark.parametrize("log_units", [1 << 15, 40])
-def test_a_kernel_that_runs_again_in_a_replay_appends(log_units: int) -> None:
-    probe = _accesses("thread")
+@pytest.mark.parametrize(
+    ("level", "log_units", "is_short"),
+    [
+        ("thread", 1 << 15, False), ("thread", 40, True), ("warp", 1 << 15, False), ("warp", 40, True),
+        ("block", 10, True),
+    ],
+)
+def test_a_kernel_that_runs_again_in_a_replay_appends(level: str, log_units: int, *, is_short: bool) -> None:
+    probe = _accesses(level)
     bench = Bench(ALL["branches"], (probe,), (1,), log_units)
     twin = bench.twins(probe).kernels[0]
     place = bench.place(1)
@@ -120,16 +130,21 @@ def test_a_kernel_that_runs_again_in_a_replay_appends(log_units: int) -> None:
     once, thrice = (loaded.launch(place.device, place.launch(), times=times) for times in (1, 3))
     one, three = once["All"], thrice["All"]
     assert len(three.valid()) + three.dropped == 3 * (len(one.valid()) + one.dropped)
-    assert bool(three.dropped) == (log_units == 40)
+    assert bool(three.dropped) == is_short
     # Each run's records of a thread are after those of the run before.
     rows = list(zip(*(column.tolist() for column in three.places().values()), strict=True))
     assert rows == sorted(set(rows))
     if not three.dropped:
-        own = one.places()["block"] * 1000 + one.places()["warp"] * 32 + one.places()["lane"]
-        all_of = three.places()["block"] * 1000 + three.places()["warp"] * 32 + three.places()["lane"]
+        own, all_of = _threads(one), _threads(three)
         for thread in np.unique(own).tolist():
             expected = np.tile(one.valid()["number"][own == thread], 3)
             np.testing.assert_array_equal(three.valid()["number"][all_of == thread], expected)
+
+
+def _threads(view: MapView) -> npt.NDArray[np.int64]:
+    """A number for the thread, warp or block of each record."""
+    columns, zero = view.places(), np.zeros(len(view.valid()), np.int64)
+    return columns["block"] * 1000 + columns.get("warp", zero) * 32 + columns.get("lane", zero)
 
 
 FUSED = """

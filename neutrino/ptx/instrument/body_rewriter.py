@@ -12,6 +12,7 @@ from neutrino.ptx.analysis.flow_graph import End
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
+from neutrino.ptx.instrument.log_room import place_rooms
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
 from neutrino.ptx.instrument.operands import PlaceOperands
 from neutrino.ptx.instrument.parameters import Parameters
@@ -139,6 +140,17 @@ class BodyRewriter:
                 label = f"{self.rewriting.names.label}{self._labels}"
                 close(self.edits, self.callee.module.code, end, closing, label)
                 self._labels += 1
+
+    def place_rooms(self) -> None:
+        """Insert the tests for room in logs, once the code of all sites and ends is written."""
+        scratch = self.emission.scratch
+        mark = scratch.mark()
+        # They may stand within code that has registers in use.
+        scratch.skip_used()
+        self.opening = place_rooms(
+            self.callee.body, self.edits, self.opening, self.emission.prefix, self.emission.room
+        )
+        scratch.release(mark)
 
     def pass_state(
         self,

@@ -1,8 +1,9 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches, but in saves to logs (``log_groups.py``): forward, and in a loop over a few saves. It
-reads the probe block from the kernel's last parameter, and computes a thread's slot (its place in a map's memory) anew
-from the special registers at each save, so that no registers but the probes' own are live through the kernel.
+Inserted code never branches, but in saves to logs (``log_groups.py``, ``log_single.py``): forward, and in a loop over a
+few saves. It reads the probe block from the kernel's last parameter, and computes a thread's slot (its place in a map's
+memory) anew from the special registers at each save, so that no registers but the probes' own and those of logs are
+live through the kernel.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.statements import Assembly, Save
 from neutrino.probing.special_registers import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
+from neutrino.ptx.instrument.log_room import RoomCode, first_marks
+from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
@@ -135,6 +138,11 @@ class Emission:
         )  # fmt: skip
         self.arithmetic: dict[str, int] = {}
 
+    def keep_lanes_together(self) -> None:
+        """Have lanes that part in the code of saves meet right after it. Call it before there are functions' emissions.
+        Without it they meet as those of a program do after a branch."""
+        self._maps.meets = True
+
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
         """Announce, before any code is written, that the kernel will hold this snippet.
 
@@ -209,6 +217,8 @@ class Emission:
             )  # fmt: skip
             target = self._maps.maps[save.index]
             target.kind.save(target, save)
+        if not waits:
+            first_marks(self._prefix, code.lines, code.stores)
         return code
 
     def count(self, counted: Counted) -> list[str]:
@@ -268,6 +278,18 @@ class Emission:
     def has_end(self) -> bool:
         """Whether something of maps has to be stored when a thread ends."""
         return self._maps.has_end
+
+    @property
+    def prefix(self) -> str:
+        """What starts every private register."""
+        return self._prefix
+
+    def room(self, index: int) -> RoomCode:
+        """The tests for room in the index-th map, a log of which one lane of a warp saves."""
+        log = self._maps.log(index)
+        if not isinstance(log, SingleCode):
+            raise TypeError(f"map {index} has records of several lanes")
+        return log
 
     def begin(self) -> list[str]:
         """The code of maps where the kernel begins, after the first values of registers. Call it when all other code is

@@ -8,12 +8,15 @@ from neutrino.abi.structures import align_up
 from neutrino.ptx.instrument.body_rewriter import BodyRewriter, FunctionRewriter, insert_at_entry
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, reach
+from neutrino.ptx.instrument.log_room import needs_lanes_together
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Function, Module
 
+# PTX ISA, "bar.warp.sync": before, lanes meet wherever ways meet.
+_MEET = 70
 _BLOCK_ALIGN = 8  # of the probe block, see abi/probe_block.py
 
 
@@ -51,6 +54,10 @@ class KernelRewriter(BodyRewriter):
         emission = Emission(
             rewriting.probes, names.prefix, names.block, rewriting.architecture, parameters, sites=plan.next_site
         )
+        bodies = (function.body for function in (plan.kernel.callee, *plan.needs.functions))
+        collective = any(rewriting.facts.holds_collective(probe) for probe in rewriting.probes.probes)
+        if rewriting.architecture >= _MEET and (collective or needs_lanes_together(bodies)):
+            emission.keep_lanes_together()
         super().__init__(rewriting, plan.kernel, emission, order)
         self.whole = plan
         self.needs = plan.needs
@@ -81,9 +88,12 @@ class KernelRewriter(BodyRewriter):
         self._close_ends()
         for function in functions:
             function.write_exits(state)
-        declarations, setup, recursive = self._share_state(state, functions) if functions else ([], [], set())
-        # Before the code at the entry: that declares all registers.
+        for body in (self, *functions):
+            body.place_rooms()
+        # Before the state is shared, which has registers that are changed here; and before the code at the entry, which
+        # declares all registers.
         opening = self.emission.begin() + self.opening
+        declarations, setup, recursive = self._share_state(state, functions) if functions else ([], [], set())
         own_declarations, first = self.emission.entry()
         insert_at_entry(self.edits, self.callee.body, own_declarations + declarations + first + setup + opening)
         users = (self.callee, *self.needs.functions)

@@ -17,6 +17,7 @@ from neutrino.probing.ir.statements import Save
 from neutrino.ptx.instrument.counting import KeyCode, RunCode
 from neutrino.ptx.instrument.log_forms import EXPECTED_AT_FIRST, expected_place
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
+from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import (
     Code,
@@ -39,8 +40,7 @@ _MATCHES = 70
 _REDUCES = 80
 _MOST_DIFFERENCE = 1 << 16
 VERSION = (6, 2)
-"""The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` needs an architecture
-that no earlier version than its own has."""
+"""The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` has one of its own."""
 
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
@@ -97,6 +97,7 @@ class MapCode:
         self.records = records
         self.sums = sums
         self.architecture = architecture
+        self.meets: bool = kernel.meets if kernel else False  # as of ``SingleCode``
         self._prefix = prefix
         self._changed = changed
         # By the map's index and the register's number in the map, the registers that the body's code names; and those
@@ -105,8 +106,7 @@ class MapCode:
         self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
         # By the map's index, what `keep_difference` was asked for.
         self._differences: dict[int, list[Difference]] = kernel._differences if kernel else {}
-        # How many places save groups to a map, by its index.
-        self._groups: dict[int, int] = {}
+        self._groups: dict[int, int] = {}  # how many places save groups to a map, by its index
         # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
         self.waiting_memory = f"{prefix[1:]}waiting"
         self.waiting_bytes = 0
@@ -173,9 +173,12 @@ class MapCode:
         found = enumerate(self._differences.get(index, ()))
         return [(self.keep(index, _DIFFERENCES + number, 64), difference) for number, difference in found]
 
-    def log(self, index: int) -> LogCode | GroupCode:
+    def log(self, index: int) -> LogCode | GroupCode | SingleCode:
         """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit."""
         entry = self.maps[index]
+        if entry.level is not Level.THREAD:
+            at, state = self.keep(index, 0, 64), self.keep(index, 1, 32)
+            return SingleCode(entry, index, at, state, self.block, self.take, self._prefix, self.meets)
         unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
         layout = GroupLayout.of(entry.fields, entry.size)
         if entry.level is Level.THREAD and self.architecture >= _REDUCES and layout is not None:
@@ -214,7 +217,7 @@ class MapCode:
         for index in sorted({index for index, _ in self._all_kept}):
             if self.maps[index].kind.layout is Layout.CHUNKS:
                 log = self.log(index)
-                if isinstance(log, GroupCode):
+                if not isinstance(log, LogCode):
                     log.open(lines)
 
     def end(self, lines: list[str]) -> None:
@@ -336,6 +339,11 @@ class SaveCode(_Operations):
             self._append_group(log, values)
             return
         stores = self._maps.records.as_few_stores(self._save.map, values, self._lines, self._waits)
+        if isinstance(log, SingleCode):
+            guard = self._copied_guard(waits=self._waits)
+            when = positive(guard, self._take, self._lines) if guard is not None else None
+            log.append(stores, when, self._code.stores)
+            return
         slot = self._slots.at(self._save.map.level, self._lines)
         takes_part = guarded(slot.inside, self._guard, self._take, self._lines)
         log.append(stores, slot.index, takes_part, self._code.stores, ending=self._ending)
@@ -351,11 +359,7 @@ class SaveCode(_Operations):
             is_same = is_read or is_constant(value, self._guard, self._lines)
             choices = self._choices.get(copied_from(value, self._guard, self._lines), ())
             saved.append(Saved(value.text, value.type or "", is_same, is_read, choices if len(choices) == 2 else ()))
-        guard = self._guard
-        if waits and guard is not None:
-            copy = self._take("pred")
-            self._lines.append(f"mov.pred {copy}, {guard.register};")
-            guard = Guard(copy, guard.negated)
+        guard = self._copied_guard(waits=waits)
         if later is not None:
             if not later.mask:
                 later.mask = self._take("b32")
@@ -364,6 +368,14 @@ class SaveCode(_Operations):
             return
         site = self._maps.count_groups(self.index, 1)
         log.append(saved, guard, self._code.stores, lowest=expected_place(site), ending=self._ending)
+
+    def _copied_guard(self, *, waits: bool) -> Guard | None:
+        """The guard of the save, in a register of its own if the code waits: the program may change its one."""
+        if self._guard is None or not waits:
+            return self._guard
+        copy = self._take("pred")
+        self._lines.append(f"mov.pred {copy}, {self._guard.register};")
+        return Guard(copy, self._guard.negated)
 
     def add_fields(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""

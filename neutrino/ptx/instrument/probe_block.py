@@ -75,8 +75,11 @@ class ProbeBlock:
     def load_log_units(self, index: int, register: str) -> list[str]:
         """Code that loads how many units the index-th map, a log, has for chunks: into a register of 64 bits."""
         units = self._take("b32")
-        offset = BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_UNITS
-        return [self.load("u32", units, offset), f"cvt.u64.u32 {register}, {units};"]
+        return [self.load_log_limit(index, units), f"cvt.u64.u32 {register}, {units};"]
+
+    def load_log_limit(self, index: int, register: str) -> str:
+        """The instruction that loads the same into a register of 32 bits."""
+        return self.load("u32", register, BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_UNITS)
 
     def load_log_first(self, index: int, register: str) -> str:
         """The instruction that loads how many units of the index-th map, a log, are each warp's own: 32 bits."""
@@ -85,6 +88,10 @@ class ProbeBlock:
     def load_warps(self, register: str) -> str:
         """The instruction that loads for how many warps there is room in regions: 32 bits."""
         return self.load("u32", register, BLOCK_WARP_CAPACITY)
+
+    def load_warps_per_block(self, register: str) -> str:
+        """The instruction that loads how many warps a block has: 32 bits."""
+        return self.load("u32", register, BLOCK_WARPS_PER_BLOCK)
 
     def entry(self) -> tuple[list[str], list[str]]:
         """Declarations and instructions for the kernel's entry. Call it once all other code is written."""

@@ -356,8 +356,8 @@ def in_few_stores(
 
 @dataclass(frozen=True)
 class LogCode:
-    """Writes the code of one log in one body: taking chunks of its region, storing records in them. The layout is in
-    ``maps/log.py``.
+    """Writes the code of one log at thread level in one body, where lanes save no groups: taking chunks of its region,
+    storing records in them. The layout is in ``maps/log.py``.
 
     entry, index: the map and its index. unit, state: registers of 32 bits, at first 0, that each thread keeps to its
     end: where its chunk begins, and from the lowest byte on how many rows it has filled, how many rows there are, how

@@ -152,6 +152,10 @@ class Scratch:
         """Hand out again what was taken since the mark."""
         self._next = dict(mark)
 
+    def skip_used(self) -> None:
+        """Take no register again that was in use at any time, until ``release``."""
+        self._next = dict(self._most)
+
     def declarations(self) -> list[str]:
         """``.reg`` directives for all that was ever taken."""
         return [

@@ -1,0 +1,201 @@
+"""Where a body tests whether a log has room for its next saves (``log_single.py``): once for several of them.
+
+Each save is written with a mark before it. Once all code of a body is written, a mark becomes the test, or nothing
+where an earlier test, on every way there, has made sure that there is room. So the rare code that takes more of the
+log's memory stands at few places of a body.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.edits import Edits, before
+
+
+class RoomCode(Protocol):
+    """The tests of one log in one body."""
+
+    @property
+    def most(self) -> tuple[int, ...]:
+        """For how many saves there may be one test: numbers to choose from, the best ones first."""
+        ...
+
+    def room(self, guard: str, need: int, most: int) -> list[str]:
+        """The code that makes sure that there is room for as many records as it needs.
+
+        guard: as of ``room_mark``. most: the number of ``most`` that was chosen for the body.
+        """
+        ...
+
+
+def needs_lanes_together(bodies: Iterable[Body]) -> bool:
+    """Whether a program asks which lanes of a warp are together, or has instructions that all of them have to come to
+    together. Barriers are none of these: lanes may come to them one after the other."""
+    opcodes = {opcode for body in bodies for opcode in body.opcodes}
+    return any(
+        opcode.word == "activemask"
+        or (opcode.word in {"shfl", "vote"} and ".sync" not in opcode.text)
+        or (".aligned" in opcode.text and opcode.word not in {"bar", "barrier"})
+        for opcode in opcodes
+    )
+
+
+def room_mark(prefix: str, index: int, guard: str) -> str:
+    """What stands before a save to the index-th map until ``place_rooms`` has chosen. prefix: of private names. guard:
+    the predicate of the threads that save, "" for all."""
+    return f"{prefix}room {index} {guard};"
+
+
+def first_marks(prefix: str, lines: list[str], stores: list[str]) -> None:
+    """Move the mark of the first save to each log to the beginning of a snippet's code, where fewer registers are in
+    use. Not of a save under a predicate, which may be computed on the way. lines, stores: as of ``Code``."""
+    seen: set[int] = set()
+    for part in (lines, stores):
+        for number, line in enumerate(part):
+            found = _mark_of(prefix).fullmatch(line) if line.startswith(prefix) else None
+            if found is not None and int(found[1]) not in seen:
+                seen.add(int(found[1]))
+                if not found[2]:
+                    del part[number]
+                    lines.insert(0, line)
+
+
+@cache
+def _mark_of(prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(prefix)}room (\d+) ([^;]*);")
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A save in the code of a body. edit: its number in the list of edits; start, end: of the mark in the edit's text.
+    at, block: where the code goes. guard: as of ``room_mark``. is_certain: each thread that comes by the block runs
+    what the mark becomes."""
+
+    edit: int
+    start: int
+    end: int
+    at: int
+    block: int
+    guard: str
+    is_certain: bool
+
+
+def place_rooms(
+    body: Body, edits: Edits, opening: Sequence[str], prefix: str, log: Callable[[int], RoomCode]
+) -> list[str]:
+    """Replace the marks in a body's edits, and in the code at its entry, which is returned.
+
+    opening: that code. prefix: as of ``room_mark``. log: gives the tests of the log with a number.
+    """
+    pattern = re.compile(rf"{_mark_of(prefix).pattern}\n?\t?")
+    first = "\n".join([*opening, ""])
+    # The code at the entry comes before that of all sites there.
+    texts = [(body.entry, first), *((at, text) for at, _, text in edits.edits)]
+    places = [(number, list(pattern.finditer(text))) for number, (_, text) in enumerate(texts) if prefix in text]
+    if not any(every for _, every in places):
+        return list(opening)
+    graph = FlowGraph(body)
+    labels: dict[int, int] = {}
+    for label in body.labels:
+        labels.setdefault(label.before, label.start)
+    of_maps: dict[int, list[_Mark]] = {}
+    for number, every in places:
+        at = texts[number][0]
+        block, is_certain = _place(body, graph, labels, at)
+        for found in every:
+            guard = found[2]
+            mark = _Mark(number, found.start(), found.end(), at, block, guard, is_certain and not guard)
+            of_maps.setdefault(int(found[1]), []).append(mark)
+    changed: dict[int, list[tuple[_Mark, str]]] = {}
+    for index, marks in of_maps.items():
+        # Edits at one position stand in the order of the list.
+        marks.sort(key=lambda mark: (mark.at, mark.edit, mark.start))
+        tests, code = log(index), {("", 0): ""}
+        # The first of the numbers with the fewest tests.
+        plans = [(most, _needs(body, graph, marks, most)) for most in tests.most]
+        most, needs = min(plans, key=lambda plan: sum(map(bool, plan[1].values())))
+        for mark, need in needs.items():
+            key = (mark.guard, need) if need else ("", 0)
+            if key not in code:
+                code[key] = before(tests.room(mark.guard, need, most))
+            text = code[key]
+            changed.setdefault(mark.edit, []).append((mark, text))
+    for number, replaced in changed.items():
+        at, text = texts[number]
+        for mark, new in sorted(replaced, key=lambda one: -one[0].start):
+            text = text[: mark.start] + new + text[mark.end :]
+        if number:
+            edits.edits[number - 1] = (at, at, text)
+        else:
+            first = text
+    return [line.lstrip("\t") for line in first.split("\n")[:-1]]
+
+
+def _place(body: Body, graph: FlowGraph, labels: Mapping[int, int], at: int) -> tuple[int, bool]:
+    """The block that code at a position is in, and whether each thread that comes by the block runs it.
+
+    labels: by the index of a statement, the position of its first label.
+    """
+    # Of the statement that the code goes right before, or after.
+    index = min(bisect_left(body.ends, at), len(body.ends) - 1)
+    block, mnemonic = graph.block(index), body.mnemonics[index]
+    # Before the label of a block it is in the one before, perhaps after the branch that ends that.
+    if graph.starts[block] == index and at <= labels.get(index, -1):
+        return block - 1, False
+    # Threads that do not end here branch over the code before an end under a predicate.
+    is_left = index in body.guarded and index in body.leaving
+    is_after_end = at == body.ends[index] and mnemonic is not None and mnemonic.ends_block
+    return block, not is_left and not is_after_end
+
+
+def _needs(body: Body, graph: FlowGraph, marks: Sequence[_Mark], most: int) -> dict[_Mark, int]:
+    """For each save how many saves a test there is for; 0 for no test.
+
+    marks: of one log, in the order of the code. Calls may save as well, and leave any room.
+    """
+    # By block what happens there, in order: a save, or None for a call.
+    events: dict[int, list[_Mark | None]] = {}
+    calls = [(body.ends[index], 0, graph.block(index), None) for index in body.calls]
+    merged = [*calls, *((mark.at, 1, mark.block, mark) for mark in marks)]
+    for _, _, block, mark in sorted(merged, key=lambda one: one[:2]):
+        events.setdefault(block, []).append(mark)
+    needs: dict[_Mark, int] = dict.fromkeys(marks, 1)
+    # Forward: where there is room for certain. Where a way leads back, nothing is known.
+    reached = graph.postorder
+    predecessors: dict[int, list[int]] = {block: [] for block in reached}
+    for block in reached:
+        for after in graph.successors[block]:
+            predecessors[after].append(block)
+    room_after: dict[int, int] = {}
+    for block in reversed(reached):
+        room = min((room_after.get(before, 0) for before in predecessors[block]), default=0) if block else 0
+        for mark in events.get(block, ()):
+            if mark is None:
+                room = 0
+            elif room:
+                needs[mark] = 0
+                room -= 1
+            elif mark.is_certain:
+                room = most - 1
+        room_after[block] = room
+    # Backward: how many saves follow before the next test.
+    saves_from: dict[int, int] = {}
+    for block in reached:
+        ahead = max((saves_from.get(after, 0) for after in graph.successors[block]), default=0)
+        for mark in reversed(events.get(block, ())):
+            if mark is None:
+                ahead = 0
+            elif not needs[mark]:
+                ahead += 1
+            else:
+                needs[mark] = 1 + ahead if mark.is_certain else 1
+                ahead = 0
+        saves_from[block] = ahead
+    return needs
