@@ -6,10 +6,12 @@ JOBS ?= $(shell expr $$(nproc) + 1)
 BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
+READER := $(wildcard neutrino/tracing/csrc/*.[ch]) neutrino/tracing/build.py
+AGGREGATE := neutrino/tracing/lib/libneutrino_aggregate.so
 
 .PHONY: setup setup-dev check lint types layers warnings test demo corpus check-corpus clean
 
-LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1
+LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1 $(AGGREGATE)
 
 # What users need.
 setup: $(VENV)/installed $(LIBRARIES)
@@ -35,6 +37,9 @@ neutrino/loader/lib/libcuda.so.1: $(SOURCES) | $(VENV)/installed
 neutrino/emulator/lib/libcuda.so.1: $(EMBEDDED) | $(VENV)/installed
 	$(BIN)/python -m neutrino.emulator.build
 
+$(AGGREGATE): $(READER) | $(VENV)/installed
+	$(BIN)/python -m neutrino.tracing.build
+
 check: lint types layers warnings test
 
 lint: setup-dev
@@ -51,7 +56,8 @@ layers: setup-dev
 warnings: setup-dev
 	for cc in clang clang-19; do if command -v $$cc >/dev/null; then \
 	  CC=$$cc $(BIN)/python -m neutrino.loader.build build/warnings-$$cc && \
-	  CC=$$cc $(BIN)/python -m neutrino.emulator.build build/warnings-embedded-$$cc || exit 1; fi; done
+	  CC=$$cc $(BIN)/python -m neutrino.emulator.build build/warnings-embedded-$$cc && \
+	  CC=$$cc $(BIN)/python -m neutrino.tracing.build build/warnings-reader-$$cc || exit 1; fi; done
 
 # Python starts hundreds of times there: what it compiles is kept, whatever the environment says.
 test: export PYTHONDONTWRITEBYTECODE =
@@ -80,4 +86,4 @@ check-corpus: setup-dev
 	$(BIN)/python -m bench.check_corpus
 
 clean:
-	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib
+	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib neutrino/tracing/lib

@@ -1,4 +1,4 @@
-"""Adds to what pyproject.toml says: the hook and the stand-in driver are compiled, probes/ and tools/ are packed."""
+"""Adds to what pyproject.toml says: the C of three packages is compiled, probes/ and tools/ are packed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 
 
-COMPILED = ("loader", "emulator")
+COMPILED = ("loader", "emulator", "tracing")
 """Packages with a build.py that compiles their csrc into their lib."""
 
 
