@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,44 @@ def first_slots(region: Rows, size: int, most: int) -> Rows:
     control[LOG_OWN : LOG_OWN + 16] = 0
     control[:8] = np.frombuffer(np.uint64(found[:, 1].sum()).tobytes(), np.uint8)
     return np.concatenate([control, *parts])
+
+
+def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
+    """Yield the chunks of a log as smaller logs, of hardly more than ``most`` bytes each, one after the other.
+
+    ``Log.read`` of them gives all records once. What it says of their order holds within each of them: the chunks of a
+    lane are spread over several. region, size: as for ``chunks``.
+    """
+    import numpy as np
+
+    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
+    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
+    units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
+    words, step = units.view("<u4").data, LOG_UNIT // 4
+
+    def cut(first: int, end: int) -> Rows:
+        of_warps = min(max(own - first, 0), end - first)
+        control = np.zeros(LOG_CONTROL // 8, "<u8")
+        control[[0, LOG_OWN // 8, LOG_OWN // 8 + 1]] = end - first - of_warps, of_warps, own_each
+        return np.concatenate([control.view(np.uint8), units[first * LOG_UNIT : end * LOG_UNIT]])
+
+    first = at = 0
+    while at < taken:
+        _, mask, rows, length = words[at * step : at * step + 4]
+        if rows:
+            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+        if not mask or not length or at + length > taken:
+            # As in Log.read.
+            if at < own and own_each:
+                at += own_each
+                continue
+            break
+        at += length
+        if (at - first) * LOG_UNIT >= most:
+            yield cut(first, at)
+            first = at
+    if at > first:
+        yield cut(first, min(at, taken))
 
 
 @dataclass(frozen=True)
