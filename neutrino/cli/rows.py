@@ -171,16 +171,15 @@ def _owner_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
     found: list[tuple[int | float, list[str]]] = []
     head: list[str] = []
     total = 0
-    for launch in kernel.launches():
-        view = launch.maps[name]
-        results, places = view.valid(), view.places()
+    parts = ((launch, part) for launch in kernel.launches() for part in launch.maps[name].owned())
+    for launch, (results, places) in parts:
         *_, last = names = list(results.dtype.names or ())
         if last == "count":
             places = {axis: column[results[last] > 0] for axis, column in places.items()}
             results = results[results[last] > 0]
         total += len(results)
         head = ["launch", *(f"[{axis}]" if axis in names else axis for axis in places), *names]
-        ranks = [_rank(value, view.map.kind.name) for value in results[last].tolist()]
+        ranks = [_rank(value, launch.maps[name].map.kind.name) for value in results[last].tolist()]
         # Stable: equal ones stay in their order.
         for index in heapq.nsmallest(most, range(len(ranks)), key=ranks.__getitem__):
             where = [str(column[index]) for column in places.values()]

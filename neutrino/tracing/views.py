@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import Level, Per
 from neutrino.maps.declaration import Layout, Map, Report
-from neutrino.maps.log import chunks, first_slots
+from neutrino.maps.log import chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import LANES, Region, copies_of, copy_stride, row_stride, rows_of
+from neutrino.tracing.aggregate import Tiles, plain_bytes, saves_of
 
 Array = npt.NDArray[Any]
 _COUNT = np.dtype("<u4")
 """A slot's count of its saves."""
+_BATCH = 4 << 20
+"""Bytes of launches whose copies of a record are combined at once."""
+_LOG_BATCH = 128 << 10
+"""Bytes of a log that are read at once: records take up to fifty times as much, while they are being read."""
+_ROWS_BATCH = 1 << 16
+"""Rows of a launch that are read at once."""
 _AXES = {
     Level.THREAD: ("block", "warp", "k", "lane"),
     Level.WARP: ("block", "warp", "k"),
@@ -104,19 +111,62 @@ class MapView:
             # read takes the map as the manifest has it.
             return self.map.kind.read(self.records, self.map.document()).reshape(-1)
         # All records; no copy for those of a single launch.
+        records = self._in_order()
         if self.counts is None and self.exists.all():
-            return self.records.reshape(-1)
-        return self._in_order()[self._saved()]
+            return records.reshape(-1).view(self.map.dtype)
+        return records[self._saved()].view(self.map.dtype)
 
     def _in_order(self) -> Array:
-        """Return the records with those of each slot in the order in which they were saved: of a ring map a copy."""
+        """Return the records with those of each slot in the order in which they were saved: of a ring map a copy.
+
+        They are plain bytes, without fields, which NumPy copies much faster.
+        """
+        records = plain_bytes(self.records)
         if not self.map.kind.keeps_last or self.counts is None:
-            return self.records
+            return records
         # The axis k is the last one, or the one before the lanes. The oldest record is where the next save would go.
         axis = -2 if self.map.level is Level.THREAD else -1
         oldest = np.where(self.counts > self.cap, self.counts % self.cap, 0)
         k = np.arange(self.cap).reshape((-1, 1) if axis == -2 else (-1,))
-        return np.take_along_axis(self.records, (np.expand_dims(oldest, axis) + k) % self.cap, axis)
+        return np.take_along_axis(records, (np.expand_dims(oldest, axis) + k) % self.cap, axis)
+
+    def tiles(self) -> Tiles:
+        """Return where the records of an array or ring map are, of which those of slots are in no order."""
+        level, geometry = self.map.level, self.geometry
+        launches = self.records.shape[0] if self.records.ndim > len(_AXES[level]) else 1
+        tiles = 1 if level is Level.BLOCK else geometry.warps
+        lanes = geometry.lanes if level is Level.THREAD else 1
+        threads = geometry.threads if level is Level.THREAD else tiles
+        shape = (launches, geometry.blocks, tiles)
+        counts = None if self.counts is None else self.counts.reshape(*shape, lanes)
+        return Tiles(self.records.reshape(*shape, self.cap, lanes), counts, threads)
+
+    def pieces(self) -> Iterator[Tiles]:
+        """Yield all records that ``valid`` returns, in any order and some at a time, so that little memory is taken."""
+        if self.map.kind.layout is Layout.SLOTS:
+            yield self.tiles()
+        elif self.map.kind.layout is Layout.CHUNKS:
+            document = self.map.document()
+            for region in self.records.reshape(-1, self.records.shape[-1]):
+                for part in slices(region, self.map.size, _LOG_BATCH):
+                    records = self.map.kind.read(part, document)["record"]
+                    yield Tiles.of(np.ascontiguousarray(records).view(self.map.dtype))
+        elif self.map.per.has_rows:
+            for results, _ in self.owned():
+                yield Tiles.of(results)
+        else:
+            for view in self.batches():
+                yield Tiles.of(view.valid())
+
+    def batches(self) -> Iterator[MapView]:
+        """Yield views of a few launches each, of a map with copies of a record. A view of one launch yields itself."""
+        if self.records.ndim == 1:
+            yield self
+            return
+        copies = self.records.shape[1]
+        step = max(_BATCH // max(copies * self.records.strides[1], 1), 1)
+        for first in range(0, len(self.records), step):
+            yield replace(self, records=self.records[first : first + step])
 
     def places(self) -> dict[str, Array]:
         """Return the indices of each record of ``valid()``: axis → 1-D array. For an array or ring map or a log, of one
@@ -137,22 +187,35 @@ class MapView:
             raise ValueError(f"map {self.map.name!r}: places() is for an array or ring map or a log of one launch")
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
+    def owned(self) -> Iterator[tuple[Array, dict[str, Array]]]:
+        """Yield what ``valid`` and ``places`` return of a map per block, warp, thread or multiprocessor: the results and
+        whose each of them is, by axis; some blocks of a launch at a time. Of histograms each bucket is a row.
+        """
+        document, geometry = self.map.document(), self.geometry
+        # Rows of a block; those of multiprocessors are few, and their first one is a result.
+        each = {Per.BLOCK: 1, Per.WARP: geometry.warps, Per.THREAD: geometry.warps * geometry.lanes}.get(self.map.per)
+        most = min(_ROWS_BATCH, _BATCH // self.map.size)
+        for launch in self.records.reshape(-1, self.records.shape[-1]):
+            rows = len(launch) - 1
+            step = rows if each is None else max(most // each, 1) * each
+            for first in range(0, max(rows, 1), max(step, 1)):
+                # The row before those of the blocks belongs to none of them.
+                part = launch[first : first + step + 1]
+                owners = row_owners(
+                    part, self.map.per.value, geometry.warps, geometry.lanes, geometry.threads,
+                    self.map.kind.report is Report.TOTALS,
+                )  # fmt: skip
+                # Each result is of one row, which is like a launch with a single copy.
+                found = self.map.kind.read(part[owners.pop("row")][:, None], document)
+                times = found.size // len(found) if len(found) else 1
+                if "block" in owners and each:
+                    owners["block"] = owners["block"] + first // each
+                yield found.reshape(-1), {name: np.repeat(column, times) for name, column in owners.items()}
+
     @cached_property
     def _owned(self) -> tuple[Array, dict[str, Array]]:
-        """The results of a map per block, warp, thread or multiprocessor, of one launch after the other, and whose each
-        of them is, by axis. Of histograms each bucket is a row, as of those of a launch."""
-        document, geometry = self.map.document(), self.geometry
-        results, axes = [], []
-        for rows in self.records.reshape(-1, self.records.shape[-1]):
-            owners = row_owners(
-                rows, self.map.per.value, geometry.warps, geometry.lanes, geometry.threads,
-                self.map.kind.report is Report.TOTALS,
-            )  # fmt: skip
-            # Each result is of one row, which is like a launch with a single copy.
-            found = self.map.kind.read(rows[owners.pop("row")][:, None], document)
-            each = found.size // len(found) if len(found) else 1
-            results.append(found.reshape(-1))
-            axes.append({name: np.repeat(column, each) for name, column in owners.items()})
+        """All that ``owned`` yields, together."""
+        results, axes = zip(*self.owned(), strict=True)
         return np.concatenate(results), {name: np.concatenate([own[name] for own in axes]) for name in axes[0]}
 
     @cached_property
@@ -216,11 +279,7 @@ class MapView:
         if self.map.kind.layout is Layout.COPIES:
             saves, _ = self.map.kind.lost(self.records, self.map.document())
             return saves
-        if self.counts is None:
-            return 0
-        # Counts go on beyond the cap. They are u32, whose sum may need 64 bits.
-        overflowing = self.counts[self.counts > self.cap].astype(np.uint64)
-        return int(overflowing.sum()) - overflowing.size * self.cap
+        return 0 if self.counts is None else saves_of(self.tiles())[1]
 
     @property
     def dropped_sum(self) -> int:
