@@ -165,10 +165,11 @@ class Result:
             yield Run(_geometry(launches[start], int(units[start])), int(offsets[start]), step, indices[start:end])
             start = end
 
-    def view_run(self, run: Run) -> dict[str, MapView]:
+    def view_run(self, run: Run, *, is_checked: bool = False) -> dict[str, MapView]:
         """Return the maps of all launches of a run, by name; the launch is their first axis.
 
-        Raises TraceError if the file ends before the last frame, or if a frame contradicts ``launches.bin``.
+        is_checked: whether the frames' headers were found right before. Raises TraceError if the file ends before the
+        last frame, or if a frame contradicts ``launches.bin``.
         """
         geometry = run.geometry
         if not geometry.blocks or not 0 < geometry.threads <= _MAX_THREADS:
@@ -192,9 +193,18 @@ class Result:
                 f"{FRAME.size + size} bytes, but the file ends at {data.size:#x}: it is cut off"
             )
 
+        if not is_checked:
+            self._check_frames(part, run, size)
+        placement = Frames(run.geometry, begin + FRAME.size, run.step, len(run.indices))
+        placed = [row for row in zip(self.maps, regions, strict=True) if row[0].per is not Per.RUN]
+        return view_maps(data, placement, placed)
+
+    def _check_frames(self, part: _Part, run: Run, size: int) -> None:
+        """Check the headers of a run's frames. size: bytes of the maps of each. Raises TraceError."""
+        begin = run.offset - part.base
         # Check that each frame's header is that of its launch. NumPy strips zeros at the end of a string, so the magic
         # has none. lanes is 0, in earlier traces, where it is the default. A frame may be larger than its maps.
-        frames = np.ndarray((len(run.indices),), FRAME.dtype, data, begin, (run.step,))
+        frames = np.ndarray((len(run.indices),), FRAME.dtype, part.data, begin, (run.step,))
         grid = frames["grid"].astype(np.int64).prod(axis=1)
         block = frames["block"].astype(np.int64).prod(axis=1)
         checks = (
@@ -213,9 +223,6 @@ class Result:
                     f"{part.path}: at {begin + first * run.step:#x}: the {name} in the frame of launch "
                     f"{int(run.indices[first])} is not what launches.bin says"
                 )
-        placement = Frames(run.geometry, begin + FRAME.size, run.step, len(run.indices))
-        placed = [row for row in zip(self.maps, regions, strict=True) if row[0].per is not Per.RUN]
-        return view_maps(data, placement, placed)
 
     @cached_property
     def whole_run(self) -> WholeRun:

@@ -14,12 +14,15 @@ import numpy.typing as npt
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
-from neutrino.abi.records import Field
+from neutrino.abi.scalars import NUMPY_TYPES
 from neutrino.maps.declaration import Layout, Map, MapType, Report
+from neutrino.tracing.aggregate import count_values, medians_of, ranges_of
+from neutrino.tracing.map_records import MapRecords
 from neutrino.tracing.trace import Trace, TraceKernel
-from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
+_MOST_ROWS = 1 << 16
+"""Rows of keys that wait to be combined, unless there are more keys."""
 
 
 @dataclass(frozen=True)
@@ -184,201 +187,193 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
 
 def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
     """Count a kernel's launches by outcome, and summarize its maps."""
-    records = kernel.records
-    by_state = {state: int(np.count_nonzero(records["state"] == state)) for state in LaunchState}
+    counts = kernel.count_launches()
     # Records of launches that ran the original, and records that were reserved and not used.
-    not_submitted = by_state[LaunchState.FALLBACK] + by_state[LaunchState.EMPTY]
+    not_submitted = counts.by_state[LaunchState.FALLBACK] + counts.by_state[LaunchState.EMPTY]
     # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
-    submitted = max(len(records) - not_submitted, kernel.counters.get(Reason.PROBED, 0) if kernel.has_removed else 0)
-    written = int(np.count_nonzero(kernel.written))
+    submitted = max(counts.launches - not_submitted, kernel.counters.get(Reason.PROBED, 0) if kernel.has_removed else 0)
+    written, lost = len(counts.written), counts.by_state[LaunchState.LOST]
+    pending = counts.by_state[LaunchState.SUBMITTED]
     return KernelSummary(
         kernel,
         submitted=submitted,
         written=written,
-        lost=by_state[LaunchState.LOST],
-        pending=by_state[LaunchState.SUBMITTED],
+        lost=lost,
+        pending=pending,
         # From the counters, since there may be more launches than records.
         unprobed=sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
-        capped=int(np.count_nonzero(records["variant"] == 1)),
-        fewer_blocks=int(np.count_nonzero(records["variant"] == 2)),
-        maps=_summarize_maps(kernel),
-        removed=submitted - written - by_state[LaunchState.LOST] - by_state[LaunchState.SUBMITTED]
-        if kernel.has_removed
-        else 0,
+        capped=counts.capped,
+        fewer_blocks=counts.fewer_blocks,
+        maps=_summarize_maps(kernel, counts.written),
+        removed=submitted - written - lost - pending if kernel.has_removed else 0,
     )
 
 
-@dataclass
-class _MapData:
-    """What is collected of one map over stacks (groups of launches of one geometry).
-
-    columns: field → its values in each stack; of an average the rows of launches. rows: of launches, of a map with
-    keys, for each stack. buckets: (low, high) → count, of a histogram. wanted, dropped:
-    as in ``MapSummary``. launches: how many have data. results: of a histogram with rows, how many there are.
-    """
-
-    columns: dict[str, list[Array]]
-    buckets: dict[tuple[int, int], int]
-    rows: list[Array]
-    wanted: int = 0
-    dropped: int = 0
-    dropped_sum: int = 0
-    launches: int = 0
-    results: int = 0
-
-
-def _summarize_maps(kernel: TraceKernel) -> tuple[MapSummary, ...]:
-    """Summarize each map of a kernel over all launches whose data are in the trace."""
+def _summarize_maps(kernel: TraceKernel, written: Array) -> tuple[MapSummary, ...]:
+    """Summarize each map of a kernel over all launches whose data are in the trace. written: their numbers."""
     maps = kernel.manifest.maps if kernel.manifest else ()
     sites = kernel.manifest.sites if kernel.manifest else ()
-    collected = {
-        entry.name: _MapData(columns={field.name: [] for field in entry.fields}, buckets={}, rows=[])
-        for entry in maps
-    }
-    for stack in kernel.stacks():
-        for name, view in stack.items():
-            # The first axis of a stack is the launch.
-            collected[name].launches += len(view.records)
-            _collect(collected[name], view)
-    whole = kernel.whole_run
-    for name, view in whole.maps.items():
-        _collect(collected[name], view)
-        collected[name].launches = whole.launches
+    if not any(entry.per is not Per.RUN for entry in maps):
+        # No map makes them be read; their frames are checked all the same.
+        for _ in kernel.stacks(written):
+            pass
     summaries = []
+    is_checked = False
     for entry in maps:
-        data = collected[entry.name]
+        records = MapRecords(kernel, entry, written, is_checked=is_checked)
+        # A map per run is in no frame.
+        is_checked = is_checked or entry.per is not Per.RUN
         if entry.kind.report is Report.BUCKETS:
-            summaries.append(_summarize_histogram(entry, data))
+            summaries.append(_summarize_histogram(entry, records))
         elif entry.kind.report is Report.KEYS:
-            summaries.append(_summarize_keys(entry, data, sites))
+            summaries.append(_summarize_keys(entry, records, sites))
+        elif entry.kind.report is Report.MEANS:
+            summaries.append(_summarize_means(entry, records))
         else:
-            summaries.append(_summarize_map(entry, data, sites))
+            summaries.append(_summarize_map(entry, records, sites))
     return tuple(summaries)
 
 
-def _collect(data: _MapData, view: MapView) -> None:
-    """Add what a map has of some launches, or of the run."""
-    valid = view.valid()
-    data.wanted = max(data.wanted, view.wanted)
-    data.dropped += view.dropped
-    data.dropped_sum += view.dropped_sum
-    if view.map.kind.report is Report.KEYS:
-        # All keys, also of a map that keeps the first ones alone: they may be others over all launches.
-        document = {key: value for key, value in view.map.document().items() if key != "n"}
-        data.rows.append(view.map.kind.read(view.records, document))
-        return
-    # A histogram has a row for each bucket and launch, whose fields are not the map's.
-    if view.map.kind.report is Report.BUCKETS:
-        for low, high, count in valid.tolist():
-            data.buckets[low, high] = data.buckets.get((low, high), 0) + count
-        if view.map.per.has_rows and data.buckets:
-            data.results += len(valid) // len(data.buckets)
-        return
-    for field in view.map.fields:
-        is_average = view.map.kind.report is Report.MEANS
-        data.columns[field.name].append(valid if is_average else valid[field.name])
-
-
-def _summarize_keys(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) -> MapSummary:
+def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, Any]]) -> MapSummary:
     """Summarize a map with keys: the rows of a key, of all launches, are combined. It has a record for each launch.
 
     sites: of the kernel's manifest, to find the places of keys that are numbers of sites.
     """
-    rows = np.concatenate(data.rows) if data.rows else np.empty(0, [("key", "<u8"), ("count", "<u8")])
-    keys, group = np.unique(rows["key"], return_inverse=True)
-    columns = {}
-    for name in rows.dtype.names or ():
-        if name in ("key", "missed"):
-            continue
-        start = np.uint64((1 << 64) - 1) if name == "min" else np.uint64(0)
-        columns[name] = np.full(len(keys), start, np.uint64)
-        combine = {"min": np.minimum, "max": np.maximum}.get(name, np.add)
-        combine.at(columns[name], group, rows[name])
+    # All keys, also of a map that keeps the first ones alone: they may be others over all launches.
+    document = {key: value for key, value in entry.document().items() if key != "n"}
+    parts: list[Array] = []
+    for view in records.views():
+        parts.append(entry.kind.read(view.records, document))
+        if sum(map(len, parts[1:])) > max(_MOST_ROWS, len(parts[0])):
+            parts = [_combined(parts)]
+    rows = _combined(parts) if parts else np.empty(0, [("key", "<u8"), ("count", "<u8")])
+    names = [name for name in rows.dtype.names or () if name not in ("key", "missed")]
     # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
-    order = np.argsort(~columns["sum" if "sum" in columns else "count"], kind="stable")
+    order = np.argsort(~rows["sum" if "sum" in names else "count"], kind="stable")
     order = order[: entry.document().get("n")]
     by_number = sites_by_number(sites) if entry.fields[0].name == "site" else {}
     summaries = []
     for number in order.tolist():
-        key = int(keys[number])
-        kept = {name: int(column[number]) for name, column in columns.items()}
+        key = int(rows["key"][number])
+        kept = {name: int(rows[name][number]) for name in names}
         place, instruction = place_of(by_number.get(key, {}))
         summaries.append(KeySummary(key, kept.pop("count"), kept, place, instruction))
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=data.launches, dropped=data.dropped,
-        fields=(), keys=tuple(summaries), dropped_sum=data.dropped_sum,
+        entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=records.launches, dropped=records.dropped,
+        fields=(), keys=tuple(summaries), dropped_sum=records.dropped_sum,
     )  # fmt: skip
 
 
-def _summarize_histogram(entry: Map, data: _MapData) -> MapSummary:
+def _combined(parts: Sequence[Array]) -> Array:
+    """Return a row for each key of some launches' rows, ascending."""
+    rows = np.concatenate(parts)
+    keys, group = np.unique(rows["key"], return_inverse=True)
+    combined = np.zeros(len(keys), rows.dtype)
+    combined["key"] = keys
+    for name in rows.dtype.names or ():
+        if name in ("key", "missed"):
+            continue
+        if name == "min":
+            combined[name] = (1 << 64) - 1
+        combine = {"min": np.minimum, "max": np.maximum}.get(name, np.add)
+        combine.at(combined[name], group, rows[name])
+    return combined
+
+
+def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
     """Summarize a histogram: its buckets in ascending order. It has no fields, and a record for each launch."""
-    buckets = tuple(BucketSummary(low, high, count) for (low, high), count in sorted(data.buckets.items()))
+    edges: list[tuple[int, int]] = []
+    counts: list[int] = []
+    rows = 0
+    for tiles in records.tiles():
+        # Each result has a row for each bucket, in the same order.
+        found = tiles.records.reshape(-1)
+        if not len(found):
+            continue
+        if not edges:
+            width = len(entry.document()["buckets"])
+            edges = [(low, high) for low, high, _ in found[:width].tolist()]
+            counts = [0] * width
+        table = found["count"].reshape(-1, len(edges))
+        rows += len(table)
+        # By halves, since the sum of all may need more than 64 bits.
+        halves = zip((table >> 32).sum(axis=0).tolist(), (table & 0xFFFFFFFF).sum(axis=0).tolist(), strict=True)
+        counts = [count + (high << 32) + low for count, (high, low) in zip(counts, halves, strict=True)]
+    buckets: dict[tuple[int, int], int] = {}
+    for edge, count in zip(edges, counts, strict=True):
+        buckets[edge] = buckets.get(edge, 0) + count
     # A histogram has one cap, which is the least, the greatest and the last of all launches.
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, wanted=0,
-        records=data.results if entry.per.has_rows else data.launches, dropped=0, fields=(), buckets=buckets,
+        records=rows if entry.per.has_rows else records.launches, dropped=0, fields=(),
+        buckets=tuple(BucketSummary(low, high, count) for (low, high), count in sorted(buckets.items())),
         per=entry.per,
     )  # fmt: skip
 
 
-def _summarize_map(entry: Map, data: _MapData, sites: Sequence[dict[str, Any]]) -> MapSummary:
-    """Summarize any other map: the range of each field, and records by site.
+def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, Any]]) -> MapSummary:
+    """Summarize a map of records or sums: the range of each field, and records by site.
 
     sites: of the kernel's manifest.
     """
+    types = {field.name: NUMPY_TYPES[field.type.value] for field in entry.fields}
+    # A field called site has numbers of sites, which are counted; their range says nothing.
+    is_by_site = "site" in types and entry.kind.report is Report.RECORDS and "f" not in types["site"]
+    by_site = types.pop("site") if is_by_site else ""
+    ranges = ranges_of(records.tiles(), tuple(types))
+    dropped = records.dropped + ranges.dropped
+    medians = medians_of(records.tiles, types, ranges)
     fields = []
-    by_site: tuple[SiteSummary, ...] = ()
-    records = 0
     for field in entry.fields:
-        pieces = data.columns[field.name]
-        values = np.concatenate(pieces) if pieces else np.empty(0)
-        # The same for all fields.
-        records = data.launches if entry.per is Per.RUN else len(values)
-        if not len(values):
-            continue
-        if entry.kind.report is Report.MEANS:
-            fields.append(_summarize_means(field, values))
-            continue
-        # A field called site has numbers of sites, which are counted; their range says nothing.
-        if field.name == "site" and entry.kind.report is Report.RECORDS and values.dtype.kind in "ui":
-            by_site = _summarize_sites(values, sites)
-            continue
-        # np.partition puts the value at this index that sorting would put there, and is faster.
-        middle = (len(values) - 1) // 2
-        median = np.partition(values, middle)[middle]
-        total = _exact_sum(values) if entry.kind.report is Report.TOTALS else None
+        if field.name in medians:
+            known = ranges.fields[field.name]
+            total = int(known.total) if entry.kind.report is Report.TOTALS else None
+            median = medians[field.name]
+            fields.append(FieldSummary(field.name, field.type.value, known.minimum, median, known.maximum, total))
+    return MapSummary(
+        entry.name, entry.kind, entry.level, entry.cap, ranges.wanted,
+        records.launches if entry.per is Per.RUN else ranges.records, dropped, tuple(fields),
+        _summarize_sites(records, ranges.records, by_site, sites) if by_site and ranges.records else (), per=entry.per,
+    )  # fmt: skip
+
+
+def _summarize_means(entry: Map, records: MapRecords) -> MapSummary:
+    """Summarize an average: the range of the launches' means, and the mean of all values."""
+    ranges = ranges_of(records.tiles(), ("count", "mean"))
+    means, values = ranges.fields["mean"], int(ranges.fields["count"].total)
+    fields = []
+    if ranges.records:
+        # The counts are at least 1. Weights that sum to 1, since the sum of all values may be beyond any number.
+        overall = 0.0
+        for rows in records.rows():
+            overall += float((rows["mean"] * (rows["count"] / np.float64(values))).sum())
+        median = medians_of(records.tiles, {"mean": "<f8"}, ranges)["mean"]
+        field = entry.fields[0]
         fields.append(
-            FieldSummary(field.name, field.type.value, values.min().item(), median.item(), values.max().item(), total)
+            FieldSummary(
+                field.name, field.type.value, means.minimum, median, means.maximum, None, values=values, mean=overall
+            )
         )
     return MapSummary(
-        entry.name, entry.kind, entry.level, entry.cap, data.wanted, records, data.dropped, tuple(fields),
-        by_site, per=entry.per,
+        entry.name, entry.kind, entry.level, entry.cap, wanted=0,
+        records=records.launches if entry.per is Per.RUN else ranges.records, dropped=0, fields=tuple(fields),
+        per=entry.per,
     )  # fmt: skip
 
 
-def _summarize_means(field: Field, rows: Array) -> FieldSummary:
-    """Summarize the field of an average. rows: count, sum and mean of each launch, at least one."""
-    count, mean = rows["count"], rows["mean"]
-    middle = (len(mean) - 1) // 2
-    # The counts are at least 1. Weights that sum to 1, since the sum of all values may be beyond any number.
-    overall = float((mean * (count / count.sum(dtype=np.float64))).sum())
-    return FieldSummary(
-        field.name, field.type.value, mean.min().item(), np.partition(mean, middle)[middle].item(), mean.max().item(),
-        total=None, values=sum(count.tolist()), mean=overall,
-    )  # fmt: skip
-
-
-def _summarize_sites(values: Array, sites: Sequence[dict[str, Any]]) -> tuple[SiteSummary, ...]:
+def _summarize_sites(
+    records: MapRecords, number_of_records: int, kind: str, sites: Sequence[dict[str, Any]]
+) -> tuple[SiteSummary, ...]:
     """Count a map's records by site (an instruction that a probe matched), those with most first.
 
-    values: the number of the site in each record. sites: of the kernel's manifest, to find their places.
+    kind: NumPy's type of the field with the site's number. sites: of the kernel's manifest, to find their places.
     """
     site_by_number = sites_by_number(sites)
     rows = []
-    for number, records in zip(*np.unique(values, return_counts=True), strict=True):
+    for number, count in count_values(records.tiles, "site", np.dtype(kind), number_of_records).items():
         # A field called site may have other numbers, which a probe saved; they have no place.
-        place, instruction = place_of(site_by_number.get(int(number), {}))
-        rows.append(SiteSummary(int(number), int(records), place, instruction))
+        place, instruction = place_of(site_by_number.get(number, {}))
+        rows.append(SiteSummary(number, count, place, instruction))
     return tuple(sorted(rows, key=lambda row: (-row.records, row.number)))
 
 
@@ -393,16 +388,6 @@ def place_of(site: dict[str, Any]) -> tuple[str, str]:
     """Return the place and the instruction of a manifest's site, "" where it has none."""
     place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
     return place, str(site.get("instruction", ""))
-
-
-def _exact_sum(values: Array) -> int:
-    """Return the sum of integers as a Python int: upper and lower halves are summed apart, so as not to overflow.
-
-    Sums of fewer than 2^31 numbers of 32 bits fit in 64 bits. The upper half has the sign, as >> of signed numbers
-    keeps it; the lower half counts as unsigned.
-    """
-    wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64)
-    return (int((wide >> 32).sum()) << 32) + int((wide & 0xFFFFFFFF).sum())
 
 
 def _kernel_notes(summary: KernelSummary) -> list[str]:

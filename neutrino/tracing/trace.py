@@ -23,6 +23,8 @@ from neutrino.tracing.result import Result, WholeRun
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
+_BATCH = 1 << 14
+"""Launches whose records are read at once."""
 EMBEDDED_DEVICE = "Neutrino embedded device"
 """How the name of the embedded device begins, as its driver reports it."""
 
@@ -47,6 +49,20 @@ class TraceLaunch:
     index: int
     record: Any
     maps: dict[str, MapView]
+
+
+@dataclass(frozen=True)
+class LaunchCounts:
+    """A kernel's launches that have records. by_state: how many, by what happened to their data. capped, fewer_blocks:
+    of the twin under a register cap, and though fewer of its blocks fit on a multiprocessor. written: the numbers of
+    those whose data are in the trace, ascending.
+    """
+
+    launches: int
+    by_state: dict[LaunchState, int]
+    capped: int
+    fewer_blocks: int
+    written: Array
 
 
 @dataclass(frozen=True)
@@ -94,36 +110,60 @@ class TraceKernel:
     @cached_property
     def written(self) -> Array:
         """For each of ``records``, whether its data are in the trace."""
-        written: Array = self.records["state"] == LaunchState.WRITTEN
+        return self._is_written(self.indices)
+
+    def _is_written(self, indices: Array) -> Array:
+        """Return for each of some launches whether its data are in the trace. indices: in ``Trace.launches``."""
+        launches = self._trace.launches
+        written: Array = launches["state"][indices] == LaunchState.WRITTEN
         if self._trace.data_removed and self.result is not None:
-            written &= self.result.holds(self.records["data_offset"])
+            written &= self.result.holds(launches["data_offset"][indices])
         return written
+
+    def count_launches(self) -> LaunchCounts:
+        """Count the launches that have records by their outcome, and remember which have their data in the trace."""
+        numbers = self._trace.numbers_of(self.id)
+        by_state, variants, written = dict.fromkeys(LaunchState, 0), [0, 0, 0], []
+        for first in range(0, len(numbers), _BATCH):
+            part = numbers[first : first + _BATCH]
+            states, variant = (self._trace.launches[name][part] for name in ("state", "variant"))
+            for state in LaunchState:
+                by_state[state] += int(np.count_nonzero(states == state))
+            for number in range(len(variants)):
+                variants[number] += int(np.count_nonzero(variant == number))
+            written.append(part[self._is_written(part)])
+        found = np.concatenate(written) if written else numbers
+        return LaunchCounts(len(numbers), by_state, variants[1], variants[2], found)
 
     def launches(self) -> Iterator[TraceLaunch]:
         """Yield the launches whose data are in the trace, in the order of submission."""
-        records = self.records
         result = self.result
-        written = self.written
-        # Nothing was recorded, or the kernel has no twin.
-        if not written.any() or result is None:
+        # The kernel has no twin.
+        if result is None:
             return
-        for index, record in zip(self.indices[written], records[written], strict=True):
-            yield TraceLaunch(int(index), record, result.view(record, int(index)))
+        indices = self.indices[self.written]
+        for first in range(0, len(indices), _BATCH):
+            part = indices[first : first + _BATCH]
+            for index, record in zip(part, self._trace.launches[part], strict=True):
+                yield TraceLaunch(int(index), record, result.view(record, int(index)))
 
-    def stacks(self) -> Iterator[dict[str, MapView]]:
+    def stacks(self, numbers: Array | None = None, *, is_checked: bool = False) -> Iterator[dict[str, MapView]]:
         """Yield the same data as ``launches`` in larger pieces, of consecutive launches of one geometry.
 
         This is faster for many launches: NumPy then works on all of a piece at once. A piece is a view of each map, by
-        name, whose first axis is the launch.
+        name, whose first axis is the launch; it has no more than 16,384 launches. numbers: of the launches, all with
+        their data in the trace, in their order; by default all of these as they were submitted. is_checked: whether
+        they were read before, so that the headers of frames need no check.
         """
-        records = self.records
         result = self.result
         if result is None:
             # The kernel has no twin.
             return
-        written = self.written
-        for run in result.runs(records[written], self.indices[written]):
-            yield result.view_run(run)
+        chosen = self.indices[self.written] if numbers is None else numbers
+        for first in range(0, len(chosen), _BATCH):
+            part = chosen[first : first + _BATCH].astype(np.int64)
+            for run in result.runs(self._trace.launches[part], part):
+                yield result.view_run(run, is_checked=is_checked)
 
     @property
     def whole_run(self) -> WholeRun:
@@ -221,20 +261,55 @@ class Trace:
         return tuple(texts)
 
     @cached_property
-    def _by_kernel(self) -> tuple[Array, Array]:
-        """Indices of all used launch records, sorted by kernel id and submission, and the kernel id of each."""
-        used = np.flatnonzero(self.launches["state"] != LaunchState.EMPTY)
-        kernels = self.launches["kernel"][used]
-        # Threads take numbers in advance, so that these are not in the order of submission.
-        order = np.lexsort((used, self.launches["submit_ns"][used], kernels))
-        return used[order], kernels[order]
+    def _by_kernel(self) -> tuple[dict[int, tuple[int, int]], Array]:
+        """The numbers of all used launch records, by kernel and ascending; and for each kernel's id its first place
+        there and the one after its last. Read in pieces, so that hardly more memory is taken than for the numbers."""
+        launches = self.launches
+
+        def parts() -> Iterator[tuple[int, int, Array]]:
+            """Yield an id, how many launches in a piece it has, and their numbers."""
+            for first in range(0, len(launches), _BATCH):
+                used = np.flatnonzero(launches["state"][first : first + _BATCH] != LaunchState.EMPTY)
+                kernels = launches["kernel"][first : first + _BATCH][used]
+                order = np.argsort(kernels, kind="stable")
+                ids, begins = np.unique(kernels[order], return_index=True)
+                for identity, numbers in zip(ids.tolist(), np.split(used[order] + first, begins[1:]), strict=True):
+                    yield identity, len(numbers), numbers
+
+        counts: dict[int, int] = {}
+        for identity, count, _ in parts():
+            counts[identity] = counts.get(identity, 0) + count
+        spans, place = {}, 0
+        for identity, count in counts.items():
+            spans[identity] = (place, place + count)
+            place += count
+        # Numbers below 2 to the 32 take half of the memory.
+        sorted_numbers = np.empty(place, np.uint32 if len(launches) < 1 << 32 else np.int64)
+        filled = {identity: first for identity, (first, _) in spans.items()}
+        for identity, count, numbers in parts():
+            # In a running process more records may be used by now.
+            _, end = spans.get(identity, (0, 0))
+            at = filled.get(identity, end)
+            fits = min(count, end - at)
+            sorted_numbers[at : at + fits] = numbers[:fits]
+            filled[identity] = at + fits
+        return spans, sorted_numbers
+
+    def numbers_of(self, kernel: int) -> Array:
+        """Return the numbers of one kernel's launch records, ascending, which is not the order of submission where
+        several threads launched. kernel: its id."""
+        spans, numbers = self._by_kernel
+        first, end = spans.get(kernel, (0, 0))
+        return numbers[first:end]
 
     def indices_of(self, kernel: int) -> Array:
         """Return the indices in ``launches`` of one kernel's records, in the order of submission. kernel: its id."""
-        order, sorted_kernels = self._by_kernel
-        # From its first record to before the first of any kernel with a higher id.
-        start, end = np.searchsorted(sorted_kernels, [kernel, kernel + 1])
-        return order[start:end]
+        numbers = self.numbers_of(kernel).astype(np.int64)
+        submitted = self.launches["submit_ns"][numbers]
+        # Threads take numbers in advance, so that these may not be in the order of submission.
+        if (submitted[1:] < submitted[:-1]).any():
+            numbers = numbers[np.argsort(submitted, kind="stable")]
+        return numbers
 
     def _read_kernels(self) -> tuple[TraceKernel, ...]:
         """Return the kernels of the trace's events, in the order of their ids. Raises TraceError for invalid events."""

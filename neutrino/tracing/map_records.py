@@ -1,0 +1,89 @@
+"""All records of one map of a kernel, as often as they are needed, in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.abi.levels import Per
+from neutrino.maps.declaration import Layout, Map
+from neutrino.tracing.aggregate import Tiles
+from neutrino.tracing.trace import TraceKernel
+from neutrino.tracing.views import MapView
+
+Array = npt.NDArray[Any]
+_KEPT = 16 << 20
+"""Bytes of records that are kept instead of being read again, where reading them is more than looking at memory."""
+
+
+class MapRecords:
+    """The records of a map over all launches of a kernel whose data are in the trace.
+
+    launches: how many there are; of a map per run, those that are in its result. dropped, dropped_sum: as in
+    ``MapSummary``, of maps without slots, once ``views`` or ``tiles`` has come to its end.
+    """
+
+    def __init__(self, kernel: TraceKernel, entry: Map, written: Array, *, is_checked: bool) -> None:
+        """written: the numbers of the launches with data, ascending. is_checked: whether all were read before."""
+        self._kernel = kernel
+        self._entry = entry
+        self._written = written
+        self._is_checked = is_checked
+        self._kept: list[Tiles] | None = None
+        self._whole = kernel.whole_run if entry.per is Per.RUN else None
+        self.launches = len(written)
+        if self._whole is not None:
+            self.launches = self._whole.launches if entry.name in self._whole.maps else 0
+        self.dropped = self.dropped_sum = 0
+
+    def views(self) -> Iterator[MapView]:
+        """Yield views of a few launches each. Raises TraceError for damaged data."""
+        self.dropped = self.dropped_sum = 0
+        for view in self._views():
+            if self._entry.kind.layout is Layout.SLOTS:
+                yield view
+                continue
+            for part in view.batches() if self._entry.kind.layout is Layout.COPIES else (view,):
+                self.dropped += part.dropped
+                self.dropped_sum += part.dropped_sum
+                yield part
+
+    def _views(self) -> Iterator[MapView]:
+        if self._whole is not None:
+            if self._entry.name in self._whole.maps:
+                yield self._whole.maps[self._entry.name]
+            return
+        for stack in self._kernel.stacks(self._written, is_checked=self._is_checked):
+            yield stack[self._entry.name]
+        self._is_checked = True
+
+    def tiles(self) -> Iterator[Tiles]:
+        """Yield the records that were saved, of maps with copies the rows of the launches' results, in any order.
+
+        Raises TraceError for damaged data.
+        """
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[Tiles] | None = [] if self._entry.kind.layout is not Layout.SLOTS else None
+        size = 0
+        for view in self.views():
+            for tiles in view.pieces():
+                size += tiles.records.nbytes
+                if size > _KEPT:
+                    kept = None
+                if kept is not None:
+                    kept.append(tiles)
+                yield tiles
+        self._kept = kept
+
+    def rows(self) -> Iterator[Array]:
+        """Yield the same as ``tiles`` as 1-D structured arrays, of maps without slots: all at once if they are few."""
+        if self._kept:
+            yield np.concatenate([tiles.records.reshape(-1) for tiles in self._kept])
+            return
+        for tiles in self.tiles():
+            yield tiles.records.reshape(-1)
