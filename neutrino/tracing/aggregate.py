@@ -277,10 +277,11 @@ class _Search:
         rank = (known.count - 1) // 2
         if dtype.kind == "f" and (math.isnan(known.minimum) or math.isnan(known.maximum)):
             return cls(dtype, 0, 8 * dtype.itemsize, rank)
-        low, high = int(known.minimum), int(known.maximum)
         if dtype.kind == "f":
             # The keys of both zeros differ, and either may be the extreme.
             low, high = (key_of(edge or zero, dtype) for edge, zero in ((known.minimum, -0.0), (known.maximum, 0.0)))
+        else:
+            low, high = int(known.minimum), int(known.maximum)
         return cls(dtype, low, (high - low).bit_length(), rank)
 
     @property
@@ -349,7 +350,9 @@ def _add_piece(found: Ranges, piece: Array) -> None:
 def _total(values: Array, minimum: int | float, maximum: int | float) -> int | float:
     """Return the sum of values: of integers as a Python int, which is exact. minimum, maximum: of these."""
     if values.dtype.kind == "f":
-        return float(values.sum(dtype=np.float64))
+        # Infinities of both signs have no sum, which is a NaN in C, too.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(values.sum(dtype=np.float64))
     wide = np.int64 if values.dtype.kind == "i" else np.uint64
     if len(values) * (int(maximum) - int(minimum)) <= _WORD:
         # Modulo 2 to the 64, which leaves one number that the sum can be.

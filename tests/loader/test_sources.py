@@ -1,4 +1,4 @@
-"""The C of the hook and of the stand-in driver, as files."""
+"""The C of the hook, of the stand-in driver and of the reader, as files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import pytest
 
 from neutrino.emulator import build as emulator_build
 from neutrino.loader import build
+from neutrino.tracing import build as tracing_build
 
 OTHER_LIBRARIES = {"audit.c", "stub.c"}
 FOLDERS = {
     Path(build.__file__).parent / "csrc": {*build.SOURCES, *build.LATE_SOURCES, *OTHER_LIBRARIES},
     Path(emulator_build.__file__).parent / "csrc": set(emulator_build.SOURCES),
+    Path(tracing_build.__file__).parent / "csrc": set(tracing_build.SOURCES),
 }
 
 
