@@ -188,8 +188,10 @@ class MapView:
         return dict(zip(axes, np.nonzero(self._saved()), strict=True))
 
     def owned(self) -> Iterator[tuple[Array, dict[str, Array]]]:
-        """Yield what ``valid`` and ``places`` return of a map per block, warp, thread or multiprocessor: the results and
-        whose each of them is, by axis; some blocks of a launch at a time. Of histograms each bucket is a row.
+        """Yield what ``valid`` and ``places`` return of a map per block, warp, thread or multiprocessor.
+
+        That is the results, and whose each of them is, by axis; some blocks of a launch at a time. Of histograms each
+        bucket is a row.
         """
         document, geometry = self.map.document(), self.geometry
         # Rows of a block; those of multiprocessors are few, and their first one is a result.
