@@ -26,11 +26,8 @@ from neutrino.cli.rows import number_of_rows, record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.why import Why, coverage_document, explain, why_document
 from neutrino.errors import NeutrinoError, TraceError
-from neutrino.loader.script_trust import why_not_trusted
-from neutrino.loader.scripts import Scripts, analyze
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.probing.selection import Selection
-from neutrino.probing.toml import read_probe_file
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.events import read_events
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
@@ -292,6 +289,10 @@ def _run_scripts(path: Path, file: Path) -> int:
 
     Scripts that are missing, or that other users could have written, are reported and not run.
     """
+    # Here, since a report without scripts need not wait for what reads probes.
+    from neutrino.loader.scripts import Scripts, analyze
+    from neutrino.probing.toml import read_probe_file
+
     try:
         probes = read_probe_file(file)
     except (NeutrinoError, OSError) as error:
@@ -343,6 +344,8 @@ def _refuse(path: Path, script: str, source: str) -> bool:
 
     path: the trace directory. source: which probes name the script, in words.
     """
+    from neutrino.loader.script_trust import why_not_trusted
+
     try:
         distrust = why_not_trusted(script)
     except OSError as error:

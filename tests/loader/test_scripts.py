@@ -443,7 +443,7 @@ def test_what_runs_is_said_before_it_runs(trace: Path, named: Path, capsys: pyte
         return analyze(path, scripts)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("neutrino.cli.report.analyze", analyze_noticed)
+        patched.setattr("neutrino.loader.scripts.analyze", analyze_noticed)
         report([str(trace), "--analyze"])
     assert said == [f"neutrino-report: {trace}: running {named}; named by /lib/libk.so\n"]
     assert log(trace) == "ran\n"
