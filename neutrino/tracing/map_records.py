@@ -15,7 +15,7 @@ from neutrino.tracing.trace import TraceKernel
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
-_KEPT = 16 << 20
+_KEPT = 48 << 20
 """Bytes of records that are kept instead of being read again, where reading them is more than looking at memory."""
 
 

@@ -22,7 +22,7 @@ _COUNT = np.dtype("<u4")
 """A slot's count of its saves."""
 _BATCH = 4 << 20
 """Bytes of launches whose copies of a record are combined at once."""
-_LOG_BATCH = 128 << 10
+_LOG_BATCH = 256 << 10
 """Bytes of a log that are read at once: records take up to fifty times as much, while they are being read."""
 _ROWS_BATCH = 1 << 16
 """Rows of a launch that are read at once."""

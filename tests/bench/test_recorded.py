@@ -23,6 +23,7 @@ from bench import (
     overhead,
     parsing,
     placed_verdicts,
+    reading,
     registers,
     rounding_verdicts,
     scale,
@@ -65,6 +66,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     ),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
     "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
+    "reading": (reading.RESULTS, reading.judge, ("big", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
     "ahead_speed": (ahead_speed.RESULTS, ahead_speed.judge, ("cases", 1, "cores"), 2),
     "ahead_size": (
         ahead_size.RESULTS, ahead_size.judge, ("big", "check", 1, "peak_bytes"), ahead_size.MOST_BYTES + 1,
@@ -115,6 +117,11 @@ def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
     page = (slowdown.ROOT / "bench" / "README.md").read_text()
     for bench in (overhead, accesses):
         assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
+
+
+def test_the_page_holds_the_figures_of_reading() -> None:
+    page = (slowdown.ROOT / "bench" / "README.md").read_text()
+    assert f"```text\n{reading.table(json.loads(reading.RESULTS.read_text()))}\n```" in page
 
 
 def test_the_page_holds_the_tables_of_registers() -> None:

@@ -1,0 +1,220 @@
+"""How fast are traces read, and in how much memory? ``python -m bench.reading record`` (then ``judge``).
+
+Three traces are written into a temporary folder: 256 MiB of records of 16 bytes, in frames of four launches, whose nine
+aggregates (least, greatest and sum of three fields) are computed in C and by NumPy alone; 1 GiB of them, and one of two
+launches, of which ``neutrino-report`` prints a summary. Processor time, since wall time depends on who else reads; of
+memory what is no page of a file, sampled while the report runs. The files are read once before, so that no disk is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.recorded import judge_files, say_verdicts
+from bench.tree import tree_hash
+from neutrino.abi.launches import LAUNCH, LaunchState
+from neutrino.abi.reasons import Reason
+from neutrino.abi.results import FRAME, FRAME_MAGIC
+from neutrino.maps.regions import region_layout
+from neutrino.tracing import Trace, aggregate
+from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter
+
+Json = Any
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "reading.json"
+FIELDS = ("start", "elapsed", "cuid")
+LAUNCHES, WARPS = 4, 8
+SIZES = {"fast": 256 << 20, "big": 1 << 30, "small": 4096}
+"""Bytes of records in each trace."""
+ROUNDS = {"c": 7, "numpy": 7, "big": 3, "small": 9}
+LEAST_SPEED = {"c": 5.0, "numpy": 2.0}
+"""GB of records per second of processor time."""
+MOST_BYTES = 200 << 20
+"""Of anonymous memory, whatever the size of the trace."""
+MOST_SECONDS = 0.3
+"""Of processor time, for a report on a small trace."""
+
+
+def write_trace(path: Path, size: int) -> Json:
+    """Write a trace with so many bytes of records; return what a report must say of each field."""
+    writer = TraceWriter(path)
+    writer.kernel(1, "vecadd", maps=[BLOCK_SCHED])
+    header = bytes(writer.frames.pop(1))
+    blocks = size // (LAUNCHES * WARPS * BLOCK_SCHED.size)
+    _, regions = region_layout([BLOCK_SCHED], blocks, WARPS)
+    random = np.random.default_rng(1)
+    columns: dict[str, list[Any]] = {name: [] for name in FIELDS}
+    with (path / "result" / "1.bin").open("wb") as file:
+        file.write(header)
+        for number in range(LAUNCHES):
+            rows = np.zeros(blocks * WARPS, BLOCK_SCHED.dtype)
+            rows["start"] = 10**18 + number * 10**9 + np.cumsum(random.integers(0, 100, len(rows)))
+            rows["elapsed"] = random.integers(0, 1 << 20, len(rows))
+            rows["cuid"] = random.integers(0, 132, len(rows))
+            for name, column in columns.items():
+                column.append(rows[name].copy())
+            record, frame = np.zeros((), LAUNCH.dtype), np.zeros((), FRAME.dtype)
+            for row in (record, frame):
+                row["grid"], row["block"] = (blocks, 1, 1), (32 * WARPS, 1, 1)
+            record["kernel"], record["state"], record["submit_ns"] = 1, LaunchState.WRITTEN, number
+            record["data_offset"], record["data_size"] = file.tell(), regions
+            frame["magic"], frame["launch"], frame["size"] = FRAME_MAGIC, number, regions
+            writer.records.append(record)
+            writer.counters[1, Reason.PROBED] += 1
+            data = frame.tobytes() + rows.tobytes().ljust(regions, b"\0")
+            file.write(data + bytes(-len(data) % 64))
+    writer.write()
+    found = {}
+    for name, column in columns.items():
+        values = np.concatenate(column)
+        middle = (len(values) - 1) // 2
+        found[name] = [int(values.min()), int(np.partition(values, middle)[middle]), int(values.max())]
+    return found
+
+
+def aggregates(path: Path) -> tuple[float, Json]:
+    """The nine aggregates of a trace: seconds of processor time, and what was found."""
+    (kernel,) = Trace(path).kernels
+    stacks = list(kernel.stacks())
+    before = time.process_time()
+    ranges = aggregate.ranges_of((stack["BlockSched"].tiles() for stack in stacks), FIELDS)
+    seconds = time.process_time() - before
+    found = {name: [known.minimum, known.maximum, known.total] for name, known in ranges.fields.items()}
+    return round(seconds, 6), found
+
+
+def report(path: Path) -> Json:
+    """Run ``neutrino-report``: seconds of processor time, the most anonymous bytes that were seen, and each field."""
+    command = [sys.executable, "-m", "neutrino.cli.report", "--json", str(path)]
+    # Compiled modules are kept, as those of an installed package are.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    most = 0
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, cwd=ROOT, env=env)
+        done, status, usage = 0, 0, None
+        while not done:
+            try:
+                text = Path(f"/proc/{process.pid}/status").read_text()
+            except OSError:
+                text = ""
+            most = max([most, *(int(word) << 10 for word in re.findall(r"RssAnon:\s+(\d+) kB", text))])
+            time.sleep(0.001)
+            done, status, usage = os.wait4(process.pid, os.WNOHANG)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode or usage is None:
+            raise SystemExit(f"{command}: exit status {process.returncode}")
+        output.seek(0)
+        (document,) = json.load(output)["traces"]
+    rows = document["kernels"][0]["maps"][0]["fields"]
+    fields = {row["name"]: [row["min"], row["median"], row["max"]] for row in rows}
+    seconds = round(usage.ru_utime + usage.ru_stime, 6)
+    return {"cpu_seconds": seconds, "anonymous_bytes": most, "fields": fields}
+
+
+def record(folder: Path) -> Json:
+    """Raw samples, round by round. SystemExit: the library of aggregates is not built."""
+    library: Callable[[], Any] = aggregate._library
+    if library() is None:
+        raise SystemExit("the library is not built: python -m neutrino.tracing.build")
+    results: Json = {
+        "tree": tree_hash(ROOT), "machine": _machine(), "python": platform.python_version(), "numpy": np.__version__,
+        "sizes": SIZES, "expected": {name: write_trace(folder / name, size) for name, size in SIZES.items()},
+        "c": [], "numpy_alone": [], "big": [], "small": [],
+    }  # fmt: skip
+    for way, key in (("c", "c"), ("numpy", "numpy_alone")):
+        aggregate._library = library if way == "c" else lambda: None  # type: ignore[assignment]
+        aggregates(folder / "fast")
+        samples = [aggregates(folder / "fast") for _ in range(ROUNDS[way])]
+        results[key] = [seconds for seconds, _ in samples]
+        results["expected"][f"aggregates by {way}"] = samples[0][1]
+    for name in ("big", "small"):
+        report(folder / name)
+        results[name] = [report(folder / name) for _ in range(ROUNDS[name])]
+    return results
+
+
+def _machine() -> str:
+    """The processor's name and how many there are."""
+    names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} processors"
+
+
+def speeds(results: Json) -> dict[str, float]:
+    """GB of records per second of processor time, in the best round."""
+    return {
+        way: results["sizes"]["fast"] / 1e9 / min(results[key]) for way, key in (("c", "c"), ("numpy", "numpy_alone"))
+    }
+
+
+def judge(results: Json) -> list[str]:
+    """What of the results is not as it must be; nothing when all is."""
+    wrong = []
+    samples = {"c": results["c"], "numpy": results["numpy_alone"], "big": results["big"], "small": results["small"]}
+    wrong += [f"{name}: fewer rounds than {least}" for name, least in ROUNDS.items() if len(samples[name]) < least]
+    sizes = results["sizes"]
+    wrong += [f"{name}: {sizes.get(name)} bytes, not {size}" for name, size in SIZES.items() if sizes.get(name) != size]
+    if wrong:
+        return wrong
+    for way, speed in speeds(results).items():
+        if speed < LEAST_SPEED[way]:
+            wrong.append(f"{way}: {speed:.2f} GB/s, at least {LEAST_SPEED[way]} are needed")
+    for name in ("big", "small"):
+        for sample in results[name]:
+            if sample["fields"] != results["expected"][name] or len(sample["fields"]) != len(FIELDS):
+                wrong.append(f"{name}: the report says {sample['fields']}")
+            if not 0 < sample["anonymous_bytes"] <= MOST_BYTES:
+                wrong.append(f"{name}: {sample['anonymous_bytes']} bytes of anonymous memory, at most {MOST_BYTES}")
+    if (seconds := min(sample["cpu_seconds"] for sample in results["small"])) > MOST_SECONDS:
+        wrong.append(f"small: a report takes {seconds} s of processor time, at most {MOST_SECONDS}")
+    by_way = [results["expected"][f"aggregates by {way}"] for way in LEAST_SPEED]
+    if by_way[0] != by_way[1] or {name: row[:2] for name, row in by_way[0].items()} != {
+        name: [row[0], row[2]] for name, row in results["expected"]["fast"].items()
+    }:
+        wrong.append("the nine aggregates differ")
+    return wrong
+
+
+def table(results: Json) -> str:
+    """The figures for people."""
+    found = speeds(results)
+    lines = [f"{results['machine']}, NumPy {results['numpy']}"]
+    for way, title in (("c", "C"), ("numpy", "NumPy alone")):
+        lines.append(f"nine aggregates, {title}: {found[way]:.1f} GB/s")
+    for name, title in (("big", "1 GiB"), ("small", "4 KiB")):
+        seconds = min(sample["cpu_seconds"] for sample in results[name])
+        most = max(sample["anonymous_bytes"] for sample in results[name])
+        lines.append(f"neutrino-report, {title}: {seconds:.2f} s, {most >> 20} MiB of anonymous memory")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above. Returns 1 when a bound is not met."""
+    parser = argparse.ArgumentParser(prog="python -m bench.reading")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        with tempfile.TemporaryDirectory() as folder:
+            results = record(Path(folder))
+        options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"cpu', '\n{"cpu') + "\n")
+    keys = ("sizes", "expected", "c", "numpy_alone", "big", "small")
+    return judge_files(
+        [options.out], "python -m bench.reading record", keys, lambda results: say_verdicts(results, table, judge)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
