@@ -10,13 +10,18 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Per
 from neutrino.maps.declaration import Layout, Map
-from neutrino.tracing.aggregate import Tiles
+from neutrino.tracing.aggregate import Ranges, Tiles, medians_of
+from neutrino.tracing.sampling import Sample, medians_near
 from neutrino.tracing.trace import TraceKernel
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
 _KEPT = 48 << 20
 """Bytes of records that are kept instead of being read again, where reading them is more than looking at memory."""
+
+
+_OF_TILES = 1024
+"""Bytes that Python needs for tiles besides their records."""
 
 
 class MapRecords:
@@ -33,6 +38,7 @@ class MapRecords:
         self._written = written
         self._is_checked = is_checked
         self._kept: list[Tiles] | None = None
+        self._sample: Sample | None = None
         self._whole = kernel.whole_run if entry.per is Per.RUN else None
         self.launches = len(written)
         if self._whole is not None:
@@ -68,17 +74,32 @@ class MapRecords:
         if self._kept is not None:
             yield from self._kept
             return
-        kept: list[Tiles] | None = [] if self._entry.kind.layout is not Layout.SLOTS else None
+        if self._entry.kind.layout is Layout.SLOTS:
+            for view in self.views():
+                yield view.tiles()
+            return
+        kept: list[Tiles] | None = []
+        sample = Sample() if self._sample is None else None
         size = 0
         for view in self.views():
             for tiles in view.pieces():
-                size += tiles.records.nbytes
+                size += tiles.records.nbytes + _OF_TILES
                 if size > _KEPT:
                     kept = None
                 if kept is not None:
                     kept.append(tiles)
+                if sample is not None:
+                    sample.add(tiles)
                 yield tiles
-        self._kept = kept
+        self._kept, self._sample = kept, sample or self._sample
+
+    def medians(self, types: dict[str, str], ranges: Ranges) -> dict[str, int | float]:
+        """Return the median of each field, as ``medians_of``. To be called after a pass over all ``tiles``."""
+        found: dict[str, int | float] = {}
+        # Records that must be taken apart again are read as rarely as possible.
+        if self._sample is not None and self._kept is None:
+            found = medians_near(self.tiles(), self._sample, types, ranges)
+        return found | medians_of(self.tiles, {name: kind for name, kind in types.items() if name not in found}, ranges)
 
     def rows(self) -> Iterator[Array]:
         """Yield the same as ``tiles`` as 1-D structured arrays, of maps without slots: all at once if they are few."""

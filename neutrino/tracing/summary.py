@@ -16,7 +16,7 @@ from neutrino.abi.levels import Level, Per
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.scalars import NUMPY_TYPES
 from neutrino.maps.declaration import Layout, Map, MapType, Report
-from neutrino.tracing.aggregate import count_values, medians_of, ranges_of
+from neutrino.tracing.aggregate import count_values, ranges_of
 from neutrino.tracing.map_records import MapRecords
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -322,7 +322,7 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
     by_site = types.pop("site") if is_by_site else ""
     ranges = ranges_of(records.tiles(), tuple(types))
     dropped = records.dropped + ranges.dropped
-    medians = medians_of(records.tiles, types, ranges)
+    medians = records.medians(types, ranges)
     fields = []
     for field in entry.fields:
         if field.name in medians:
@@ -347,7 +347,7 @@ def _summarize_means(entry: Map, records: MapRecords) -> MapSummary:
         overall = 0.0
         for rows in records.rows():
             overall += float((rows["mean"] * (rows["count"] / np.float64(values))).sum())
-        median = medians_of(records.tiles, {"mean": "<f8"}, ranges)["mean"]
+        median = records.medians({"mean": "<f8"}, ranges)["mean"]
         field = entry.fields[0]
         fields.append(
             FieldSummary(

@@ -15,7 +15,7 @@ from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.log import chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import LANES, Region, copies_of, copy_stride, row_stride, rows_of
-from neutrino.tracing.aggregate import Tiles, plain_bytes, saves_of
+from neutrino.tracing.aggregate import Tiles, plain_bytes, ranges_of, saves_of
 
 Array = npt.NDArray[Any]
 _COUNT = np.dtype("<u4")
@@ -256,16 +256,28 @@ class MapView:
 
     @property
     def record_count(self) -> int:
-        """How many records ``valid`` returns; of a log without reading them."""
+        """How many records ``valid`` returns; of slots and logs without reading them."""
+        if self.map.kind.layout is Layout.SLOTS:
+            return ranges_of([self.tiles()], ()).records
         if self.map.kind.layout is not Layout.CHUNKS:
             return len(self.valid())
-        regions = self.records.reshape(-1, self.records.shape[-1])
-        return sum(int(chunks(region, self.map.size)[:, 3].sum()) for region in regions)
+        size = self.map.size
+        parts = (part for region in self.records.reshape(-1, self.records.shape[-1])
+                 for part in slices(region, size, _LOG_BATCH))  # fmt: skip
+        return sum(int(chunks(part, size)[:, 3].sum()) for part in parts)
 
     def first(self, most: int) -> MapView:
         """Return a view that has the first ``most`` records at least, in the order of ``valid``; of a log, which is
         read as a whole, not many more. For one launch.
         """
+        if self.map.kind.layout is Layout.SLOTS:
+            blocks = 1
+            while blocks < self.geometry.blocks:
+                counts = None if self.counts is None else self.counts[:blocks]
+                view = MapView(self.map, replace(self.geometry, blocks=blocks), self.records[:blocks], counts)
+                if view.record_count >= most:
+                    return view
+                blocks *= 4
         if self.map.kind.layout is not Layout.CHUNKS:
             return self
         return replace(self, records=first_slots(self.records, self.map.size, most))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
 from neutrino.abi.levels import Level
-from neutrino.abi.records import lay_out_fields
-from neutrino.abi.scalars import ScalarType
+from neutrino.abi.records import lay_out_fields, record_dtype
+from neutrino.abi.scalars import NUMPY_TYPES, ScalarType
 from neutrino.errors import Span
 from neutrino.maps.average import Average
 from neutrino.maps.declaration import Layout, Map, Report
@@ -24,7 +24,9 @@ from neutrino.maps.keyed import Hash, TopK
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log, slices
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
-from neutrino.tracing import MapView, Trace, aggregate, map_records, summarize, summary, trace, views
+from neutrino.tracing import MapView, Trace, aggregate, map_records, sampling, summarize, summary, trace, views
+from neutrino.tracing.aggregate import Tiles, ranges_of
+from neutrino.tracing.sampling import Sample, medians_near
 from neutrino.tracing.summary import MapSummary
 from tests.maps.aggregates import probes_of, random_values, run
 
@@ -194,6 +196,39 @@ def test_a_log_in_slices_has_each_record_once(level: str, most: int, monkeypatch
     found = [Log.read(part, row)["record"] for part in slices(broken, 4, most)]
     wanted = Log.read(broken, row)["record"]
     assert np.sort(np.concatenate([*found, wanted[:0]]).view("<u4")).tolist() == np.sort(wanted.view("<u4")).tolist()
+
+
+@pytest.mark.parametrize("kind", SCALARS)
+def test_medians_by_a_sample(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "SAMPLE", 300)
+    monkeypatch.setattr(sampling, "_MOST_PARTS", 5)
+    random = np.random.default_rng(2)
+    fields, size, _ = lay_out_fields([("value", ScalarType(kind)), ("few", ScalarType(kind))])
+    of = np.dtype(NUMPY_TYPES[kind])
+    found = 0
+    for count in (1, 2, 50, 20_000, 20_001):
+        rows = np.zeros(count, record_dtype(fields, size))
+        rows["value"] = random_values(kind, count, random)
+        rows["few"] = random.integers(0, 2, count).astype(of) + of.type(3)
+        tiles = [Tiles.of(rows[first : first + 999]) for first in range(0, count, 999)]
+        sample = Sample()
+        for part in tiles:
+            sample.add(part)
+        assert sample.size == sum(map(len, sample.parts)) <= 600
+        types = dict.fromkeys(("value", "few"), NUMPY_TYPES[kind])
+        near = medians_near(tiles, sample, types, ranges_of(tiles, ("value", "few")))
+        for name, median in near.items():
+            assert median == np.partition(rows[name], (count - 1) // 2)[(count - 1) // 2]
+        found += len(near)
+        # Where the sample lies, nothing is said.
+        sample.parts = [np.sort(rows, order="value")[-3:]]
+        wrong = medians_near(tiles, sample, {"value": NUMPY_TYPES[kind]}, ranges_of(tiles, ("value",)))
+        assert count < 50 or wrong.get("value", near["value"]) == near["value"]
+        monkeypatch.setattr(sampling, "MOST_NEAR", 3)
+        assert medians_near(tiles, sample, types, ranges_of(tiles, ("value", "few"))).get("few", 3) in (3, 4)
+        monkeypatch.undo()
+        monkeypatch.setattr(sampling, "SAMPLE", 300)
+    assert found == 10
 
 
 def peak(path: Path) -> int:

@@ -1,0 +1,128 @@
+"""Exact medians in one more pass over records, by a sample of them: for records that are costly to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.tracing.aggregate import Ranges, Tiles
+
+Array = npt.NDArray[Any]
+SAMPLE = 1 << 19
+"""Records of a sample, at least, if there are more."""
+MOST_NEAR = 1 << 22
+"""Values near the medians that are collected, of all fields; of those that have more, it is not found."""
+_MOST_PARTS = 64
+_DEVIATIONS = 5
+"""By how many standard deviations the rank of the median in a sample may differ from the middle."""
+
+
+@dataclass
+class Sample:
+    """A random sample of records, which tiles add to.
+
+    share: how many of all records there are for one of it. parts: structured 1-D arrays, size records in all.
+    """
+
+    share: int = 1
+    parts: list[Array] = field(default_factory=list)
+    size: int = 0
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def add(self, tiles: Tiles) -> None:
+        """Add some of the records of tiles without counts."""
+        rows = tiles.records.reshape(-1)
+        chosen = self._some(rows, self.share)
+        self.parts.append(chosen)
+        self.size += len(chosen)
+        if len(self.parts) > _MOST_PARTS:
+            self.parts = [np.concatenate(self.parts)]
+        while self.size > 2 * SAMPLE:
+            self.share *= 2
+            self.parts = [self._some(np.concatenate(self.parts), 2)]
+            self.size = len(self.parts[0])
+
+    def _some(self, rows: Array, share: int) -> Array:
+        if share == 1:
+            return rows
+        # Not every n-th one: records repeat with the lanes of a warp.
+        return rows[self.random.random(len(rows)) * share < 1]
+
+
+@dataclass
+class _Near:
+    """The search for one median. low, high: values which it is not below and not above, by the sample.
+
+    most: values to collect. below, at_low, at_high: how many values are less than low, equal to it, and to high.
+    between: the other ones, collected of them.
+    """
+
+    low: Any
+    high: Any
+    most: int
+    below: int = 0
+    at_low: int = 0
+    at_high: int = 0
+    between: list[Array] = field(default_factory=list)
+    collected: int = 0
+
+    def add(self, values: Array) -> None:
+        """Add values of all records."""
+        self.below += int(np.count_nonzero(values < self.low))
+        self.at_low += int(np.count_nonzero(values == self.low))
+        if self.low == self.high:
+            return
+        self.at_high += int(np.count_nonzero(values == self.high))
+        chosen = values[(values > self.low) & (values < self.high)]
+        self.collected += len(chosen)
+        if self.collected <= self.most:
+            self.between.append(chosen)
+        else:
+            self.between.clear()
+
+    def value(self, rank: int) -> int | float | None:
+        """Return the value of a rank, from 0; None if it is not among these."""
+        place = rank - self.below
+        if place < 0 or self.collected > self.most:
+            return None
+        if place < self.at_low:
+            return _number(self.low)
+        place -= self.at_low
+        if place < self.collected:
+            return _number(np.partition(np.concatenate(self.between), place)[place])
+        return _number(self.high) if place - self.collected < self.at_high else None
+
+
+def medians_near(
+    source: Iterable[Tiles], sample: Sample, types: dict[str, str], ranges: Ranges
+) -> dict[str, int | float]:
+    """Return the medians of fields, in one pass over all records, but for those that are not where the sample says.
+
+    source: tiles without counts. types, ranges: as of ``medians_of``.
+    """
+    searches = {}
+    rows: Array = np.concatenate(sample.parts) if sample.parts else np.empty(0)
+    for name in types if len(rows) else ():
+        known = ranges.fields[name]
+        if math.isnan(known.minimum):
+            continue
+        values, middle = np.sort(rows[name]), (len(rows) - 1) // 2
+        apart = int(_DEVIATIONS * math.sqrt(len(rows)) / 2) + 1
+        low, high = values[max(middle - apart, 0)], values[min(middle + apart, len(rows) - 1)]
+        searches[name] = _Near(low, high, MOST_NEAR // len(types))
+    for tiles in source if searches else ():
+        piece = tiles.records.reshape(-1)
+        for name, search in searches.items():
+            search.add(np.ascontiguousarray(piece[name]))
+    found = {name: search.value((ranges.fields[name].count - 1) // 2) for name, search in searches.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _number(value: Any) -> int | float:
+    number: int | float = value.item()
+    return number
