@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -428,6 +429,9 @@ def _library_for(tiles: Tiles, names: Sequence[str]) -> ctypes.CDLL | None:
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     """Return the library; None where it was not built, or from other sources. Calls of it release the GIL."""
+    # C takes numbers as they are in memory.
+    if sys.byteorder != "little":
+        return None
     try:
         library = ctypes.CDLL(str(LIBRARY))
         library.nt_aggregate_interface.restype = ctypes.c_uint64

@@ -142,8 +142,7 @@ class Result:
             return
         # Signed, so that differences may be negative, and of 64 bits, as a product of the three extents needs.
         offsets = launches["data_offset"].astype(np.int64)
-        blocks = launches["grid"].astype(np.int64).prod(axis=1)
-        threads = launches["block"].astype(np.int64).prod(axis=1)
+        blocks, threads = _volumes(launches["grid"]), _volumes(launches["block"])
         steps = np.diff(offsets)
         units = self._log_units(offsets)
         shapes = (blocks, threads, launches["lanes"].astype(np.int64), units)
@@ -205,8 +204,7 @@ class Result:
         # Check that each frame's header is that of its launch. NumPy strips zeros at the end of a string, so the magic
         # has none. lanes is 0, in earlier traces, where it is the default. A frame may be larger than its maps.
         frames = np.ndarray((len(run.indices),), FRAME.dtype, part.data, begin, (run.step,))
-        grid = frames["grid"].astype(np.int64).prod(axis=1)
-        block = frames["block"].astype(np.int64).prod(axis=1)
+        grid, block = _volumes(frames["grid"]), _volumes(frames["block"])
         checks = (
             ("magic", frames["magic"] == FRAME_MAGIC.rstrip(b"\0")),
             ("launch number", frames["launch"] == run.indices),
@@ -277,6 +275,14 @@ class Run:
     offset: int
     step: int
     indices: Array
+
+
+def _volumes(extents: Array) -> Array:
+    """Return the products of rows of three extents, modulo 2 to the 64, as int64."""
+    x, y, z = (extents[:, axis].astype(np.int64) for axis in range(3))
+    # By columns, which NumPy multiplies much faster than along rows of three.
+    product: Array = x * y * z
+    return product
 
 
 def _geometry(launch: Array, log_units: int) -> Geometry:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.abi.launches import MAX_KERNELS, LaunchState
+from neutrino.abi.launches import LAUNCH, MAX_KERNELS, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
+from neutrino.tracing.aggregate import plain_bytes
 from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
@@ -144,8 +145,15 @@ class TraceKernel:
         indices = self.indices[self.written]
         for first in range(0, len(indices), _BATCH):
             part = indices[first : first + _BATCH]
-            for index, record in zip(part, self._trace.launches[part], strict=True):
+            for index, record in zip(part, self._launches_of(part), strict=True):
                 yield TraceLaunch(int(index), record, result.view(record, int(index)))
+
+    def _launches_of(self, indices: Array) -> Array:
+        """Return the launch records of these indices, of which there is at least one: a view if they are in a row."""
+        first, last = int(indices[0]), int(indices[-1])
+        if last - first + 1 == len(indices) and (np.diff(indices) == 1).all():
+            return self._trace.launches[first : last + 1]
+        return plain_bytes(self._trace.launches)[indices].view(LAUNCH.dtype)
 
     def stacks(self, numbers: Array | None = None, *, is_checked: bool = False) -> Iterator[dict[str, MapView]]:
         """Yield the same data as ``launches`` in larger pieces, of consecutive launches of one geometry.
@@ -162,7 +170,7 @@ class TraceKernel:
         chosen = self.indices[self.written] if numbers is None else numbers
         for first in range(0, len(chosen), _BATCH):
             part = chosen[first : first + _BATCH].astype(np.int64)
-            for run in result.runs(self._trace.launches[part], part):
+            for run in result.runs(self._launches_of(part), part):
                 yield result.view_run(run, is_checked=is_checked)
 
     @property
