@@ -145,8 +145,14 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
         control[[0, LOG_OWN // 8, LOG_OWN // 8 + 1]] = end - first - of_warps, of_warps, own_each
         return np.concatenate([control.view(np.uint8), units[first * LOG_UNIT : end * LOG_UNIT]])
 
-    first = at = 0
+    # Where the slice begins, and where its last chunk ends.
+    first = end = at = 0
     while at < taken:
+        if (at - first) * LOG_UNIT >= most:
+            # Warps without records may lie after the last chunk, and may be all.
+            if end > first:
+                yield cut(first, end)
+            first = at
         _, mask, rows, length = words[at * step : at * step + 4]
         if rows:
             length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
@@ -156,12 +162,9 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
                 at += own_each
                 continue
             break
-        at += length
-        if (at - first) * LOG_UNIT >= most:
-            yield cut(first, at)
-            first = at
-    if at > first:
-        yield cut(first, min(at, taken))
+        end = at = at + length
+    if end > first:
+        yield cut(first, end)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from neutrino.tracing.views import MapView
 Array = npt.NDArray[Any]
 _KEPT = 48 << 20
 """Bytes of records that are kept instead of being read again, where reading them is more than looking at memory."""
-
-
 _OF_TILES = 1024
 """Bytes that Python needs for tiles besides their records."""
 

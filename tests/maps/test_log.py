@@ -22,6 +22,7 @@ from neutrino.maps.log import (
     first_slots,
     lane_rows,
     most_rows,
+    slices,
 )
 from neutrino.probing.writing import write
 from neutrino.ptx.instrument.module_twins import probe_module
@@ -122,6 +123,20 @@ def test_chunks_of_one_lane_and_of_columns_are_told_apart() -> None:
 def test_the_first_slots_are_read_alone(most: int, rows: int) -> None:
     region = _region(ONE + TWO + THREE)
     assert _rows(first_slots(region, ROW["size"], most)) == _rows(region)[:rows]
+
+
+@pytest.mark.parametrize("most", [1, 64, 500, 1 << 20])
+def test_slices_leave_out_warps_without_records(most: int) -> None:
+    """Each of 40 warps has a chunk of 3 units of its own, and two have records; other chunks come after these."""
+    own = bytes(3 * 96) + _chunk(3, 1, 1, (0,), [3]) + bytes(26 * 96) + _chunk(30, 1, 1, (0,), [30]) + bytes(9 * 96)
+    region = np.array(_region(own + ONE + TWO))
+    region[:8] = np.array([(len(ONE) + len(TWO)) // LOG_UNIT], "<u8").view(np.uint8)
+    region[16:32] = np.array([len(own) // LOG_UNIT, 3], "<u8").view(np.uint8)
+    wanted = sorted(value for *_, value in _rows(region))
+    assert wanted == [3, 5, 10, 11, 20, 30]
+    parts = list(slices(region, ROW["size"], most))
+    assert sorted(value for part in parts for *_, value in _rows(part)) == wanted
+    assert max(map(len, parts)) <= LOG_CONTROL + 2 * max(most, 160)
 
 
 def test_a_lane_has_few_bytes_in_a_chunk() -> None:
