@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.log_groups import count_groups, read_groups
@@ -67,25 +67,8 @@ def chunks(region: Rows, size: int) -> Rows:
     units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
     # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
     words = units.view("<u4").data
-    step = LOG_UNIT // 4
-    found = []
-    at = 0
-    while at < taken:
-        slot, mask, rows, length = words[at * step : at * step + 4]
-        is_of_lane = mask & LOG_LANE and not rows
-        if is_of_lane:
-            left, rows, mask = length, mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
-            length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
-        elif rows:
-            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-        if not (mask or is_of_lane) or not length or at + length > taken:
-            # As in Log.read: a warp without records, or the last one did not fit.
-            if at < own and own_each:
-                at += own_each
-                continue
-            break
-        found.append((at, length, slot, max(rows - left, 0) if is_of_lane else rows, mask))
-        at += own_each if at < own and own_each else length
+    heads = _heads(words, taken, own, own_each, size)
+    found = [(head.at, head.length, head.slot, head.rows, head.mask) for head in heads]
     table = np.array(found, np.int64).reshape(-1, 5)
     # Of chunks of one lane these are its records.
     counts = np.where(table[:, 4], 0, table[:, 3])
@@ -105,6 +88,42 @@ def chunks(region: Rows, size: int) -> Rows:
         ends = np.column_stack([table[chosen, 0], table[chosen, 0] + table[chosen, 1]]) * LOG_UNIT
         counts[chosen] = count_groups(units, ends, shape, size)
     return np.column_stack([table[:, :3], counts])
+
+
+class _Head(NamedTuple):
+    """The head of a chunk. at, length: in units. slot: whose it is. mask: of the lanes of a chunk of rows, the shape of
+    the records of one of groups, 0 of one lane's. rows: of a chunk of rows how many it has, of one lane's how many
+    records, else 0."""
+
+    at: int
+    length: int
+    slot: int
+    mask: int
+    rows: int
+
+
+def _heads(words: Sequence[int], taken: int, own: int, own_each: int, size: int) -> Iterator[_Head]:
+    """Yield the heads of a log's chunks, as ``Log.read`` finds them.
+
+    words: u32, of its units. taken: how many units were taken; own of them by chunks of warps, own_each by each.
+    size: of a record, in bytes.
+    """
+    at, step = 0, LOG_UNIT // 4
+    while at < taken:
+        slot, mask, rows, length = words[at * step : at * step + 4]
+        is_of_lane = mask & LOG_LANE and not rows
+        left = 0
+        if is_of_lane:
+            left, rows, mask = length, mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
+            length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
+        elif rows:
+            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+        if (mask or is_of_lane) and length and at + length <= taken:
+            yield _Head(at, length, slot, mask, max(rows - left, 0) if is_of_lane else rows)
+        elif at >= own or not own_each:
+            # The last one did not fit, so that nothing was written; else it is a warp without records.
+            return
+        at += own_each if at < own and own_each else length
 
 
 def first_slots(region: Rows, size: int, most: int) -> Rows:
@@ -137,7 +156,7 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
     dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
     taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
     units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
-    words, step = units.view("<u4").data, LOG_UNIT // 4
+    words = units.view("<u4").data
 
     def cut(first: int, end: int) -> Rows:
         of_warps = min(max(own - first, 0), end - first)
@@ -145,24 +164,15 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
         control[[0, LOG_OWN // 8, LOG_OWN // 8 + 1]] = end - first - of_warps, of_warps, own_each
         return np.concatenate([control.view(np.uint8), units[first * LOG_UNIT : end * LOG_UNIT]])
 
-    # Where the slice begins, and where its last chunk ends.
-    first = end = at = 0
-    while at < taken:
-        if (at - first) * LOG_UNIT >= most:
-            # Warps without records may lie after the last chunk, and may be all.
-            if end > first:
-                yield cut(first, end)
-            first = at
-        _, mask, rows, length = words[at * step : at * step + 4]
-        if rows:
-            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
-        if not mask or not length or at + length > taken:
-            # As in Log.read.
-            if at < own and own_each:
-                at += own_each
-                continue
-            break
-        end = at = at + length
+    # Where the slice begins, and where its last chunk ends: after that may be warps without records, and may be all.
+    first = end = 0
+    for head in _heads(words, taken, own, own_each, size):
+        if end > first and (head.at - first) * LOG_UNIT >= most:
+            yield cut(first, end)
+            end = first
+        if end == first:
+            first = head.at
+        end = head.at + head.length
     if end > first:
         yield cut(first, end)
 
