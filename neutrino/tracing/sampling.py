@@ -15,6 +15,8 @@ from neutrino.tracing.aggregate import Ranges, Tiles
 Array = npt.NDArray[Any]
 SAMPLE = 1 << 19
 """Records of a sample, at least, if there are more."""
+_SAMPLE_BYTES = 16 << 20
+"""Of a sample, at most, of larger records."""
 MOST_NEAR = 1 << 22
 """Values near the medians that are collected, of all fields; of those that have more, it is not found."""
 _MOST_PARTS = 64
@@ -42,7 +44,8 @@ class Sample:
         self.size += len(chosen)
         if len(self.parts) > _MOST_PARTS:
             self.parts = [np.concatenate(self.parts)]
-        while self.size > 2 * SAMPLE:
+        most = min(2 * SAMPLE, _SAMPLE_BYTES // rows.dtype.itemsize)
+        while self.size > max(most, 1):
             self.share *= 2
             self.parts = [self._some(np.concatenate(self.parts), 2)]
             self.size = len(self.parts[0])

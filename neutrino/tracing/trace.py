@@ -278,6 +278,8 @@ class Trace:
             """Yield an id, how many launches in a piece it has, and their numbers."""
             for first in range(0, len(launches), _BATCH):
                 used = np.flatnonzero(launches["state"][first : first + _BATCH] != LaunchState.EMPTY)
+                if not len(used):
+                    continue
                 kernels = launches["kernel"][first : first + _BATCH][used]
                 order = np.argsort(kernels, kind="stable")
                 ids, begins = np.unique(kernels[order], return_index=True)

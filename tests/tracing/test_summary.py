@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER_SIZE, LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import NUMPY_TYPES, ScalarType
@@ -231,6 +232,22 @@ def test_medians_by_a_sample(kind: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert found == 10
 
 
+def test_numbers_that_were_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_BATCH", 2)
+    path = write_trace(tmp_path / "t", [BLOCK_SCHED], [(1, 32)] * 9, 1)
+    records = np.frombuffer((path / "launches.bin").read_bytes(), np.uint8).copy()
+    launches = records[LAUNCHES_HEADER_SIZE:].view(LAUNCH.dtype)[:9]
+    launches["state"][[0, 1, 2, 4, 6, 7]] = LaunchState.EMPTY
+    launches["kernel"][5] = 7
+    (path / "launches.bin").write_bytes(records.tobytes())
+    opened = Trace(path)
+    (kernel,) = opened.kernels
+    assert sorted(kernel.indices.tolist()) == [3, 8]
+    assert (opened.numbers_of(7).tolist(), opened.numbers_of(9).tolist()) == ([5], [])
+    (found,) = summarize(opened).kernels
+    assert (found.written, found.maps[0].records) == (2, 2)
+
+
 def peak(path: Path) -> int:
     """Bytes that Python and NumPy hold at most while a trace is summarised; pages of mapped files do not count."""
     tracemalloc.start()
@@ -258,6 +275,7 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path, in_c: bool, monke
 def test_launches_take_few_bytes_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_records, "_KEPT", 1 << 16)
     monkeypatch.setattr(summary, "_MOST_ROWS", 1 << 10)
+    monkeypatch.setattr(sampling, "SAMPLE", 1 << 8)
     entries = [GMEM_BYTES, *(combining(f"M{number}", kind) for number, kind in enumerate(("max", "avg", "hash")))]
     peaks = []
     for launches in (2000, 6000):
