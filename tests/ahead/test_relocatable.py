@@ -247,7 +247,7 @@ def test_units_that_were_not_linked(linked_and_units, tools):
 def test_options_of_a_unit_hold_for_its_twins(source, linked_and_units, tools):
     """Few registers and no fused arithmetic in the first unit alone; the second has LTO IR in the place of its PTX."""
     names = ("axpy", "uses_own", "calls", "prints")
-    without = read_cubin(twins(source, tools, "program_progress", *names).images[0], "twins")
+    without = read_cubin(twins(source, tools, "dmat", *names).images[0], "twins")
     assert all(without.kernels[f"{name}__neutrino"].registers > 24 for name in ("_Z4axpyPKfS0_Pfi", "_Z8uses_ownPfi"))
     both = texts(linked_and_units[1])
     # nvcc fuses by itself, where ptxas has no say.
@@ -258,7 +258,7 @@ def test_options_of_a_unit_hold_for_its_twins(source, linked_and_units, tools):
                    for image in units[1].images)  # fmt: skip
     source = find_linked_source(linked, (units[0], replace(units[1], images=second)), "sm_90")
     assert source.units[0].options == ("-maxrregcount=24", "--fmad=false")
-    made = twins(source, tools, "program_progress", *names)
+    made = twins(source, tools, "dmat", *names)
     found = results(made)
     detail = "no unit in the file has its PTX for sm_90; there is LTO IR, which is not supported"
     assert found["calls"] == found["prints"] == (Reason.NO_PTX, detail)
