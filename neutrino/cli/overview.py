@@ -50,7 +50,9 @@ def _size(entry: MapSummary) -> int | float:
         return sum(bucket.count for bucket in entry.buckets)
     if entry.kind.report is Report.KEYS:
         return sum(key.count for key in entry.keys)
-    return entry.records
+    # How long all of it took, where records say that.
+    durations = [field.added for field in entry.fields if field.name in _DURATIONS and field.added is not None]
+    return durations[0] if durations else entry.records
 
 
 def _table(entries: Sequence[MapSummary], kernels: Sequence[tuple[str, int]]) -> OverviewTable:
@@ -135,6 +137,9 @@ def _records(entries: Sequence[MapSummary]) -> Columns:
         titles += [f"{name}: median", "max"]
         columns.append([number(field.median) if field else "" for field in fields])
         columns.append([number(field.maximum) if field else "" for field in fields])
+        if name in _DURATIONS:
+            titles.append("sum")
+            columns.append([number(field.added) if field and field.added is not None else "" for field in fields])
     if any(entry.sites for entry in entries):
         titles.append("most at")
         left.append("most at")

@@ -31,7 +31,8 @@ class FieldSummary:
     their means.
 
     median: an existing value, the lower of the two middle ones. total: of a sum map the sum over all launches, else
-    None. values, mean: of an average how many values all launches saved, and their mean; else None.
+    None. values, mean: of an average how many values all launches saved, and their mean; else None. added: of records
+    the sum of all values, else None.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FieldSummary:
     total: int | None
     values: int | None = None
     mean: float | None = None
+    added: int | float | None = None
 
 
 @dataclass(frozen=True)
@@ -327,9 +329,13 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
     for field in entry.fields:
         if field.name in medians:
             known = ranges.fields[field.name]
-            total = int(known.total) if entry.kind.report is Report.TOTALS else None
-            median = medians[field.name]
-            fields.append(FieldSummary(field.name, field.type.value, known.minimum, median, known.maximum, total))
+            is_sum = entry.kind.report is Report.TOTALS
+            fields.append(
+                FieldSummary(
+                    field.name, field.type.value, known.minimum, medians[field.name], known.maximum,
+                    int(known.total) if is_sum else None, added=None if is_sum else known.total,
+                )
+            )  # fmt: skip
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, ranges.wanted,
         records.launches if entry.per is Per.RUN else ranges.records, dropped, tuple(fields),

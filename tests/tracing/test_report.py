@@ -127,9 +127,9 @@ def test_many_kernels_have_an_overview(
     sched, gmem = lines.index("BlockSched: records per warp"), lines.index("GmemBytes: a sum over all threads")
     # 20 kernels were launched, those with most first.
     numbers = [number for number in range(30, 0, -1) if number % 3]
-    assert lines[sched + 1].split() == ["kernel", "launches", "records", "elapsed:", "median", "max"]
+    assert lines[sched + 1].split() == ["kernel", "launches", "records", "elapsed:", "median", "max", "sum"]
     assert [line.split() for line in lines[sched + 2 : sched + 22]] == [
-        [f"kernel{number}(int*)", *[str(number)] * 4] for number in numbers
+        [f"kernel{number}(int*)", *[str(number)] * 4, str(number * number)] for number in numbers
     ]
     # Fields that are 0 everywhere have no column.
     assert lines[gmem + 1].split() == ["kernel", "launches", "load"]
