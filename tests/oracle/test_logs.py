@@ -21,7 +21,7 @@ from tests.oracle.test_aggregates import KERNELS
 from tests.oracle.test_matrix import ALL
 from tests.oracle.twin_launch import LoadedTwin
 
-_FEW = 40
+_FEW = 32
 
 
 def test_random_kernels(pytestconfig: pytest.Config) -> None:
