@@ -16,7 +16,7 @@ _SIZES = {
     "streams": Size(600, alive=100),
     "handles": Size(3_000, alive=50),
     "launches": Size(20_000, threads=4),
-    "soak": Size(2_000, alive=50, threads=2, seconds=1, limit=4 << 20),
+    "soak": Size(2_000, alive=50, threads=2, seconds=1, limit=8 << 20),
 }
 
 
