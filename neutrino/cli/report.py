@@ -36,7 +36,7 @@ from neutrino.version import __version__
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _DEFAULT_FOLDER = "trace"
-"""Where ``neutrino`` writes traces, unless told otherwise."""
+"""Where ``neutrino`` writes traces without ``--tracedir``."""
 _MAX_BUCKETS = 32
 """Rows of a histogram that are shown without ``--all``."""
 _BAR_WIDTH = 40

@@ -75,7 +75,7 @@ def _mark_of(prefix: str) -> re.Pattern[str]:
 @dataclass(frozen=True)
 class _Mark:
     """A save in the code of a body. edit: its number in the list of edits; start, end: of the mark in the edit's text.
-    at, block: where the code goes. guard: as of ``room_mark``. is_certain: each thread that comes by the block runs
+    at, block: where the code goes. guard: as of ``room_mark``. is_certain: each thread that reaches the block runs
     what the mark becomes."""
 
     edit: int
@@ -139,7 +139,7 @@ def place_rooms(
 
 
 def _place(body: Body, graph: FlowGraph, labels: Mapping[int, int], at: int) -> tuple[int, bool]:
-    """The block that code at a position is in, and whether each thread that comes by the block runs it.
+    """The block that code at a position is in, and whether each thread that reaches the block runs it.
 
     labels: by the index of a statement, the position of its first label.
     """
