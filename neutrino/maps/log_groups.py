@@ -31,6 +31,9 @@ GROUP_FIELDS_MOST = 10
 GROUP_ROWS_AT = 20
 """Of the forms the bit from which on is, in 3 bits, 0 or the logarithm of the lanes in a row: the values of a field lie
 in rows of lanes, as those of a tile do. A second stride takes them from row to row."""
+GROUP_OWN_LANES_AT = 23
+"""Of the forms the bit that is 1 if each further record has a mask of the lanes that have it, some of the group's. Then
+no field has one of two values."""
 GROUP_ROWS_FIELD_AT = 24
 """Of the forms the bit from which on is, in 4 bits, the number of that field."""
 GROUP_FURTHER_AT = 28
@@ -139,10 +142,15 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     first = np.where(is_further, further + (part - 1) * size_of_further, first)
     orders = words[at // 4 + 2] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
 
-    # A row for each lane of each group. rank: of the lane among those of its group.
+    # A row for each lane of each group. rank: of the lane among those of its group's head.
     mask = np.ascontiguousarray(words[at // 4])
-    group, lane = np.nonzero(np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little"))
-    rank = np.arange(len(group)) - (np.cumsum(lanes) - lanes)[group]
+    bits = np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    ranks = np.cumsum(bits, axis=1) - 1
+    own = is_further & (words[at // 4 + 1] >> GROUP_OWN_LANES_AT & 1 != 0)
+    mask[own] = words[(first + later + 4)[own] // 4]
+    bits[own] = np.unpackbits(mask[own].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    group, lane = np.nonzero(bits)
+    rank = ranks[group, lane].astype(np.int64)
     records = np.zeros((len(group), record_size), np.uint8)
     stride_at, split = GROUP_WORDS, words[at // 4 + 1]
     # Only the first record has areas with a value for each lane.
@@ -214,8 +222,16 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if end == record:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
-        after = after + further * (forms >> GROUP_FURTHER_AT)
+        begin, times = after, forms >> GROUP_FURTHER_AT
+        after = after + further * times
         is_whole = (lanes > 0) & (after <= ends)
-        np.add.at(counts, number[is_whole], (lanes * (1 + (forms >> GROUP_FURTHER_AT)))[is_whole])
+        records = lanes * (1 + times)
+        own = np.flatnonzero(is_whole & (forms >> GROUP_OWN_LANES_AT & 1 != 0))
+        records[own] = lanes[own]
+        for place in range(int(times[own].max(initial=0))):
+            own = own[times[own] > place]
+            masks = np.ascontiguousarray(words[(begin[own] + further * place + align_up(record_size, 4) + 4) // 4])
+            records[own] += np.unpackbits(masks.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1, dtype=np.int64)
+        np.add.at(counts, number[is_whole], records[is_whole])
         number, at, ends = number[is_whole], after[is_whole], ends[is_whole]
     return counts

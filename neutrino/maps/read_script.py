@@ -33,6 +33,7 @@ from neutrino.maps.log import (
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
+    GROUP_OWN_LANES_AT,
     GROUP_ROWS_AT,
     GROUP_ROWS_FIELD_AT,
     GROUP_TWO_VALUES,
@@ -76,7 +77,10 @@ def python_layout() -> str:
         },
         {
             "GROUP_ALIGN": GROUP_ALIGN, "GROUP_WORDS": GROUP_WORDS, "GROUP_ROWS_AT": GROUP_ROWS_AT,
-            "GROUP_ROWS_FIELD_AT": GROUP_ROWS_FIELD_AT, "GROUP_FURTHER_AT": GROUP_FURTHER_AT,
+            "GROUP_ROWS_FIELD_AT": GROUP_ROWS_FIELD_AT,
+        },
+        {
+            "GROUP_FURTHER_AT": GROUP_FURTHER_AT, "GROUP_OWN_LANES_AT": GROUP_OWN_LANES_AT,
             "GROUP_TWO_VALUES": GROUP_TWO_VALUES,
         },
     )  # fmt: skip

@@ -264,6 +264,7 @@ SAVE [ M ] { ADDR, %now, %site, %bytes };
 \"\"\"
 """
 _ALIKE = ["@%p ld.global.u32 %v, [%a];", "@%p ld.global.u32 %v, [%a+256];", "@%p ld.global.u32 %v, [%a+128];"]
+_EACH = _ALIKE[0].replace("@%p ", "")
 _OTHER = ["@%p ld.global.u32 %v, [%c];", "@%p ld.global.u32 %v, [%c+128];"]
 _MOVED = ["add.s64 %a, %a, %twice;"]
 _COPIES = ["cp.async.ca.shared.global [%s], [%a], 4, %n;", "cp.async.ca.shared.global [%s], [%a+256], 4, %n;"]
@@ -295,6 +296,11 @@ def _groups(view: MapView) -> list[tuple[int, int]]:
         # Under different predicates: some lanes execute one of the loads.
         ([_ALIKE[0], _ALIKE[1].replace("@%p ", "")], 0, 32, [(32, 1)]),
         ([_ALIKE[0], _ALIKE[1].replace("@%p ", "")], 0, 20, [(20, 0), (32, 0)]),
+        # Some of the first one's lanes do the others: with lane 0, or none does.
+        ([_EACH, *_ALIKE[1:]], 0, 20, [(32, 2)]),
+        ([_EACH, *_ALIKE[1:]], 0, 0, [(32, 2)]),
+        ([_EACH, *_ALIKE[1:]], 4, 20, [(32, 0), (16, 0), (16, 0)]),
+        ([_EACH, *_COPIES, _ALIKE[2]], 0, 3, [(32, 1), (32, 1)]),
         # Between them the stride changes, or lanes may meet.
         ([_ALIKE[0], *_MOVED, _ALIKE[1]], 0, 32, [(32, 0)] * 2),
         ([*_ALIKE[:2], *_MET, *_ALIKE[1:]], 0, 32, [(32, 1)] * 2),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Hashable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
+from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.isa.instruction import REGISTER, Instruction
-from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.body import Body, Declaration
 
 # By opcode, the operands that may be the pointer that the result is computed from; products and the like are offsets.
 _FOLLOWED = {
@@ -14,6 +18,16 @@ _FOLLOWED = {
 }  # fmt: skip
 _MOST_REGISTERS = 200
 """Further ones are not followed."""
+_MOST_TERMS, _MOST_DEPTH = 8, 40
+"""A sum with more terms, or of more additions in a row, is not followed further."""
+_INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,18}|0)U?", re.ASCII)
+_SIGNS = {
+    "add.s64": 1, "add.u64": 1, "sub.s64": -1, "sub.u64": -1, "mov.b64": 0, "mov.s64": 0, "mov.u64": 0,
+}  # fmt: skip
+_LOADS = frozenset({"atom", "ld", "ldu", "shfl", "tex", "tld4"})
+"""Opcodes, by their first part, whose results may be anything in each lane, if the lanes read different places."""
+_SAME_FOR_ALL = frozenset({"ld.param", "ld.const"})
+_LANES = ("%tid", "%laneid", "%clock", "%globaltimer")
 
 
 class Pointers:
@@ -67,3 +81,144 @@ class Pointers:
                 operands = instruction.operands[_FOLLOWED[word]]
                 found.update(operand for operand in operands if operand.startswith("%"))
         return sources
+
+
+class Sum(NamedTuple):
+    """A value modulo 2 to the 64th: a constant, and what the terms stand for, each times its factor."""
+
+    terms: frozenset[tuple[Hashable, int]]
+    constant: int
+
+
+class Addresses:
+    """What the addresses in one body are, as far as additions show it.
+
+    A term is what a register had after an instruction, or where a basic block began, when these were last executed.
+    Two sums at places of one basic block with the same terms thus differ by the same amount in all lanes that come to
+    both, each time.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._known: dict[tuple[str, int], Sum] = {}
+        self._scattered: dict[str, bool] = {}
+
+    def of(self, name: str, index: int) -> Sum | None:
+        """The value of a register of 64 bits that the statement with an index reads; None if it is no register of the
+        body, or its name has several meanings there."""
+        declaration = self._body.declaration(name, self._body.statement(index).start)
+        return self._at(name, index, 0) if declaration is not None and self._is_one(name, declaration) else None
+
+    def is_scattered(self, instruction: Instruction) -> bool:
+        """Whether an instruction's addresses come from values that each lane loads for itself, as indices: a guess that
+        follows registers by their names."""
+        return any(
+            self._is_scattered(name)
+            for operand in instruction.operands if operand.startswith("[") for name in REGISTER.findall(operand)
+        )  # fmt: skip
+
+    @cached_property
+    def _graph(self) -> FlowGraph:
+        return FlowGraph(self._body)
+
+    @cached_property
+    def _writes(self) -> dict[str, list[int]]:
+        """By register, the indices of the instructions that write it, in text order."""
+        writes: dict[str, list[int]] = {}
+        for index, decoded in enumerate(self._body.mnemonics):
+            instruction = self._body.statement(index).instruction if decoded is not None else None
+            for name in instruction.written if instruction is not None else ():
+                writes.setdefault(name, []).append(index)
+        return writes
+
+    def _is_one(self, name: str, declaration: Declaration) -> bool:
+        """Whether all that write a register by that name mean the declared one."""
+        body = self._body
+        return all(
+            body.declaration(name, body.statement(index).start) == declaration for index in self._writes.get(name, ())
+        )
+
+    def _at(self, name: str, index: int, depth: int) -> Sum:
+        """The value of a register that a statement reads. depth: of the additions on the way there."""
+        block, writes = self._graph.block(index), self._writes.get(name, [])
+        begin = self._graph.starts[block]
+        within = [write for write in writes if begin <= write < index]
+        if within:
+            return self._after(name, within[-1], depth)
+        if len(writes) == 1 and self._dominates(self._graph.block(writes[0]), block):
+            return self._after(name, writes[0], depth)
+        return Sum(frozenset({(("begins", block, name), 1)}), 0)
+
+    def _after(self, name: str, index: int, depth: int) -> Sum:
+        """The value of a register after a statement that writes it."""
+        if (name, index) not in self._known:
+            found = self._added(index, depth) if depth < _MOST_DEPTH else None
+            self._known[name, index] = found or Sum(frozenset({(("after", index, name), 1)}), 0)
+        return self._known[name, index]
+
+    def _added(self, index: int, depth: int) -> Sum | None:
+        """What a statement gives, if it adds or moves."""
+        instruction = self._body.statement(index).instruction
+        sign = _SIGNS.get(instruction.opcode) if instruction is not None else None
+        if instruction is None or sign is None or self._body.is_guarded(index):
+            return None
+        terms: dict[Hashable, int] = {}
+        constant = 0
+        for operand, factor in zip(instruction.operands[1:], (1, sign), strict=False):
+            if _INTEGER.fullmatch(operand):
+                constant += factor * int(operand.rstrip("U"), 0)
+                continue
+            declaration = self._body.declaration(operand, self._body.statement(index).start)
+            if declaration is None or declaration.space != "reg" or not self._is_one(operand, declaration):
+                return None
+            part = self._at(operand, index, depth + 1)
+            constant += factor * part.constant
+            for term, times in part.terms:
+                terms[term] = terms.get(term, 0) + factor * times
+        found = frozenset((term, times) for term, times in terms.items() if times)
+        return Sum(found, constant % (1 << 64)) if len(found) <= _MOST_TERMS else None
+
+    def _dominates(self, block: int, other: int) -> bool:
+        """Whether all threads that come to the other block have come to the first one before."""
+        dominators = self._graph.dominators
+        while other in dominators and dominators[other] != other:
+            other = dominators[other]
+            if other == block:
+                return True
+        return False
+
+    def _is_scattered(self, name: str) -> bool:
+        if name not in self._scattered:
+            loads = (
+                read for read in self._reads(name)
+                if read.mnemonic.word in _LOADS and not read.opcode.startswith(tuple(_SAME_FOR_ALL))
+            )  # fmt: skip
+            self._scattered[name] = any(self._is_by_lane(read) for read in loads)
+        return self._scattered[name]
+
+    def _is_by_lane(self, load: Instruction) -> bool:
+        """Whether the lanes may read different places."""
+        return any(
+            source.startswith(_LANES)
+            for operand in load.sources for name in REGISTER.findall(operand)
+            for source in (name, *(part for read in self._reads(name) for part in _named(read)))
+        )  # fmt: skip
+
+    def _reads(self, name: str) -> Iterator[Instruction]:
+        """The instructions that a register is computed by, as far as the loads of what goes into it."""
+        waiting, seen = {name}, set[str]()
+        while waiting and len(seen) < _MOST_REGISTERS:
+            name = waiting.pop()
+            seen.add(name)
+            for index in self._writes.get(name, ()):
+                instruction = self._body.statement(index).instruction
+                if instruction is None:
+                    continue
+                yield instruction
+                if instruction.mnemonic.word not in _LOADS:
+                    waiting.update(set(_named(instruction)) - seen)
+
+
+def _named(instruction: Instruction) -> Iterator[str]:
+    """The registers that an instruction reads."""
+    return (name for operand in instruction.sources for name in REGISTER.findall(operand))

@@ -107,8 +107,8 @@ class Emission:
         self._parameters = parameters
         # Of the snippet being written: what it reads of the kernel's parameters, by element.
         self._read: dict[str | None, Value] = {}
-        # And, by the register that holds an operand of the instruction, the values that it may have, if they are few.
-        self._choices: dict[str, tuple[int, ...]] = {}
+        # And, by the register that holds it, what it reads of the instruction, where more is known of that.
+        self._given: dict[str, Value] = {}
         # In a function: the registers that hold such values.
         self._for_parameters: dict[str, Kept] | None = None if kernel is None else {}
         self.architecture = architecture
@@ -191,7 +191,7 @@ class Emission:
         code = Code([], [])
         self._locals = {}
         self._read = {}
-        self._choices = {}
+        self._given = {}
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take)
         # In threads without a slot of the level the snippet must not change registers that other snippets use there.
@@ -213,7 +213,7 @@ class Emission:
             save = SaveCode(
                 self._maps, self.numbers[statement.map.name], statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
-                waits=waits, ending=ending, counted=counted, later=later, choices=self._choices,
+                waits=waits, ending=ending, counted=counted, later=later, given=self._given,
             )  # fmt: skip
             target = self._maps.maps[save.index]
             target.kind.save(target, save)
@@ -417,8 +417,8 @@ class Emission:
         appended to lines. Raises UnsupportedError where there is none."""
         if operand.name != "PARAM":
             value = resolve(operand.name, operand.element)
-            if value.choices:
-                self._choices[value.text] = value.choices
+            if value.choices or value.address:
+                self._given[value.text] = value
             return value
         if operand.element not in self._read:
             part = self._parameters.find(operand.element)

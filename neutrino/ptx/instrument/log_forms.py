@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log import LOG_CONTROL, LOG_OWN, LOG_UNIT
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_CHUNK_LEAST,
@@ -28,19 +28,6 @@ LOST_AT = LEFT_BITS + _DOUBLED_BITS
 _MOST_DOUBLED = (GROUP_CHUNK_MOST // GROUP_CHUNK_LEAST).bit_length() - 1
 _UNITS_MOST = (1 << 31) - (1 << 14)
 """Units in a region, at most, so that 32 bits hold every place and every order."""
-# What a thread expects of each of its sites: the logarithm of the lanes in a row that a group's values lay in last, 5
-# for all in one row. Sites with the same remainder share a place, of 3 bits.
-EXPECTED_BITS = 3
-EXPECTED_SITES = 10
-_ONE_ROW = 5
-EXPECTED_AT_FIRST = sum(_ONE_ROW << EXPECTED_BITS * place for place in range(EXPECTED_SITES))
-
-
-
-def expected_place(site: int) -> int:
-    """The lowest bit, in what is expected, of the place of a site, by its number in the body."""
-    return site % EXPECTED_SITES * EXPECTED_BITS
-
 
 @dataclass(frozen=True)
 class _Compared:
@@ -68,7 +55,7 @@ class GroupForms:
     entry, index: the map and its index. layout: of its groups. place, state, order: registers of 32 bits, at first 0,
     that each thread keeps to its end: where the next group goes that this thread is the lowest lane of, in units of
     GROUP_ALIGN; what is known of the chunk there; and the greatest order of a group that it was in, NO_ROOM once a
-    record was lost. expected: a register, at first EXPECTED_AT_FIRST, of what it expects of sites.
+    record was lost.
     """
 
     entry: Map
@@ -77,20 +64,18 @@ class GroupForms:
     place: str
     state: str
     order: str
-    expected: str
     block: ProbeBlock
     take: Take
 
     def _append_other(
-        self, values: Sequence[Saved], here: str, base: str, lowest: int | str, name: str, lines: list[str]
+        self, values: Sequence[Saved], here: str, base: str, name: str, lines: list[str]
     ) -> None:
         """Append the code that saves the records of the lanes in the mask here, whatever they are.
 
         It stays at the site although it seldom runs: around calls of a function ptxas does not let the lanes that leave
         a loop one after the other meet again.
 
-        base: the register with the region's address. lowest: the lowest bit, in what is expected, of the site's place.
-        name: begins labels; it may branch to that of the end.
+        base: the register with the region's address. name: begins labels; it may branch to that of the end.
         """
         take = self.take
         rank, count, leader, leads = take("b32"), take("b32"), take("b32"), take("pred")
@@ -106,8 +91,7 @@ class GroupForms:
         fields = self._compare(values, here, rank, leader, lines)
         forms, size, is_flat = take("b32"), take("b32"), take("pred")
         lines += [f"mov.u32 {forms}, 0;", f"mov.u32 {size}, {self.layout.head // GROUP_ALIGN};"]
-        rows, found = "", take("b32")
-        lines.append(f"mov.u32 {found}, {_ONE_ROW};")
+        rows = ""
         if fields:
             flat = [field.is_flat for field in fields]
             lines.append(f"mov.pred {is_flat}, {flat[0]};")
@@ -118,10 +102,7 @@ class GroupForms:
             lines += [f"vote.sync.all.pred {is_flat}, {is_flat}, {here};", f"@{is_flat} bra {name}_sized;"]
             if rows:
                 self._split(fields, rows, forms, size, is_flat, here, rank, lines)
-                lines += [
-                    f"bfe.u32 {found}, {forms}, {GROUP_ROWS_AT}, {EXPECTED_BITS};",
-                    f"@{is_flat} bra {name}_sized;",
-                ]
+                lines.append(f"@{is_flat} bra {name}_sized;")
             self._choose(fields, forms, size, here, count, lines)
             lines.append(f"{name}_sized:")
         left, needs = take("b32"), take("pred")
@@ -144,7 +125,6 @@ class GroupForms:
             f"and.pred {is_stored}, {is_stored}, {leads};",
             f"mad.wide.u32 {at}, {place}, {GROUP_ALIGN}, {base};",
         ]
-        self._learn(found, lowest, lines)
         strides = {field.number: field.stride for field in fields}
         for offset, kind, text in self._head(values, strides, here, forms, self.order, rows, lines):
             lines.append(f"@{is_stored} st.global.{kind} [{at}+{LOG_CONTROL + offset}], {text};")
@@ -165,16 +145,6 @@ class GroupForms:
             lines += [f"or.pred {is_flat}, {is_flat}, {is_lost};", f"@{is_flat} bra {name}_end;"]
             for field in fields:
                 self._store(field, at, rank, lines)
-
-    def _learn(self, found: str, lowest: int | str, lines: list[str]) -> None:
-        """Append the code that notes what is expected of a site from now on. found: the logarithm of the lanes in a
-        row of this group, 0 if there were none. lowest: as of ``_append_other``."""
-        learned, has_found = self.take("b32"), self.take("pred")
-        lines += [
-            f"setp.ne.u32 {has_found}, {found}, 0;",
-            f"bfi.b32 {learned}, {found}, {self.expected}, {lowest}, {EXPECTED_BITS};",
-            f"@{has_found} mov.b32 {self.expected}, {learned};",
-        ]
 
     def _compare(
         self, values: Sequence[Saved], here: str, rank: str, leader: str, lines: list[str]
@@ -428,3 +398,91 @@ class GroupForms:
                     f"setp.eq.u32 {is_form}, {field.form}, {code};",
                     f"@{is_form} st.global.b{size * 8} [{wide}+{LOG_CONTROL}], {text};",
                 ]
+
+    def _of_lane(self, register: str, source: str | int, present: str, lines: list[str]) -> str:
+        """A register with the value that a register has in a lane. Of a lane that is not there it is any."""
+        value = self.take("b32")
+        lines.append(f"shfl.sync.idx.b32 {value}, {register}, {source}, 31, {present};")
+        return value
+
+    def open(self, lines: list[str]) -> None:
+        """Append the code where a kernel begins: each warp's first lane takes the warp's own chunk, if there is one,
+        and the kernel's first thread says how many units these are."""
+        take = self.take
+        slot = Slots(self.block, take).at(self.entry.level, lines)
+        own, warps, wide, total, base, first = (
+            take("b32"), take("b32"), take("b64"), take("b64"), take("b64"), take("b64")
+        )  # fmt: skip
+        leads, place, at, zero, shape = take("pred"), take("b32"), take("b64"), take("b32"), take("b32")
+        self.block.load_map(self.index, base, lines, ending=False)
+        per_unit = LOG_UNIT // GROUP_ALIGN
+        lines += [
+            self.block.load_log_first(self.index, own),
+            f"setp.ne.and.u32 {leads}, {own}, 0, {slot.inside};",
+            f"mul.wide.u32 {first}, {slot.index}, {own};",
+            f"cvt.u32.u64 {place}, {first};",
+            # After the header. No lane of the warp has been in a group yet: they begin with the same order.
+            f"mad.lo.u32 {place}, {place}, {per_unit}, 1;",
+            f"selp.b32 {self.order}, {place}, 0, {leads};",
+            f"setp.eq.and.u32 {leads}, {slot.lane}, 0, {leads};",
+            f"@{leads} mov.u32 {self.place}, {place};",
+            f"@{leads} mad.lo.u32 {self.state}, {own}, {per_unit}, {(1 << LEFT_BITS) - 1};",
+            f"mad.lo.u64 {at}, {first}, {LOG_UNIT}, {base};",
+            f"mov.u32 {zero}, 0;",
+            f"mov.u32 {shape}, {self.layout.shape};",
+            f"@{leads} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {own}}};",
+            self.block.load_warps(warps),
+            f"cvt.u64.u32 {wide}, {own};",
+            f"mul.wide.u32 {total}, {warps}, {own};",
+            f"setp.eq.and.u32 {leads}, {slot.index}, 0, {leads};",
+            f"@{leads} st.global.v2.u64 [{base}+{LOG_OWN}], {{{total}, {wide}}};",
+        ]
+
+    def close(self, lines: list[str]) -> None:
+        """Append the code where a thread ends: it counts the records that were lost since its last chunk.
+
+        A kernel may run again with the same memory, as in the body of a loop of a graph, where no warp has a chunk of
+        its own. Orders begin where chunks do, so none may be beyond them now: threads whose lanes have filled older
+        chunks may have got there. They take a chunk for nothing.
+        """
+        take = self.take
+        base, lost, wide, has_lost = take("b64"), take("b32"), take("b64"), take("pred")
+        self.block.load_map(self.index, base, lines, ending=True)
+        lines += [
+            f"shr.u32 {lost}, {self.state}, {LOST_AT};",
+            f"cvt.u64.u32 {wide}, {lost};",
+            f"setp.ne.u32 {has_lost}, {lost}, 0;",
+            f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {wide};",
+        ]
+        here, most, lower, zero, shape, length = (take("b32") for _ in range(6))
+        taken, limit, end = take("b64"), take("b64"), take("b64")
+        leads, is_behind, fits, own = take("pred"), take("pred"), take("pred"), take("b32")
+        lines += [
+            self.block.load_log_first(self.index, own),
+            f"activemask.b32 {here};",
+            f"redux.sync.max.u32 {most}, {self.order}, {here};",
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {here};",
+            f"setp.eq.u32 {leads}, {lower}, 0;",
+            f"setp.ne.and.u32 {leads}, {most}, 0, {leads};",
+            f"setp.ne.and.u32 {leads}, {most}, {NO_ROOM}, {leads};",
+            f"setp.eq.and.u32 {leads}, {own}, 0, {leads};",
+            f"mov.u64 {taken}, 0;",
+            f"@{leads} ld.volatile.global.u64 {taken}, [{base}];",
+            # Units that end after the greatest order.
+            f"cvt.u64.u32 {wide}, {most};",
+            f"add.u64 {wide}, {wide}, {LOG_UNIT // GROUP_ALIGN - 1};",
+            f"shr.u64 {wide}, {wide}, {(LOG_UNIT // GROUP_ALIGN).bit_length() - 1};",
+            f"setp.gt.and.u64 {is_behind}, {wide}, {taken}, {leads};",
+            f"sub.u64 {wide}, {wide}, {taken};",
+            f"@{is_behind} atom.global.add.u64 {taken}, [{base}], {wide};",
+            f"add.u64 {end}, {taken}, {wide};",
+            *self.block.load_log_units(self.index, limit),
+            f"setp.lt.and.u64 {fits}, {taken}, {end}, {is_behind};",
+            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
+            f"mad.lo.u64 {end}, {taken}, {LOG_UNIT}, {base};",
+            f"mov.u32 {zero}, 0;",
+            f"mov.u32 {shape}, {self.layout.shape};",
+            f"cvt.u32.u64 {length}, {wide};",
+            f"@{fits} st.global.v4.b32 [{end}+{LOG_CONTROL}], {{{zero}, {shape}, {zero}, {length}}};",
+        ]

@@ -4,20 +4,21 @@ layout is in ``maps/log_groups.py``."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from neutrino.abi.structures import align_up
-from neutrino.maps.log import LOG_CONTROL, LOG_OWN, LOG_UNIT
+from neutrino.maps.log import LOG_CONTROL
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
+    GROUP_OWN_LANES_AT,
     GROUP_ROWS_AT,
     GROUP_ROWS_FIELD_AT,
     GROUP_TWO_VALUES,
 )
-from neutrino.ptx.instrument.log_forms import EXPECTED_BITS, LEFT_BITS, LOST_AT, GroupForms, expected_place
-from neutrino.ptx.instrument.probe_block import Slots
-from neutrino.ptx.instrument.records import LOST, NO_ROOM, Saved, in_few_stores
+from neutrino.ptx.instrument.log_forms import LEFT_BITS, LOST_AT, GroupForms
+from neutrino.ptx.instrument.records import NO_ROOM, Saved, in_few_stores
 from neutrino.ptx.instrument.registers import Guard, positive
 from neutrino.ptx.isa.scalars import WARP_LANES
 
@@ -46,19 +47,26 @@ class _Shape:
     rows: str
 
 
+class _Savers(NamedTuple):
+    """Which lanes do a save: a register with their mask, and a predicate for each of them, "" if all do."""
+
+    is_saving: str
+    mask: str
+
+
 @dataclass(frozen=True)
 class GroupCode(GroupForms):
     """Writes the code of one log in one body, as ``LogCode`` does."""
 
     def append(
-        self, values: Sequence[Saved], guard: Guard | None, lines: list[str], *, lowest: int | str, ending: bool,
-        present: str = "",
+        self, values: Sequence[Saved], guard: Guard | None, lines: list[str], *, ending: bool,
+        present: str = "", tries: bool = True,
     ) -> None:  # fmt: skip
         """Append the code that saves a record to lines, which may not stand between a product and its sum.
 
-        values: of the fields. guard: of the threads that save, None for all. lowest: as of ``_append_other``. ending:
-        the code stands where the thread ends. present: a mask of lanes; others do not save together with these. It
-        branches, but only forward, to labels of its own; all threads meet
+        values: of the fields. guard: of the threads that save, None for all. ending:
+        the code stands where the thread ends. present: a mask of lanes; others do not save together with these. tries:
+        whether values may be as expected. It branches, but only forward, to labels of its own; all threads meet
         again after it.
         """
         # Labels are local to braces, so that the text can be inserted again elsewhere.
@@ -71,74 +79,65 @@ class GroupCode(GroupForms):
         if present:
             lines.append(f"and.b32 {here}, {here}, {present};")
         self.block.load_map(self.index, base, lines, ending=ending)
-        self._append_expected(values, here, base, lowest, name, lines)
-        self._append_other(values, here, base, lowest, name, lines)
+        if tries:
+            self._append_expected(values, here, base, name, lines)
+        self._append_other(values, here, base, name, lines)
         lines += [f"{name}_end:", "}"]
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of local memory that ``append_all`` needs for each save."""
-        return align_up(self._after_record + 8, WAITING_ALIGN)
+        return align_up(self._after_record + 4, WAITING_ALIGN)
 
     @property
     def _after_record(self) -> int:
-        """Where a save that waits in local memory has, after its record, two words."""
+        """Where a save that waits in local memory has, after its record, a word."""
         return align_up(self.entry.size, 4)
 
     def append_all(
-        self, saves: Sequence[PendingSave], mask: str, memory: str, lines: list[str], *, first_site: int
+        self, saves: Sequence[PendingSave], mask: str, memory: str, lines: list[str]
     ) -> None:
-        """Append the code of several saves that each thread does all of, as ``append`` does that of one: where all is
-        as expected they share it but for what they store. Else it is that of each, one after the other.
+        """Append the code of several saves that each thread does all or some of, as ``append`` does that of one: where
+        all is as expected they share it but for what they store. Else it is that of each, one after the other.
 
         mask: the register with the lanes that were together at the places of the saves. memory: a variable in local
-        memory, of ``waiting_bytes`` for each. first_site: a number of the first one's place in the body; the others'
-        follow.
+        memory, of ``waiting_bytes`` for each.
         """
         take = self.take
         name = f"${self.place[1:]}_all"
         present, base = take("b32"), take("b64")
         lines += ["{", f"activemask.b32 {present};"]
         self.block.load_map(self.index, base, lines, ending=False)
-        here, every, is_expected = self._find_savers(saves, present, name, lines)
-        lane = self._begin_expected(here, present, is_expected, lines, is_first=not every)
-        leads, is_like = take("pred"), is_expected
-        lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
-        if every:
-            # Of the other lanes values do not count.
-            is_like = take("pred")
-            lines.append(f"mov.pred {is_like}, {every};")
-        # By what they have in common, the saves with their numbers: each such group begins with one that has all.
+        # By what they have in common, the saves with their numbers: each such group begins with one whose lanes include
+        # those of the others.
+        saves = _with_bases(saves)
         kin: dict[Hashable, list[tuple[int, PendingSave]]] = {}
         for number, save in enumerate(saves):
-            pattern = ((value.is_same, value.choices) for value in save.values)
-            kin.setdefault((save.kin, *pattern), []).append((number, save))
+            kin.setdefault(_kind(save), []).append((number, save))
+        savers = self._find_savers(saves, present, name, lines)
+        here = savers[saves[0].guard].mask
+        is_expected = take("pred")
+        lane = self._begin_expected(here, present, is_expected, lines)
+        leads = take("pred")
+        lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
         shapes = []
-        for (number, first), *others in kin.values():
-            lowest = expected_place(first_site + number)
-            two = self._two_valued(first.values)
-            shapes.append(self._expect(first.values, lane, lowest, present, is_like, lines, two))
-            for _, other in others:
-                self._expect_alike(first.values, other.values, present, is_like, lines, two)
+        for alike in kin.values():
+            self._expect_lanes([savers[save.guard].mask for _, save in alike], here, alike, is_expected, lines)
+            shapes.append(self._expect_all(alike, savers, lane, present, is_expected, lines))
         masks = sum(self._two_valued(first.values) is not None for (_, first), *_ in kin.values())
         heads = len(kin) * self.layout.head + masks * GROUP_ALIGN
         total = (heads + (len(saves) - len(kin)) * self.layout.further) // GROUP_ALIGN
-        left, has_room, at, together = take("b32"), take("pred"), take("b64"), take("b32")
-        if every:
-            lines += [
-                f"xor.pred {is_like}, {is_like}, {every};",
-                f"not.pred {is_like}, {is_like};",
-                f"and.pred {is_expected}, {is_expected}, {is_like};",
-            ]
+        left, has_room, at, together, is_ready = take("b32"), take("pred"), take("b64"), take("b32"), take("pred")
         lines += [
             f"and.b32 {together}, {mask}, {present};",
             f"setp.eq.and.u32 {is_expected}, {together}, {present}, {is_expected};",
             f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
             f"setp.lt.and.u32 {has_room}, {left}, {total}, {leads};",
             f"not.pred {has_room}, {has_room};",
-            f"and.pred {is_expected}, {is_expected}, {has_room};",
-            f"vote.sync.all.pred {is_expected}, {is_expected}, {present};",
-            f"@!{is_expected} bra.uni {name}_other;",
+            f"and.pred {is_ready}, {is_expected}, {has_room};",
+            f"vote.sync.all.pred {is_ready}, {is_ready}, {present};",
+            f"@!{is_ready} bra.uni {name}_other;",
+            f"{name}_ready:",
             f"add.u32 {self.order}, {self.order}, {len(saves)};",
         ]
         # What stands in the group instead of a field that has one of two values: the lanes with the greater one.
@@ -151,15 +150,16 @@ class GroupCode(GroupForms):
         ]
         begin = LOG_CONTROL
         for shape, ((number, first), *others) in zip(shapes, kin.values(), strict=True):
-            order, forms = take("b32"), take("b32")
+            group, order, forms = savers[first.guard].mask, take("b32"), take("b32")
             two = self._two_valued(first.values)
+            has_own = any(save.guard != first.guard for _, save in others)
             known = len(others) << GROUP_FURTHER_AT | (0 if two is None else GROUP_TWO_VALUES << 2 * two)
             lines += [
                 f"add.u32 {order}, {self.order}, {number + 1 - len(saves)};",
-                f"or.b32 {forms}, {shape.forms}, {known:#x};",
+                f"or.b32 {forms}, {shape.forms}, {known | has_own << GROUP_OWN_LANES_AT:#x};",
             ]
             values = self._with_least(first.values, lines)
-            stores = self._head(values, shape.strides, here, forms, order, shape.rows, lines)
+            stores = self._head(values, shape.strides, group, forms, order, shape.rows, lines)
             if two is not None:
                 greater = take("b32")
                 lines.append(f"mov.u32 {greater}, {first.values[two].choices[1] % (1 << 16)};")
@@ -170,14 +170,116 @@ class GroupCode(GroupForms):
             for later, other in others:
                 offset, after = take("b32"), self.layout.later
                 lines.append(f"mov.u32 {offset}, {later - number};")
-                single = self._record(self._with_least(other.values, lines), 0, lines)
-                single += [(after, "b32", offset), (after + 4, "b32", others_of[later])]
+                single = self._record(self._added(self._with_least(other.values, lines), lines), 0, lines)
+                own = savers[other.guard].mask if has_own else others_of[later]
+                single += [(after, "b32", offset), (after + 4, "b32", own)]
                 stores = in_few_stores(single, GROUP_ALIGN, take, lines)
                 lines += [f"st.global.{kind} [{at}+{begin + where}], {text};" for where, kind, text in stores]
                 begin += self.layout.further
-        lines += [f"{name}_met:", f"bar.warp.sync {present};", f"bra.uni {name}_end;", f"{name}_other:"]
-        self._append_each(saves, present, memory, first_site, name, lines)
+        lines += [
+            f"{name}_met:",
+            f"bar.warp.sync {present};",
+            f"bra.uni {name}_end;",
+            f"{name}_other:",
+            f"vote.sync.all.pred {is_expected}, {is_expected}, {present};",
+            f"@!{is_expected} bra.uni {name}_each;",
+        ]
+        self._take_for_all(total, [savers[save.guard].mask for save in saves], leads, base, present, name, lines)
+        lines.append(f"{name}_each:")
+        self._append_each(saves, present, memory, name, lines)
         lines += [f"{name}_end:", "}"]
+
+    def _take_for_all(
+        self, total: int, masks: Sequence[str], leads: str, base: str, present: str, name: str, lines: list[str]
+    ) -> None:
+        """Append the code by which lane 0 takes a chunk for groups of a total size, then branches to where they are
+        written, or where there is no room for it, counts the records of the lanes in the masks as lost."""
+        take = self.take
+        size, has_room, lost = take("b32"), take("pred"), take("b32")
+        lines += [f"@!{leads} bra {name}_taken;", f"mov.u32 {size}, {total};"]
+        self._take_chunk(base, size, lines)
+        lines += [
+            f"{name}_taken:",
+            f"bar.warp.sync {present};",
+            f"shfl.sync.idx.b32 {self.order}, {self.order}, 0, 31, {present};",
+            f"setp.ne.u32 {has_room}, {self.order}, {NO_ROOM};",
+            f"@{has_room} bra.uni {name}_ready;",
+            f"mov.u32 {lost}, 0;",
+        ]
+        for saving in masks:
+            count = take("b32")
+            lines += [f"popc.b32 {count}, {saving};", f"add.u32 {lost}, {lost}, {count};"]
+        lines += [
+            f"shl.b32 {lost}, {lost}, {LOST_AT};",
+            f"@{leads} add.u32 {self.state}, {self.state}, {lost};",
+            f"bra.uni {name}_end;",
+        ]
+
+    def _expect_lanes(
+        self, masks: Sequence[str], here: str, alike: Sequence[tuple[int, PendingSave]], is_expected: str,
+        lines: list[str],
+    ) -> None:  # fmt: skip
+        """Append the code that makes the predicate is_expected false unless the lanes that do the first of some saves
+        are a warp's first ones, and those of each other one are among them, with lane 0, or none.
+
+        masks: of the lanes of each. here: that of the first save of all, whose lanes are known to be first ones.
+        """
+        first, *others = masks
+        if first != here:
+            above = self.take("b32")
+            lines += [
+                f"add.u32 {above}, {first}, 1;",
+                f"and.b32 {above}, {above}, {first};",
+                f"setp.eq.and.u32 {is_expected}, {above}, 0, {is_expected};",
+            ]
+        if alike[0][1].guard is not None:
+            lines.append(f"setp.ne.and.u32 {is_expected}, {first}, 0, {is_expected};")
+        for other in dict.fromkeys(others):
+            if other == first:
+                continue
+            if self._two_valued(alike[0][1].values) is not None:
+                lines.append(f"setp.eq.and.u32 {is_expected}, {other}, {first}, {is_expected};")
+                continue
+            both, lowest = self.take("b32"), self.take("b32")
+            lines += [
+                f"or.b32 {both}, {other}, {first};",
+                f"setp.eq.and.u32 {is_expected}, {both}, {first}, {is_expected};",
+                f"neg.s32 {lowest}, {other};",
+                f"and.b32 {lowest}, {lowest}, {other};",
+                f"setp.le.and.u32 {is_expected}, {lowest}, 1, {is_expected};",
+            ]
+
+    def _expect_all(
+        self, alike: Sequence[tuple[int, PendingSave]], savers: Mapping[Guard | None, _Savers], lane: str,
+        present: str, is_expected: str, lines: list[str],
+    ) -> _Shape:  # fmt: skip
+        """Append the code that makes the predicate is_expected false where a lane's values are not what the head of a
+        group of some saves, given with their numbers, says of them; returns what it says. Else as in ``append_all``."""
+        ((_, first), *_) = alike
+        two = self._two_valued(first.values)
+        shape = None
+        for guard in dict.fromkeys(save.guard for _, save in alike):
+            # Of lanes that do not save, values do not count.
+            is_saving, checks = savers[guard].is_saving, list[str]()
+            is_like = self.take("pred") if is_saving else is_expected
+            if guard == first.guard:
+                shape = self._expect(first.values, lane, present, is_like, is_saving, checks, two)
+            for _, save in alike:
+                if save is not first and save.guard == guard:
+                    self._expect_alike(first.values, save.values, present, is_like, checks, two)
+            if not is_saving or not any(is_like in line for line in checks):
+                lines += checks
+                continue
+            lines += [
+                f"mov.pred {is_like}, {is_saving};",
+                *checks,
+                f"xor.pred {is_like}, {is_like}, {is_saving};",
+                f"not.pred {is_like}, {is_like};",
+                f"and.pred {is_expected}, {is_expected}, {is_like};",
+            ]
+        if shape is None:
+            raise ValueError("no saves")
+        return shape
 
     def _two_valued(self, values: Sequence[Saved]) -> int | None:
         """The field that is stored as a mask, since it has one of two values in each lane; None without one."""
@@ -213,20 +315,33 @@ class GroupCode(GroupForms):
         lines.append(f"mov.b16 {least}, {values[number].choices[0] % (1 << 16)};")
         return [*values[:number], Saved(least, "b16", is_same=True), *values[number + 1 :]]
 
+    def _added(self, values: Sequence[Saved], lines: list[str]) -> Sequence[Saved]:
+        """Values of which those with a base are computed from it, so that they take no registers before."""
+        found = []
+        for value in values:
+            if value.base is not None:
+                register, amount = value.base
+                total = self.take("b64")
+                lines.append(f"add.s64 {total}, {register}, {amount};")
+                value = replace(value, text=total, type="b64")
+            found.append(value)
+        return found
+
     def _append_each(
-        self, saves: Sequence[PendingSave], present: str, memory: str, first_site: int, name: str, lines: list[str]
+        self, saves: Sequence[PendingSave], present: str, memory: str, name: str, lines: list[str]
     ) -> None:
         """Append the code of saves one after the other: a loop, which reads their values from local memory, so that
-        they take no registers meanwhile. present: the mask of the lanes. memory, first_site: as of ``append_all``.
+        they take no registers meanwhile. present: the mask of the lanes. memory: as of ``append_all``.
         name: begins labels."""
         take, stride, after = self.take, self.waiting_bytes, self._after_record
-        start, at, end, lowest, flag = take("b64"), take("b64"), take("b64"), take("b32"), take("b32")
+        start, at, end, flag = take("b64"), take("b64"), take("b64"), take("b32")
         lines.append(f"mov.u64 {start}, {memory};")
         for number, save in enumerate(saves):
-            lines += [f"mov.u32 {lowest}, {expected_place(first_site + number)};", f"mov.u32 {flag}, 1;"]
+            lines.append(f"mov.u32 {flag}, 1;")
             if save.guard is not None:
                 lines.append(f"selp.b32 {flag}, 1, 0, {positive(save.guard, take, lines)};")
-            single = [*self._record(save.values, 0, lines), (after, "b32", lowest), (after + 4, "b32", flag)]
+            single = self._record(self._added(save.values, lines), 0, lines)
+            single.append((after, "b32", flag))
             stores = in_few_stores(single, WAITING_ALIGN, take, lines)
             lines += [f"st.local.{kind} [{start}+{number * stride + where}], {text};" for where, kind, text in stores]
         lines += [
@@ -247,82 +362,63 @@ class GroupCode(GroupForms):
             values.append(Saved(register, f"b{width}", is_same))
         is_saved, is_next = take("pred"), take("pred")
         lines += [
-            f"ld.local.b32 {lowest}, [{at}+{after}];",
-            f"ld.local.b32 {flag}, [{at}+{after + 4}];",
+            f"ld.local.b32 {flag}, [{at}+{after}];",
             f"setp.ne.u32 {is_saved}, {flag}, 0;",
             f"add.u64 {at}, {at}, {stride};",
         ]
-        self.append(values, Guard(is_saved, False), lines, lowest=lowest, ending=False, present=present)
+        self.append(values, Guard(is_saved, False), lines, ending=False, present=present, tries=False)
         lines += [f"setp.lt.u64 {is_next}, {at}, {end};", f"@{is_next} bra.uni {name}_next;"]
 
     def _find_savers(
         self, saves: Sequence[PendingSave], present: str, name: str, lines: list[str]
-    ) -> tuple[str, str, str]:
-        """Append the code that finds the lanes that save all; returns registers: their mask, a predicate for each of
-        them, and whether no other lane saves anything. If it is certain that all lanes save, the predicate is "".
+    ) -> dict[Guard | None, _Savers]:
+        """Append the code that finds the lanes that do each save, by its guard.
 
         It branches to the end if no lane saves anything. present: the register with the mask of the lanes.
         """
         take = self.take
-        is_expected = take("pred")
-        guards = list(dict.fromkeys(save.guard for save in saves if save.guard is not None))
-        if not guards:
-            return present, "", is_expected
-        every, here, some = take("pred"), take("b32"), present
-        own = [positive(guard, take, lines) for guard in guards]
-        lines.append(f"mov.pred {every}, {own[0]};")
-        lines += [f"and.pred {every}, {every}, {other};" for other in own[1:]]
-        lines.append(f"vote.sync.ballot.b32 {here}, {every}, {present};")
+        savers: dict[Guard | None, _Savers] = {None: _Savers("", present)}
+        for guard in dict.fromkeys(save.guard for save in saves):
+            if guard is not None:
+                savers[guard] = _Savers(positive(guard, take, lines), take("b32"))
+                lines.append(f"vote.sync.ballot.b32 {savers[guard].mask}, {savers[guard].is_saving}, {present};")
         if all(save.guard is not None for save in saves):
-            any_of, is_none, some = take("pred"), take("pred"), here
-            if len(own) > 1:
-                some = take("b32")
-                lines.append(f"mov.pred {any_of}, {own[0]};")
-                lines += [f"or.pred {any_of}, {any_of}, {other};" for other in own[1:]]
-                lines.append(f"vote.sync.ballot.b32 {some}, {any_of}, {present};")
+            some, *others = [found.mask for guard, found in savers.items() if guard is not None]
+            is_none = take("pred")
+            for other in others:
+                both = take("b32")
+                lines.append(f"or.b32 {both}, {some}, {other};")
+                some = both
             lines += [f"setp.eq.u32 {is_none}, {some}, 0;", f"@{is_none} bra.uni {name}_end;"]
-        lines.append(f"setp.eq.u32 {is_expected}, {here}, {some};")
-        return here, every, is_expected
+        return savers
 
-    def _of_lane(self, register: str, source: str | int, present: str, lines: list[str]) -> str:
-        """A register with the value that a register has in a lane. Of a lane that is not there it is any."""
-        value = self.take("b32")
-        lines.append(f"shfl.sync.idx.b32 {value}, {register}, {source}, 31, {present};")
-        return value
-
-    def _begin_expected(
-        self, here: str, present: str, is_expected: str, lines: list[str], *, is_first: bool
-    ) -> str:
-        """Append the code that makes the predicate is_expected false unless the lanes in the mask here are a warp's
-        first ones, and the lanes in the mask present were in the same groups, have lost none and expect the same;
-        returns a register with the lane's number. is_first: the predicate has no value yet."""
+    def _begin_expected(self, here: str, present: str, is_expected: str, lines: list[str]) -> str:
+        """Append the code that makes the predicate is_expected true if the lanes in the mask here are a warp's first
+        ones, or none, and the lanes in the mask present were in the same groups and have lost none; returns a register
+        with the lane's number."""
         lane, above = self.take("b32"), self.take("b32")
         lines += [
             f"mov.u32 {lane}, %laneid;",
             f"add.u32 {above}, {here}, 1;",
             f"and.b32 {above}, {above}, {here};",
-            f"setp.eq.u32 {is_expected}, {above}, 0;"
-            if is_first
-            else f"setp.eq.and.u32 {is_expected}, {above}, 0, {is_expected};",
+            f"setp.eq.u32 {is_expected}, {above}, 0;",
         ]
         order = self._of_lane(self.order, 0, present, lines)
         lines += [
             f"setp.eq.and.u32 {is_expected}, {self.order}, {order}, {is_expected};",
             f"setp.ne.and.u32 {is_expected}, {self.order}, {NO_ROOM}, {is_expected};",
         ]
-        if self.layout.strides and self.layout.rows < self.layout.head:
-            known = self._of_lane(self.expected, 0, present, lines)
-            lines.append(f"setp.eq.and.u32 {is_expected}, {self.expected}, {known}, {is_expected};")
         return lane
 
     def _expect(
-        self, values: Sequence[Saved], lane: str, lowest: int | str, present: str, is_like: str, lines: list[str],
+        self, values: Sequence[Saved], lane: str, present: str, is_like: str, is_saving: str, lines: list[str],
         small: int | None = None,
     ) -> _Shape:  # fmt: skip
         """Append the code that makes the predicate is_like false where a value is not what the group's head says of it:
-        all fields are flat, but that the first one with a stride may lie in the rows that it last lay in.
+        all fields are flat, but that the first one with a stride may lie in rows.
 
-        lane: a register with the lane's number. lowest: as of ``_append_other``. small: a field that is not compared.
+        lane: a register with the lane's number. is_saving: a predicate of the lanes whose values count, "" if all do.
+        small: a field that is not compared.
         """
         take = self.take
         forms, rows = take("b32"), ""
@@ -344,11 +440,21 @@ class GroupCode(GroupForms):
             )
             lines += [f"mov.b64 {wide}, {{{first}, {upper}}};", f"sub.u32 {stride}, {second}, {first};"]
             if not strides and self.layout.rows < self.layout.head:
-                log, length, inner, outer = (take("b32") for _ in range(4))
-                lines.append(f"bfe.u32 {log}, {self.expected}, {lowest}, {EXPECTED_BITS};")
+                log, length, inner, outer, apart = (take("b32") for _ in range(5))
+                is_apart = take("pred")
                 lines += [
-                    f"mov.u32 {length}, 1;",
-                    f"shl.b32 {length}, {length}, {log};",
+                    f"mad.lo.u32 {inner}, {stride}, {lane}, {first};",
+                    f"setp.ne.u32 {is_apart}, {low}, {inner};",
+                ]
+                if is_saving:
+                    lines.append(f"and.pred {is_apart}, {is_apart}, {is_saving};")
+                lines += [
+                    # The first lane that a single stride does not reach begins the second row.
+                    f"vote.sync.ballot.b32 {apart}, {is_apart}, {present};",
+                    f"brev.b32 {length}, {apart};",
+                    f"bfind.shiftamt.u32 {length}, {length};",
+                    f"min.u32 {length}, {length}, {WARP_LANES};",
+                    f"bfind.u32 {log}, {length};",
                     f"add.u32 {inner}, {length}, -1;",
                     f"and.b32 {inner}, {inner}, {lane};",
                     f"shr.u32 {outer}, {lane}, {log};",
@@ -378,7 +484,7 @@ class GroupCode(GroupForms):
         take = self.take
         for number, (value, other) in enumerate(zip(values, others, strict=True)):
             size = self.entry.fields[number].type.size
-            if other.is_same or number == small:
+            if other.is_same or other.base is not None or number == small:
                 continue
             if size < 8:
                 # Those of the first save are all the same.
@@ -395,14 +501,14 @@ class GroupCode(GroupForms):
             ]
 
     def _append_expected(
-        self, values: Sequence[Saved], here: str, base: str, lowest: int | str, name: str, lines: list[str]
+        self, values: Sequence[Saved], here: str, base: str, name: str, lines: list[str]
     ) -> None:
         """Append the code that saves the records of a warp's first lanes, or of all, and branches to the end, if all is
         as expected, else to ``other``: there is room, no lane was in groups without the others, and all fields are as
-        ``_expect`` has it, but that one of 1 or 2 bytes may be anything. lowest, name: as of ``_append_other``."""
+        ``_expect`` has it, but that one of 1 or 2 bytes may be anything. name: as of ``_append_other``."""
         take, head = self.take, self.layout.head
         leads, has_room, is_expected = take("pred"), take("pred"), take("pred")
-        lane = self._begin_expected(here, here, is_expected, lines, is_first=True)
+        lane = self._begin_expected(here, here, is_expected, lines)
         lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
         # One field of 1 or 2 bytes, which have no shorter form, may have other values in each lane.
         small = [
@@ -414,7 +520,7 @@ class GroupCode(GroupForms):
             size = self.entry.fields[small[0]].type.size
             spread, is_equal = self._as_word(values[small[0]], size, lines), take("pred")
             lines.append(f"setp.eq.u32 {is_equal}, {spread}, {self._of_lane(spread, 0, here, lines)};")
-        shape = self._expect(values, lane, lowest, here, is_expected, lines, small[0] if spread else None)
+        shape = self._expect(values, lane, here, is_expected, "", lines, small[0] if spread else None)
         left, at, is_flat, used = take("b32"), take("b64"), take("pred"), take("b32")
         lines += [
             f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
@@ -468,84 +574,25 @@ class GroupCode(GroupForms):
             f"shr.u32 {used}, {used}, {GROUP_ALIGN.bit_length() - 1};",
         ]
 
-    def open(self, lines: list[str]) -> None:
-        """Append the code where a kernel begins: each warp's first lane takes the warp's own chunk, if there is one,
-        and the kernel's first thread says how many units these are."""
-        take = self.take
-        slot = Slots(self.block, take).at(self.entry.level, lines)
-        own, warps, wide, total, base, first = (
-            take("b32"), take("b32"), take("b64"), take("b64"), take("b64"), take("b64")
-        )  # fmt: skip
-        leads, place, at, zero, shape = take("pred"), take("b32"), take("b64"), take("b32"), take("b32")
-        self.block.load_map(self.index, base, lines, ending=False)
-        per_unit = LOG_UNIT // GROUP_ALIGN
-        lines += [
-            self.block.load_log_first(self.index, own),
-            f"setp.ne.and.u32 {leads}, {own}, 0, {slot.inside};",
-            f"mul.wide.u32 {first}, {slot.index}, {own};",
-            f"cvt.u32.u64 {place}, {first};",
-            # After the header. No lane of the warp has been in a group yet: they begin with the same order.
-            f"mad.lo.u32 {place}, {place}, {per_unit}, 1;",
-            f"selp.b32 {self.order}, {place}, 0, {leads};",
-            f"setp.eq.and.u32 {leads}, {slot.lane}, 0, {leads};",
-            f"@{leads} mov.u32 {self.place}, {place};",
-            f"@{leads} mad.lo.u32 {self.state}, {own}, {per_unit}, {(1 << LEFT_BITS) - 1};",
-            f"mad.lo.u64 {at}, {first}, {LOG_UNIT}, {base};",
-            f"mov.u32 {zero}, 0;",
-            f"mov.u32 {shape}, {self.layout.shape};",
-            f"@{leads} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {shape}, {zero}, {own}}};",
-            self.block.load_warps(warps),
-            f"cvt.u64.u32 {wide}, {own};",
-            f"mul.wide.u32 {total}, {warps}, {own};",
-            f"setp.eq.and.u32 {leads}, {slot.index}, 0, {leads};",
-            f"@{leads} st.global.v2.u64 [{base}+{LOG_OWN}], {{{total}, {wide}}};",
-        ]
 
-    def close(self, lines: list[str]) -> None:
-        """Append the code where a thread ends: it counts the records that were lost since its last chunk.
+def _with_bases(saves: Sequence[PendingSave]) -> list[PendingSave]:
+    """Saves of which each value that is known to be an amount more than that of an earlier alike one has a base."""
+    first: dict[Hashable, Saved] = {}
+    found = []
+    for save in saves:
+        values = list(save.values)
+        for number, value in enumerate(values):
+            if value.sum is None or value.is_same:
+                continue
+            earlier = first.setdefault((_kind(save), number, value.sum.terms), value)
+            if earlier is not value and earlier.sum is not None:
+                amount = value.sum.constant - earlier.sum.constant
+                signed = (amount + (1 << 63)) % (1 << 64) - (1 << 63)
+                values[number] = replace(value, base=(earlier.text, signed))
+        found.append(replace(save, values=tuple(values)))
+    return found
 
-        A kernel may run again with the same memory, as in the body of a loop of a graph, where no warp has a chunk of
-        its own. Orders begin where chunks do, so none may be beyond them now: threads whose lanes have filled older
-        chunks may have got there. They take a chunk for nothing.
-        """
-        take = self.take
-        base, lost, wide, has_lost = take("b64"), take("b32"), take("b64"), take("pred")
-        self.block.load_map(self.index, base, lines, ending=True)
-        lines += [
-            f"shr.u32 {lost}, {self.state}, {LOST_AT};",
-            f"cvt.u64.u32 {wide}, {lost};",
-            f"setp.ne.u32 {has_lost}, {lost}, 0;",
-            f"@{has_lost} red.global.add.u64 [{base}+{LOST}], {wide};",
-        ]
-        here, most, lower, zero, shape, length = (take("b32") for _ in range(6))
-        taken, limit, end = take("b64"), take("b64"), take("b64")
-        leads, is_behind, fits, own = take("pred"), take("pred"), take("pred"), take("b32")
-        lines += [
-            self.block.load_log_first(self.index, own),
-            f"activemask.b32 {here};",
-            f"redux.sync.max.u32 {most}, {self.order}, {here};",
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {here};",
-            f"setp.eq.u32 {leads}, {lower}, 0;",
-            f"setp.ne.and.u32 {leads}, {most}, 0, {leads};",
-            f"setp.ne.and.u32 {leads}, {most}, {NO_ROOM}, {leads};",
-            f"setp.eq.and.u32 {leads}, {own}, 0, {leads};",
-            f"mov.u64 {taken}, 0;",
-            f"@{leads} ld.volatile.global.u64 {taken}, [{base}];",
-            # Units that end after the greatest order.
-            f"cvt.u64.u32 {wide}, {most};",
-            f"add.u64 {wide}, {wide}, {LOG_UNIT // GROUP_ALIGN - 1};",
-            f"shr.u64 {wide}, {wide}, {(LOG_UNIT // GROUP_ALIGN).bit_length() - 1};",
-            f"setp.gt.and.u64 {is_behind}, {wide}, {taken}, {leads};",
-            f"sub.u64 {wide}, {wide}, {taken};",
-            f"@{is_behind} atom.global.add.u64 {taken}, [{base}], {wide};",
-            f"add.u64 {end}, {taken}, {wide};",
-            *self.block.load_log_units(self.index, limit),
-            f"setp.lt.and.u64 {fits}, {taken}, {end}, {is_behind};",
-            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
-            f"mad.lo.u64 {end}, {taken}, {LOG_UNIT}, {base};",
-            f"mov.u32 {zero}, 0;",
-            f"mov.u32 {shape}, {self.layout.shape};",
-            f"cvt.u32.u64 {length}, {wide};",
-            f"@{fits} st.global.v4.b32 [{end}+{LOG_CONTROL}], {{{zero}, {shape}, {zero}, {length}}};",
-        ]
+
+def _kind(save: PendingSave) -> Hashable:
+    """What saves have in common that may be further records of one group."""
+    return (save.kin, *((value.is_same, value.choices) for value in save.values))

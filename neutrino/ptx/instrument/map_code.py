@@ -14,8 +14,8 @@ from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.statements import Save
+from neutrino.ptx.analysis.pointers import Sum
 from neutrino.ptx.instrument.counting import KeyCode, RunCode
-from neutrino.ptx.instrument.log_forms import EXPECTED_AT_FIRST, expected_place
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
@@ -29,6 +29,7 @@ from neutrino.ptx.instrument.records import (
     copied_from,
     is_clock,
     is_constant,
+    moved_from,
 )
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
@@ -59,11 +60,13 @@ _DIFFERENCES = 2
 class Later:
     """Saves at places of one basic block whose code may be written at the last of them.
 
-    kin: as of ``PendingSave``, of the place whose code is being written. mask: the register with the lanes that were
-    together at the first of the places; "" before there is a save. saves: by map number.
+    kin: as of ``PendingSave``, of the place whose code is being written. sum_of: what an address there is the sum of.
+    mask: the register with the lanes that were together at the first of the places; "" before there is a save. saves:
+    by map number.
     """
 
     kin: Hashable
+    sum_of: Callable[[tuple[str, int]], Sum | None]
     mask: str = ""
     saves: dict[int, list[PendingSave]] = field(default_factory=dict)
 
@@ -106,7 +109,6 @@ class MapCode:
         self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
         # By the map's index, what `keep_difference` was asked for.
         self._differences: dict[int, list[Difference]] = kernel._differences if kernel else {}
-        self._groups: dict[int, int] = {}  # how many places save groups to a map, by its index
         # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
         self.waiting_memory = f"{prefix[1:]}waiting"
         self.waiting_bytes = 0
@@ -140,24 +142,17 @@ class MapCode:
         self._changed.add(name)
         return name
 
-    def count_groups(self, index: int, count: int) -> int:
-        """Return how many places save groups to the index-th map so far, and count more."""
-        before = self._groups.get(index, 0)
-        self._groups[index] = before + count
-        return before
-
     def save_all(self, later: Later, lines: list[str]) -> None:
         """Append the code of saves that waited for each other, all of them to logs of groups."""
         for index, saves in sorted(later.saves.items()):
             log = self.log(index)
             if not isinstance(log, GroupCode):
                 raise TypeError(f"map {index} has no groups")
-            site = self.count_groups(index, len(saves))
             if len(saves) > 1:
                 self.waiting_bytes = max(self.waiting_bytes, len(saves) * log.waiting_bytes)
-                log.append_all(saves, later.mask, self.waiting_memory, lines, first_site=site)
+                log.append_all(saves, later.mask, self.waiting_memory, lines)
             else:
-                log.append(saves[0].values, saves[0].guard, lines, lowest=expected_place(site), ending=False)
+                log.append(saves[0].values, saves[0].guard, lines, ending=False)
 
     def keep_difference(self, index: int, difference: Difference) -> str:
         """The register in which saves to the index-th map add up a difference."""
@@ -182,8 +177,8 @@ class MapCode:
         unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
         layout = GroupLayout.of(entry.fields, entry.size)
         if entry.level is Level.THREAD and self.architecture >= _REDUCES and layout is not None:
-            order, expected = self.keep(index, 2, 32), self.keep(index, 3, 32, EXPECTED_AT_FIRST)
-            return GroupCode(entry, index, layout, unit, state, order, expected, self.block, self.take)
+            order = self.keep(index, 2, 32)
+            return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
         return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
 
     def run(self, index: int, *, ending: bool) -> RunCode | None:
@@ -301,13 +296,13 @@ class SaveCode(_Operations):
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
     predicate of the threads that save, None for all. waits, ending, counted, later: as in ``Emission.snippet``.
-    choices: by register, of the operands that the snippet has read, the values that it may have, if they are few.
+    given: by register, of the operands that the snippet has read, those of which more is known.
     """
 
     def __init__(
         self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
-        choices: Mapping[str, tuple[int, ...]],
+        given: Mapping[str, Value],
     ) -> None:  # fmt: skip
         super().__init__(maps.take, code.lines)
         self._maps = maps
@@ -321,7 +316,7 @@ class SaveCode(_Operations):
         self._ending = ending
         self._counted = counted
         self._later = later
-        self._choices = choices
+        self._given = given
         self._predicate: str | None = None
 
     def append_record(self) -> None:
@@ -357,8 +352,11 @@ class SaveCode(_Operations):
         for value in fitting:
             is_read = is_clock(value, self._guard, self._lines)
             is_same = is_read or is_constant(value, self._guard, self._lines)
-            choices = self._choices.get(copied_from(value, self._guard, self._lines), ())
-            saved.append(Saved(value.text, value.type or "", is_same, is_read, choices if len(choices) == 2 else ()))
+            copied = self._given.get(copied_from(value, self._guard, self._lines), value)
+            choices = copied.choices if len(copied.choices) == 2 else ()
+            moved = self._given.get(moved_from(value, self._guard, self._lines), value)
+            total = later.sum_of(moved.address) if later is not None and moved.address is not None else None
+            saved.append(Saved(value.text, value.type or "", is_same, is_read, choices, total))
         guard = self._copied_guard(waits=waits)
         if later is not None:
             if not later.mask:
@@ -366,8 +364,7 @@ class SaveCode(_Operations):
                 self._lines.append(f"activemask.b32 {later.mask};")
             later.saves.setdefault(self.index, []).append(PendingSave(tuple(saved), guard, later.kin))
             return
-        site = self._maps.count_groups(self.index, 1)
-        log.append(saved, guard, self._code.stores, lowest=expected_place(site), ending=self._ending)
+        log.append(saved, guard, self._code.stores, ending=self._ending)
 
     def _copied_guard(self, *, waits: bool) -> Guard | None:
         """The guard of the save, in a register of its own if the code waits: the program may change its one."""

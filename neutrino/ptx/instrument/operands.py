@@ -479,11 +479,12 @@ class SiteOperands:
                 return Value(base, None)
             return Value(str(_integer(base) + _integer(offset)), None)
         kind = self._register_type(base)
-        register = None
+        register = program = None
         if kind is not None:
             value = self._preserved(base, kind)
             if bits(kind) == 64:
                 register = value.text
+                program = (base, _integer(offset)) if _INTEGER.match(offset) else None
             elif bits(kind) == 32:
                 # Addresses of 32 bits are summed in 32 bits, where they wrap around: a negative base and an offset may
                 # give a valid address.
@@ -503,10 +504,10 @@ class SiteOperands:
         if register is None:
             raise UnsupportedError(f"the address register {base} of {self._instruction.opcode} has an unknown width")
         if offset == "0":
-            return Value(register, "b64")
+            return Value(register, "b64", address=program)
         total = self._scratch.take("b64")
         self.here.append(f"add.s64 {total}, {register}, {offset};")
-        return Value(total, "b64")
+        return Value(total, "b64", address=program)
 
     # BYTES and OPS that depend on operands
 

@@ -14,6 +14,7 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_UNIT, most_rows
 from neutrino.maps.regions import has_counts
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.ptx.analysis.pointers import Sum
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
 from neutrino.ptx.isa.forms import FLOATS, field_for
@@ -135,13 +136,16 @@ _WRITES = re.compile(r"(@\S+ )?([\w.]+) (\{[^}]*\}|[^,;|]*)(?:\|[^,;]*)?, (.*);"
 class Saved:
     """The value of a field in the lanes that save. text: a register that can be stored in the field. is_same: whether
     all lanes of a group have the same, known when the code is written. is_read: they have it since they read it
-    together, as a clock. choices: of an integer that has one of two values, known then, these."""
+    together, as a clock. choices: of an integer that has one of two values, known then, these. sum: what an address
+    is the sum of, if that is known. base: that it is so much more than another register's value."""
 
     text: str
     type: str
     is_same: bool
     is_read: bool = False
     choices: tuple[int, ...] = ()
+    sum: Sum | None = None
+    base: tuple[str, int] | None = None
 
 
 def is_clock(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
@@ -166,6 +170,11 @@ def copied_from(value: Value, guard: Guard | None, lines: Sequence[str]) -> str:
     """The register, or the integer, of which an integer value is a copy, extended or cut; "" if it was computed.
     lines, guard: as of ``is_constant``."""
     return _source(value.text, _INTEGER_COPY, guard, lines)
+
+
+def moved_from(value: Value, guard: Guard | None, lines: Sequence[str]) -> str:
+    """As ``copied_from``, but all bits of it."""
+    return _source(value.text, _MOVE, guard, lines)
 
 
 def _source(text: str, copies: re.Pattern[str], guard: Guard | None, lines: Sequence[str]) -> str:

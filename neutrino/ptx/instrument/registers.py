@@ -29,7 +29,8 @@ class Value:
     used_as: the type by which an instruction of the program uses it, None where that says nothing. name: what it is
     called in messages, "" for values of the probe's own. loaded: of what a load gives, how many bits it loads: the
     lower ones of a register that may be wider; None of all else. choices: of an integer in a register that has one of a
-    few values, these, ascending; () where that is not known.
+    few values, these, ascending; () where that is not known. address: of an address, the program's register and what is
+    added to it.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Value:
     name: str = ""
     loaded: int | None = None
     choices: tuple[int, ...] = ()
+    address: tuple[str, int] | None = None
 
 
 Resolver = Callable[[str, str | None], Value]

@@ -22,7 +22,7 @@ from neutrino.ptx.analysis.contraction import HIDDEN_PRODUCT, PRODUCT, Contracti
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Spot
-from neutrino.ptx.analysis.pointers import Pointers
+from neutrino.ptx.analysis.pointers import Addresses, Pointers, Sum
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.map_code import Counted, Later
@@ -251,6 +251,7 @@ class WaitingSaves:
         self._edits = edits
         self._runs = Runs(body)
         self._pointers = Pointers(body)
+        self._addresses = Addresses(body)
         self._run: Run | None = None
         self._later: Later | None = None
         # How many saves wait; and of the last site with one its index in the body, and where code after it goes.
@@ -278,19 +279,31 @@ class WaitingSaves:
         if self._count:
             following = bisect_left(self._meetings, self._index)
             meets = following < len(self._meetings) and self._meetings[following] <= statement.index
-            if run is not self._run or meets or self._is_closed or not _is_plain(place):
+            if run is not self._run or meets or self._is_closed or not self._may_wait(place):
                 self.write()
         self._run = run
 
     def later(self, place: Placed, instruction: Instruction) -> Later | None:
         """What gets the saves of a site; None if they cannot wait."""
-        if not _is_plain(place):
+        if not self._may_wait(place):
             return None
         kin = (instruction.opcode, self._pointers.of(instruction))
+
+        def sum_of(address: tuple[str, int]) -> Sum | None:
+            register, offset = address
+            found = self._addresses.of(register, place.hit.statement.index)
+            return found and Sum(found.terms, (found.constant + offset) % (1 << 64))
+
         if self._later is None:
-            self._later = Later(kin)
-        self._later.kin = kin
+            self._later = Later(kin, sum_of)
+        self._later.kin, self._later.sum_of = kin, sum_of
         return self._later
+
+    def _may_wait(self, place: Placed) -> bool:
+        """Whether saves of a site may wait. The lanes' addresses of a scattered access have nothing in common, so that
+        all that wait with it would take the longer way."""
+        instruction = place.hit.statement.instruction
+        return _is_plain(place) and instruction is not None and not self._addresses.is_scattered(instruction)
 
     def note(self, place: Placed, mark: dict[str, int], lines: Iterable[str], *, waited: bool) -> bool:
         """The code of a site was written; returns whether saves of it wait.
