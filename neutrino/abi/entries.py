@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from neutrino.abi.structures import Member, Struct
 
 TWINS_MAGIC = b"NTTWINS\0"
+
+
+class FewerBlocks(IntEnum):
+    """Which launches may run a twin of which fewer blocks fit on a multiprocessor than of the original: none, any, or
+    those all of whose blocks fit on half of the GPU's multiprocessors at once, since they may wait for each other."""
+
+    NONE = 0
+    ANY = 1
+    ALL_FIT = 2
+
 
 TWINS_HEADER = Struct(
     "twins_header",
@@ -52,7 +64,7 @@ TWIN_KERNEL = Struct(
         Member("block_size", "u32"),
         Member("capped", "u32", note="the image that has this twin too, under a register cap; 0: none has"),
         Member("image", "u32", note="the image that has this twin; 0 when there is no twin"),
-        Member("fewer_blocks", "u32", note="whether it may run though fewer blocks of it fit than of the original"),
+        Member("fewer_blocks", "u32", note="enum neutrino_fewer_blocks"),
         Member("reserved", "u32"),
     ),
     "One kernel of a cache entry.",

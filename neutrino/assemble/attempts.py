@@ -7,6 +7,7 @@ Each attempt selects twins by their outcomes so far, and gives new outcomes:
           ─► explicit FMA                              if the counts of fused and unfused arithmetic differ
           ─► both again without fusing (--fmad=false)  if all counts differ and the original's options are not known
           ─► a register cap                            if a twin takes more of the register file than its original
+          ─► fewer registers                           if that has many spills, and fewer blocks of the twin may run
           ─► outcomes
 
 The cost at most, in runs of ``ptxas``. For the only kernel of a module, equal texts are assembled once:
@@ -16,8 +17,9 @@ The cost at most, in runs of ``ptxas``. For the only kernel of a module, equal t
                    +1   the twin by lines, where a product within a division may be fused with a sum
     without fusing      the same again, for cubins that hold their PTX but not the options it was assembled with
     register cap    1
+    fewer registers 1
 
-So usually 2, at most 7, and 13 for such a cubin. With several kernels these are per part, not per kernel, plus one run
+So usually 2, at most 8, and 14 for such a cubin. With several kernels these are per part, not per kernel, plus one run
 if the originals cannot be assembled without the others. Only these are per kernel: one run each, and one for all, if
 ptxas refuses some twins (or some originals whose text is for another architecture); two if it warns of a kernel that it
 does not name; two if a division as above has to be compared.
@@ -55,6 +57,7 @@ class Way(Enum):
     AS_WRITTEN = "as written"
     EXPLICIT_FMA = "explicit FMA"
     CAPPED = "register cap"
+    FEWER_REGISTERS = "fewer registers"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ ATTEMPTS = (
     Attempt(Way.AS_WRITTEN, "-unfused", options=_UNFUSED),
     Attempt(Way.EXPLICIT_FMA, "-unfused-explicit", options=_UNFUSED),
     Attempt(Way.CAPPED),
+    Attempt(Way.FEWER_REGISTERS),
 )
 
 
@@ -149,15 +153,22 @@ def _group_assemblers(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_G
         return [partial(_assemble_as_written, job.twins, None)] if is_needed else []
 
     # The other attempts repeat an earlier run for some of its twins.
-    is_capped = attempt.way is Way.CAPPED
     # Grouped by run, whose assembly is used again. By id, since a Run cannot be hashed; outcomes keeps it alive.
     by_run: dict[int, list[Outcome]] = {}
     for outcome in outcomes.values():
-        is_selected = outcome.limit is not None if is_capped else _may_be_explicit(outcome, attempt)
-        if is_selected:
+        if _is_selected(outcome, attempt):
             by_run.setdefault(id(outcome.run), []).append(outcome)
-    assemble_group = _assemble_capped if is_capped else _assemble_explicit
+    assemble_group = _assemble_explicit if attempt.way is Way.EXPLICIT_FMA else _assemble_capped
     return [partial(assemble_group, run_outcomes) for run_outcomes in by_run.values()]
+
+
+def _is_selected(outcome: Outcome, attempt: Attempt) -> bool:
+    """Whether an attempt that repeats an earlier run is for a twin. outcome: its latest."""
+    if attempt.way is Way.CAPPED:
+        return outcome.limit is not None
+    if attempt.way is Way.FEWER_REGISTERS:
+        return outcome.fewer_registers is not None
+    return _may_be_explicit(outcome, attempt)
 
 
 def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
@@ -272,15 +283,17 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
 
     With its original's registers, as many blocks of a twin fit on a multiprocessor as of the original. outcomes:
     accepted ones of one run, of twins that take more registers than their originals. Return new outcomes for those that
-    are accepted and stay within their limits.
+    are accepted and stay within their limits, which depend on the attempt.
     """
     run = outcomes[0].run
     # Never so, since an outcome without a run and its original has no limit: for the type checker.
     if run is None or run.original is None:
         return []
-    limits = {outcome.twin.name: outcome.limit for outcome in outcomes if outcome.limit is not None}
+    is_capped = attempt.way is Way.CAPPED
+    wanted = {outcome.twin.name: outcome.limit if is_capped else outcome.fewer_registers for outcome in outcomes}
+    limits = {name: limit for name, limit in wanted.items() if limit is not None}
     try:
-        built = build_twins(run.assembly, list(limits), "capped", limits)
+        built = build_twins(run.assembly, list(limits), "capped" if is_capped else "fewer", limits)
         # ptxas may refuse some texts with a cap.
         assembled = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
         refusals = run.verifier.verdicts([outcome.twin for outcome in assembled], run.original, built)
@@ -290,7 +303,7 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
     capped_run = replace(run, built=built)
     # Without those for which ptxas did not keep to the cap.
     return [
-        outcome.with_cap(_result(outcome.twin, capped_run))
+        (outcome.with_cap if is_capped else outcome.with_fewer_registers)(_result(outcome.twin, capped_run))
         for outcome in assembled
         if refusals[outcome.twin.name] is None
         and built.kernels[outcome.twin.twin_name].registers <= limits[outcome.twin.name]

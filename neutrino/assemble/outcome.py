@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.structures import align_up
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
@@ -21,6 +22,10 @@ _REGISTERS_OF_ALL = 32
 
 _MANY_SPILLS = 64
 """Bytes of spill stores and loads of a thread. Threads of a full multiprocessor have more than its cache holds."""
+_SOME_SPILLS = 48
+"""Bytes that are little enough to have more threads run."""
+_STEPS = (40, 48, 56, 64, 72, 80, 96, 128, 168)
+"""Registers with which one more warp fits on each quarter of a multiprocessor than with more: 16,384 for all of it."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +89,30 @@ class Outcome:
         return limit if align_up(self.result.code.registers, _REGISTER_UNIT) > limit else None
 
     @property
-    def prefers_fewer_blocks(self) -> bool:
-        """Whether the uncapped code, of which fewer blocks may fit on a multiprocessor, is better than that under the
-        cap, and as correct: whether no block waits for another one, and the cap has many spills."""
+    def fewer_blocks(self) -> FewerBlocks:
+        """Which launches may run the uncapped code, of which fewer blocks may fit on a multiprocessor: it is better
+        than that under the cap if this has many spills, but not where blocks that wait for each other would not fit."""
         if self.limit is None:
-            return False
+            return FewerBlocks.NONE
         if self.under_cap is not None and sum(spills(self.under_cap.resources).values()) < _MANY_SPILLS:
-            return False
-        return not self.twin.may_wait
+            return FewerBlocks.NONE
+        return FewerBlocks.ALL_FIT if self.twin.may_wait else FewerBlocks.ANY
+
+    @property
+    def fewer_registers(self) -> int | None:
+        """The register cap to try for code that fewer blocks fit of: with it two warps more fit on each quarter of a
+        multiprocessor, or one. ``ptxas`` takes registers freely for code that seldom runs. None if there is nothing to
+        try."""
+        if self.fewer_blocks is not FewerBlocks.ANY or self.result is None or self.limit is None:
+            return None
+        steps = [step for step in _STEPS if self.limit < step < self.result.code.registers]
+        return steps[-2:][0] if steps else None
+
+    def with_fewer_registers(self, capped: Result) -> Outcome:
+        """Return this outcome with code that was assembled under that cap, if it spills hardly more."""
+        before = sum(spills(self.result.resources).values()) if self.result is not None else 0
+        is_better = sum(spills(capped.resources).values()) <= before + _SOME_SPILLS
+        return replace(self, result=capped) if is_better else self
 
     def with_cap(self, capped: Result) -> Outcome:
         """Return this outcome with code that was assembled under a register cap.

@@ -74,7 +74,7 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild]) -> KernelEntry:
     # Images of twins under a cap come last, so that index 0 is free to say that there is none.
     capped = _image_index(under_cap, images) if under_cap is not None else 0
     return probed_entry(
-        twin, manifest, image=_image_index(result, images), capped=capped, fewer_blocks=outcome.prefers_fewer_blocks
+        twin, manifest, image=_image_index(result, images), capped=capped, fewer_blocks=outcome.fewer_blocks
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.builds import OriginalBuild, spills
 from neutrino.assemble.emit import Emit
@@ -79,13 +80,14 @@ def assembled_members(
 
 
 def probed_entry(
-    twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0, fewer_blocks: bool = False
-) -> KernelEntry:
+    twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0,
+    fewer_blocks: FewerBlocks = FewerBlocks.NONE,
+) -> KernelEntry:  # fmt: skip
     """Return the cache entry of a kernel with a twin.
 
     manifest: of the twin, complete. image: index of the image that the twin is in. capped: index of the image with its
-    version under a register cap, or 0 if there is none. fewer_blocks: whether it may run though fewer blocks of it fit
-    on a multiprocessor than of the original.
+    version under a register cap, or 0 if there is none. fewer_blocks: which launches may run it though fewer blocks of
+    it fit on a multiprocessor than of the original.
     """
     return KernelEntry(
         twin.name,

@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.abi.entries import TWIN_FILE, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWINS_HEADER, TWINS_MAGIC
+from neutrino.abi.entries import (
+    TWIN_FILE,
+    TWIN_IMAGE,
+    TWIN_KERNEL,
+    TWIN_PARAMETER,
+    TWINS_HEADER,
+    TWINS_MAGIC,
+    FewerBlocks,
+)
 from neutrino.abi.levels import LEVELS, PERS, Level, Per
 from neutrino.abi.probe_block import MAX_MAPS, block_size
 from neutrino.abi.reasons import Reason
@@ -63,8 +71,8 @@ class KernelEntry:
     whose addresses the twin needs. block_offset, block_size: of the probe block in the twin's parameter space, in
     bytes. image: index of the entry's image that has the twin. capped: index of the one that has it compiled with a
     register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``. unused_logs: in ascending
-    order the indices of the entry's maps that are logs to which nothing in the twin saves. fewer_blocks: whether it may
-    run though fewer blocks of it fit on a multiprocessor.
+    order the indices of the entry's maps that are logs to which nothing in the twin saves. fewer_blocks: which
+    launches may run it though fewer blocks of it fit on a multiprocessor.
     """
 
     name: str
@@ -79,7 +87,7 @@ class KernelEntry:
     capped: int = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
     unused_logs: tuple[int, ...] = ()
-    fewer_blocks: bool = False
+    fewer_blocks: FewerBlocks = FewerBlocks.NONE
 
 
 @dataclass(frozen=True)
@@ -413,6 +421,9 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
     # _value2member_map_ has the values of all members of the enumeration.
     if int(row["reason"]) not in Reason._value2member_map_:
         raise FormatError(reader.name, row_offset, "reason", str(int(row["reason"])), f"at most {max(Reason)}")
+    fewer = int(row["fewer_blocks"])
+    if fewer > max(FewerBlocks):
+        raise FormatError(reader.name, row_offset, "fewer_blocks", str(fewer), f"at most {max(FewerBlocks)}")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
     parameters = reader.table(TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters")
     variables_offset = int(row["variables_offset"])
@@ -434,7 +445,7 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
         block_size=int(row["block_size"]),
         image=int(row["image"]),
         capped=int(row["capped"]),
-        fewer_blocks=bool(row["fewer_blocks"]),
+        fewer_blocks=FewerBlocks(fewer),
         files={
             reader.text(int(file["name_offset"]), "file name"): reader.span(
                 int(file["offset"]), int(file["size"]), "file"

@@ -9,6 +9,7 @@ from neutrino.abi.entries import (
     TWIN_PARAMETER,
     TWINS_HEADER,
     TWINS_MAGIC,
+    FewerBlocks,
 )
 from neutrino.abi.launches import (
     LAUNCH,
@@ -114,6 +115,8 @@ def c_header() -> str:
     lines += [f'    "{name}", \\' for name in VENDOR_LIBRARIES]
     lines += ["", "enum neutrino_launch_state {"]
     lines += [f"    NEUTRINO_LAUNCH_{state.name} = {state.value}," for state in LaunchState]
+    lines += ["};", "", "/* For which launches fewer blocks may fit. */", "enum neutrino_fewer_blocks {"]
+    lines += [f"    NEUTRINO_FEWER_{fewer.name} = {fewer.value}," for fewer in FewerBlocks]
     lines += ["};", ""]
 
     # Structures.

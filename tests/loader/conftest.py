@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble import parts
 from neutrino.cache.entry import KernelEntry, read_entry, write_entry
@@ -239,14 +240,14 @@ def write_capped(home: Path) -> None:
         cache.write(entry.key, write_entry(entry.key, maps, kernels, 2 * entry.images))
 
 
-def write_with_fewer_blocks(home: Path) -> None:
-    """Cache entries whose twins may run though fewer blocks of them fit on a multiprocessor."""
+def write_with_fewer_blocks(home: Path, fewer: FewerBlocks) -> None:
+    """Cache entries whose twins some launches may run though fewer blocks of them fit on a multiprocessor."""
     cache = Cache(home / "cache")
     home.mkdir(exist_ok=True)
     maps = load_probe_file(TICKETS).maps
     for variant in (IMAGE, second(IMAGE)):
         entry = read_entry(entry_of(variant), "entry")
-        kernels = [replace(kernel, fewer_blocks=True) for kernel in entry.kernels]
+        kernels = [replace(kernel, fewer_blocks=fewer) for kernel in entry.kernels]
         cache.write(entry.key, write_entry(entry.key, maps, kernels, entry.images))
 
 

@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
@@ -163,7 +164,7 @@ def test_a_twin_with_lower_occupancy_is_not_launched(bench: Bench, tmp_path: Pat
 
 
 def test_a_twin_whose_blocks_wait_for_none_runs_with_fewer(bench: Bench, tmp_path: Path) -> None:
-    write_with_fewer_blocks(tmp_path)
+    write_with_fewer_blocks(tmp_path, FewerBlocks.ANY)
     result = bench.run("plain", tmp_path, twins=False, device={"fail": "occupancy"})
     assert (result.stdout, result.returncode) == ("120\n", 0)
     files = Files(tmp_path / "trace")
@@ -171,8 +172,20 @@ def test_a_twin_whose_blocks_wait_for_none_runs_with_fewer(bench: Bench, tmp_pat
     assert set(files.launches["variant"]) == {2}
 
 
+@pytest.mark.parametrize(("divisor", "variants"), [(2, {2}), (1 << 20, set())])
+def test_a_twin_whose_blocks_may_wait_runs_with_fewer_where_all_fit(
+    bench: Bench, tmp_path: Path, divisor: int, variants: set[int]
+) -> None:
+    write_with_fewer_blocks(tmp_path, FewerBlocks.ALL_FIT)
+    result = bench.run("plain", tmp_path, twins=False, device={"fail": f"occupancy={divisor}"})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    files = Files(tmp_path / "trace")
+    assert set(files.launches["variant"]) == variants
+    assert files.counted("count_p2") == ({"probed": 20} if variants else {"occupancy": 20})
+
+
 def test_no_fewer_blocks_of_a_cooperative_launch(bench: Bench, tmp_path: Path) -> None:
-    write_with_fewer_blocks(tmp_path)
+    write_with_fewer_blocks(tmp_path, FewerBlocks.ANY)
     bench.run("forms", tmp_path, twins=False, device={"fail": "occupancy"})
     assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 6, "occupancy": 1}
 

@@ -204,7 +204,7 @@ def test_the_attempts_are_these_in_this_order() -> None:
     assert [(attempt.way, attempt.in_parts, attempt.options) for attempt in ATTEMPTS] == [
         (Way.AS_WRITTEN, True, ()), (Way.AS_WRITTEN, False, ()), (Way.EXPLICIT_FMA, False, ()),
         (Way.AS_WRITTEN, False, ("--fmad=false",)), (Way.EXPLICIT_FMA, False, ("--fmad=false",)),
-        (Way.CAPPED, False, ()),
+        (Way.CAPPED, False, ()), (Way.FEWER_REGISTERS, False, ()),
     ]  # fmt: skip
 
 

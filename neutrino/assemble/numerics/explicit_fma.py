@@ -447,6 +447,7 @@ def _explicit_twin(
             probed_text=rewrite(twin.probed_text, twin.name),
             copies=tuple(replace(copy, text=rewrite(copy.text, copy.name)) for copy in twin.copies),
             bodies=tuple(explicit_bodies.get(name) or original_text.bodies[name] for name in (twin.name, *twin.calls)),
+            original_bodies=twin.original_bodies or twin.bodies,
         )
     except (PtxError, ValueError, KeyError) as error:
         raise UnpinnableError(f"the twin's text cannot be read again: {error}") from error

@@ -40,11 +40,15 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	/* Some to spare, and more if it takes little. */
 	uint64_t little = size < LOG_LITTLE ? (LOG_LITTLE - size) / kernel->log_count / NEUTRINO_LOG_UNIT : 0;
 	uint64_t enough = wanted > little / 2 ? 2 * wanted : little;
+	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
+	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
+	/* The warps' own chunks, rounded up to whole units, take half of it at most: see nt_regions_describe. */
+	uint64_t twice = 2 * (uint64_t)extent->log_first * extent->warps;
+	if (enough < twice && twice / 4 <= wanted)
+		enough = twice;
 	if (wanted && enough < units)
 		units = enough;
 	extent->log_units = units < LOG_MOST ? (uint32_t)units : LOG_MOST;
-	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
-	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
 	return nt_regions_size(kernel->maps, kernel->map_count, extent);
 }
 

@@ -26,9 +26,9 @@
 #define NEUTRINO_REASON_SLOTS 24
 #define NEUTRINO_LAUNCHES_HEADER_SIZE 4096
 #define NEUTRINO_LAUNCHES_VERSION 4
-#define NEUTRINO_RESULT_VERSION 6
+#define NEUTRINO_RESULT_VERSION 7
 #define NEUTRINO_SECTION_VERSION 3
-#define NEUTRINO_TWINS_VERSION 6
+#define NEUTRINO_TWINS_VERSION 7
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -184,6 +184,13 @@ enum neutrino_launch_state {
     NEUTRINO_LAUNCH_WRITTEN = 2,
     NEUTRINO_LAUNCH_LOST = 3,
     NEUTRINO_LAUNCH_FALLBACK = 4,
+};
+
+/* For which launches fewer blocks may fit. */
+enum neutrino_fewer_blocks {
+    NEUTRINO_FEWER_NONE = 0,
+    NEUTRINO_FEWER_ANY = 1,
+    NEUTRINO_FEWER_ALL_FIT = 2,
 };
 
 /* Start of launches.bin. Up to version 3 a table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE. */
@@ -371,7 +378,7 @@ struct neutrino_twin_kernel {
     uint32_t block_size;
     uint32_t capped; /* the image that has this twin too, under a register cap; 0: none has */
     uint32_t image; /* the image that has this twin; 0 when there is no twin */
-    uint32_t fewer_blocks; /* whether it may run though fewer blocks of it fit than of the original */
+    uint32_t fewer_blocks; /* enum neutrino_fewer_blocks */
     uint32_t reserved;
 };
 static_assert(sizeof(struct neutrino_twin_kernel) == 88, "twin_kernel");

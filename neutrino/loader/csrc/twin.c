@@ -262,8 +262,8 @@ static const struct nt_addresses *addresses_in(struct nt_function *function, CUc
 /*
  * Which code a launch runs, so that its occupancy (blocks per multiprocessor) is not below the original's. It depends on
  * the launch's shape: threads per block and dynamic shared memory. Choices are stored in nt_function.shapes, one word
- * each: threads in bits 0-15, bytes of shared memory in 16-47, the choice in 48-51. Rows are only added; when all are
- * taken, the driver is asked at each launch.
+ * each: threads in bits 0-15, bytes of shared memory in 16-47, the choice in 48-51, the most blocks that it is for in
+ * 52-63. Rows are only added; when all are taken, the driver is asked at each launch.
  */
 #define SHAPE_THREADS_MASK UINT64_C(0xffff)
 #define SHAPE_SHARED_SHIFT 16
@@ -276,12 +276,33 @@ enum shape_choice {
 	SHAPE_FEWER_OR_CAPPED,
 	SHAPE_FEWER_OR_ORIGINAL,
 };
+#define SHAPE_CHOICE_MASK 0xfu
+#define SHAPE_BLOCKS_SHIFT 4 /* after the choice */
+#define SHAPE_BLOCKS_MOST 0xfffu
+
+/* What a shape's word has from the choice on: a choice, for launches of so many blocks at most. */
+static uint32_t for_blocks(enum shape_choice choice, uint64_t blocks)
+{
+	return (uint32_t)choice | (uint32_t)(blocks < SHAPE_BLOCKS_MOST ? blocks : SHAPE_BLOCKS_MOST) << SHAPE_BLOCKS_SHIFT;
+}
+
+/* Multiprocessors of the current context's device; 0 if that is not known. */
+static unsigned multiprocessors(void)
+{
+	CUdevice device;
+	int count = 0;
+
+	if (nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    nt_driver.cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS)
+		return 0;
+	return count > 0 ? (unsigned)count : 0;
+}
 
 /* Of a twin that may run with fewer blocks than the original has, at least a share of them have to fit: one over this. */
 #define LEAST_SHARE 4
 
 /* Ask the driver for the occupancy of original and twins in blocks of threads with shared bytes, and choose. */
-static enum shape_choice choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
+static uint32_t choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
 {
 	int original = 0, twin = 0, capped = 0;
 	const struct neutrino_twin_kernel *row = function->kernel->twin;
@@ -297,23 +318,27 @@ static enum shape_choice choose_for_shape(const struct nt_function *function, in
 			  nt_driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&capped, function->capped, threads,
 										shared) == CUDA_SUCCESS &&
 			  capped >= original;
-	if (row && row->fewer_blocks && LEAST_SHARE * twin >= original)
-		return has_capped ? SHAPE_FEWER_OR_CAPPED : SHAPE_FEWER_OR_ORIGINAL;
+	enum shape_choice fewer = has_capped ? SHAPE_FEWER_OR_CAPPED : SHAPE_FEWER_OR_ORIGINAL;
+	if (row && row->fewer_blocks == NEUTRINO_FEWER_ANY && LEAST_SHARE * twin >= original)
+		return for_blocks(fewer, SHAPE_BLOCKS_MOST);
+	/* Half of the GPU stays free for what the blocks may wait for. */
+	if (row && row->fewer_blocks == NEUTRINO_FEWER_ALL_FIT && twin > 0)
+		return for_blocks(fewer, (uint64_t)twin * multiprocessors() / 2);
 	return has_capped ? SHAPE_CAPPED : SHAPE_ORIGINAL;
 }
 
 /* The choice for a shape, from the table or from the driver. Lock-free, on the launch path. */
-static enum shape_choice shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
+static uint32_t shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
 {
 	uint64_t shape = (threads & SHAPE_THREADS_MASK) | (uint64_t)shared << SHAPE_SHARED_SHIFT;
 
 	for (int i = 0; i < NT_FUNCTION_SHAPES; i++) {
 		uint64_t row = __atomic_load_n(&function->shapes[i], __ATOMIC_ACQUIRE);
 		if (row && (row & ((UINT64_C(1) << SHAPE_CHOICE_SHIFT) - 1)) == shape)
-			return (enum shape_choice)(row >> SHAPE_CHOICE_SHIFT);
+			return (uint32_t)(row >> SHAPE_CHOICE_SHIFT);
 		if (row)
 			continue;
-		enum shape_choice choice = choose_for_shape(function, (int)threads, shared);
+		uint32_t choice = choose_for_shape(function, (int)threads, shared);
 		/* If another thread has taken the row, this choice is not stored. */
 		uint64_t empty = 0;
 		__atomic_compare_exchange_n(&function->shapes[i], &empty, shape | (uint64_t)choice << SHAPE_CHOICE_SHIFT, false,
@@ -336,10 +361,11 @@ unsigned nt_twin_choose(struct nt_attempt *attempt)
 	attempt->addresses = addresses_in(function, attempt->context);
 	if (!attempt->addresses)
 		return NEUTRINO_REASON_CONTEXT;
-	enum shape_choice choice = shape_of(function, attempt->extent.threads, attempt->launch->shared);
+	uint32_t found = shape_of(function, attempt->extent.threads, attempt->launch->shared), most = found >> SHAPE_BLOCKS_SHIFT;
+	enum shape_choice choice = (enum shape_choice)(found & SHAPE_CHOICE_MASK);
 	if (choice == SHAPE_FEWER_OR_CAPPED || choice == SHAPE_FEWER_OR_ORIGINAL) {
 		attempt->variant = NT_VARIANT_FEWER_BLOCKS;
-		if (attempt->launch->is_ordinary)
+		if (attempt->launch->is_ordinary && (most == SHAPE_BLOCKS_MOST || attempt->extent.blocks <= most))
 			return NEUTRINO_REASON_PROBED;
 		choice = choice == SHAPE_FEWER_OR_CAPPED ? SHAPE_CAPPED : SHAPE_ORIGINAL;
 	}

@@ -162,7 +162,8 @@ class TwinKernel:
     of the functions that it calls, directly or not. elsewhere: statements to copy of the modules that its own is linked
     with, by their number. self_contained: whether it names nothing of its module that is in global or constant memory,
     and no function. left_out: instructions that were to be probed and are not. copies: of functions of its module, with
-    probes in them; copies_elsewhere: of functions of other modules, by the module's number.
+    probes in them; copies_elsewhere: of functions of other modules, by the module's number. original_bodies: the bodies
+    of the original where those of a rewritten twin take their place, else ().
     """
 
     name: str
@@ -187,6 +188,7 @@ class TwinKernel:
     left_out: tuple[LeftOut, ...] = ()
     copies: tuple[FunctionCopy, ...] = ()
     copies_elsewhere: Mapping[int, tuple[FunctionCopy, ...]] = field(default_factory=dict)
+    original_bodies: tuple[Body, ...] = ()
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
@@ -201,7 +203,7 @@ class TwinKernel:
     @cached_property
     def may_wait(self) -> bool:
         """Whether a thread of the original may wait for another block."""
-        kernel, *functions = self.bodies
+        kernel, *functions = self.original_bodies or self.bodies
         return bool(functions) or "cluster" in self.original_text or may_wait(kernel)
 
     def text(self, cap: int | None = None) -> str:
