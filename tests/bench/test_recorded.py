@@ -18,6 +18,7 @@ from bench import (
     calls,
     check_corpus,
     compatibility,
+    first_runs,
     graphs,
     listing,
     overhead,
@@ -57,6 +58,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "compatibility": (
         compatibility.RESULTS, compatibility.verdicts, ("frameworks", "jax", "probed", 0, 1), "0",
     ),
+    "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", "result"), "0"),
     "soak of the hook": (scale.SOAK, scale.soak_verdicts, ("cases", "soak", "trace", "complete"), False),
     "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
     "scale": (scale.RESULTS, scale.verdicts, ("cases", "handles", "trace", "complete"), False),
@@ -115,7 +117,7 @@ def test_the_page_holds_the_table_of_slowdowns_and_the_bounds() -> None:
 
 def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
     page = (slowdown.ROOT / "bench" / "README.md").read_text()
-    for bench in (overhead, accesses):
+    for bench in (overhead, accesses, first_runs):
         assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
 
 

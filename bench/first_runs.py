@@ -1,0 +1,193 @@
+"""How much longer programs take when their kernels are probed for the first time, and the second time.
+
+    python3 -m bench.first_runs record [--out FILE] [--only NAME …]     on a GPU, with PyTorch, Triton and JAX
+    python3 -m bench.first_runs judge [--out FILE]                      recomputes table and verdicts
+
+Each program runs without a probe, then with an empty cache of twins, again with that cache, and without a probe once
+more; what frameworks compile is compiled anew each time. CPU time is that of the whole machine, which has nothing else
+to do. Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.programs import SOURCES, run_program
+from bench.recorded import judge_files
+from bench.road import COMMAND, ROOT, query_gpu
+from bench.tree import tree_hash
+from bench.verdicts import Verdict, need, run_checks, say
+from neutrino.abi.reasons import Reason
+from neutrino.tracing import find_traces
+from neutrino.tracing.trace import Trace
+
+Json = Any
+
+RESULTS = ROOT / "bench" / "results" / "first_runs_h200.json"
+PROBE = "block_sched"
+PROGRAMS = {
+    # XLA keeps PTX in its images only with line information.
+    "JAX": (("jax_step.py", "5"), {"XLA_FLAGS": "--xla_gpu_generate_line_info=true"}),
+    "torch.compile": (("torch_steps.py", "5", "--compile"), {}),
+    "PyTorch": (("torch_steps.py", "5"), {}),
+}
+"""By name: the workload's arguments and its environment."""
+MODES = ("plain", "first", "second", "plain again")
+FIRST = {"JAX": 2.0, "torch.compile": 1.3, "PyTorch": 1.05}
+"""By the program: how many times longer the first run may take."""
+SECOND = 1.03
+NOT_REACHED = {
+    "JAX": 3.9, "JAX, second": 1.2, "torch.compile, second": 1.25, "PyTorch": 1.4, "PyTorch, second": 1.1,
+}  # fmt: skip
+"""Where ``FIRST`` or, of "NAME, second", ``SECOND`` is not reached: what it takes now, with some room."""
+_LIMIT = 150.0
+
+
+def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
+    """Raw samples: program → mode → seconds, CPU seconds, the result, and of probed ones what was probed.
+
+    SystemExit: a program could not be run.
+    """
+    results: Json = {
+        "device": query_gpu("name"), "driver": query_gpu("driver_version"), "tree": tree_hash(ROOT),
+        "cores": os.cpu_count(), "started": int(time.time()), "runs": {},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="first_runs_", ignore_cleanup_errors=True) as name:
+        for program in only or PROGRAMS:
+            runs = results["runs"][program] = {}
+            for mode in MODES:
+                runs[mode] = _once(neutrino, program, mode, Path(name))
+                print(f"{program}, {mode}: {runs[mode]}", file=sys.stderr)
+    return results
+
+
+def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path) -> Json:
+    (script, *arguments), extra = PROGRAMS[program]
+    argv = [sys.executable, str(SOURCES / script), *arguments]
+    traces = folder / "traces"
+    probed = not mode.startswith("plain")
+    if probed:
+        argv = [*neutrino, "-p", PROBE, "--tracedir", str(traces), *argv]
+    compiled = folder / "compiled"
+    caches = {
+        "XDG_CACHE_HOME": str(folder / f"cache_{program}"), "TRITON_CACHE_DIR": str(compiled / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"), "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }  # fmt: skip
+    before = _busy()
+    done = run_program(argv, {**os.environ, **caches, **extra}, folder, f"{program}_{mode}", _LIMIT)
+    busy = _busy() - before
+    if done.status != 0:
+        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    result: Json = {"seconds": done.seconds, "cpu_seconds": round(busy, 2), "result": done.stdout.split()[-1]}
+    if probed:
+        result |= _probed(traces)
+    shutil.rmtree(traces, ignore_errors=True)
+    shutil.rmtree(compiled, ignore_errors=True)
+    return result
+
+
+def _busy() -> float:
+    """CPU seconds that the machine has spent so far (proc(5), /proc/stat: user, nice and system)."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return sum(map(int, words[1:4])) / os.sysconf("SC_CLK_TCK")
+
+
+def _probed(folder: Path) -> Json:
+    """Kernels that ran, kernels of them that ran probed, and launches likewise."""
+    kernels = [kernel for path in find_traces(folder) for kernel in Trace(path).kernels]
+    ran = [kernel for kernel in kernels if sum(kernel.counters.values())]
+    return {
+        "kernels": len(ran), "probed_kernels": sum(kernel.counters.get(Reason.PROBED, 0) > 0 for kernel in ran),
+        "launches": sum(sum(kernel.counters.values()) for kernel in ran),
+        "probed": sum(kernel.counters.get(Reason.PROBED, 0) for kernel in ran),
+    }  # fmt: skip
+
+
+def times(runs: Json, mode: str) -> float:
+    """How many times as long as the faster run without a probe."""
+    return float(runs[mode]["seconds"] / min(runs[plain]["seconds"] for plain in ("plain", "plain again")))
+
+
+def judge(results: Json) -> list[Verdict]:
+    """Every verdict, the good and the bad: three of each program."""
+    found = []
+    for program in PROGRAMS:
+        runs = results["runs"].get(program, {})
+        second = f"{program}, second"
+        checks = [
+            ("results", partial(_results, runs)),
+            ("first run", partial(_times, runs, "first", FIRST[program], NOT_REACHED.get(program))),
+            ("second run", partial(_times, runs, "second", SECOND, NOT_REACHED.get(second))),
+        ]
+        found += run_checks([(f"{program}: {title}", check) for title, check in checks])
+    return found
+
+
+def _results(runs: Json) -> str:
+    need(tuple(runs) == MODES, f"runs are {', '.join(runs) or 'none'}")
+    first, second = runs["first"], runs["second"]
+    need(first["probed"] == second["probed"], f"{first['probed']} and {second['probed']} launches probed")
+    launches = f"{first['probed']:,} of {first['launches']:,} launches probed"
+    # XLA chooses algorithms by their times.
+    if runs["plain"]["result"] != runs["plain again"]["result"]:
+        return f"not compared, two runs without a probe differ; {launches}"
+    outputs = {run["result"] for run in runs.values()}
+    need(len(outputs) == 1, f"{len(outputs)} different results")
+    return f"the same in all runs; {launches}"
+
+
+def _times(runs: Json, mode: str, wanted: float, accepted: float | None) -> str:
+    need(mode in runs, "no run")
+    found = times(runs, mode)
+    if accepted is not None and found > wanted:
+        need(found <= accepted, f"{found:.2f} times as long, {accepted} is accepted")
+        return f"{found:.2f} times as long; wanted and not reached: {wanted}"
+    need(found <= wanted, f"{found:.2f} times as long, {wanted} is wanted")
+    return f"{found:.2f} times as long"
+
+
+def table(results: Json) -> str:
+    """Seconds of each program, and CPU seconds beside them."""
+    lines = [f"{results['device']}, driver {results['driver']}, {results['cores']} cores",
+             f"{'':<14}" + "".join(f"{mode:>18}" for mode in MODES) + f"{'kernels probed':>18}"]  # fmt: skip
+    for program, runs in results["runs"].items():
+        cells = "".join(f"{run['seconds']:>8.1f} s{run['cpu_seconds']:>6.0f} s" for run in runs.values())
+        first = runs["first"]
+        lines.append(f"{program:<14}" + cells + f"{first['probed_kernels']:>8} of {first['kernels']:>6}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="python -m bench.first_runs")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+    parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=[], help="programs; all by default")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        results = record(shlex.split(options.neutrino), options.only)
+        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
+    return judge_files([options.out], "python3 -m bench.first_runs record", ("device", "driver", "runs"), _say)
+
+
+def _say(results: Json) -> int:
+    text = table(results)
+    status = say(judge(results))
+    print(text)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
