@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from neutrino.language import Map, probe
     from neutrino.probing.ir.probe_set import ProbeSet
+    from neutrino.session import Recording, install, trace, trace_dir
     from neutrino.tracing.trace import Trace
 
 
@@ -37,16 +38,20 @@ __all__ = [
     "ProbeError",
     "ProbeSet",
     "PtxError",
+    "Recording",
     "ToolError",
     "ToolMissingError",
     "Trace",
     "TraceError",
     "__version__",
     "extract",
+    "install",
     "load_probes",
     "open_trace",
     "patch_file",
     "probe",
+    "trace",
+    "trace_dir",
 ]
 
 _ERRORS = "neutrino.errors"
@@ -54,6 +59,7 @@ _MODULES = {
     "ProbeSet": "neutrino.probing.ir.probe_set",
     "Trace": "neutrino.tracing.trace",
     **dict.fromkeys(("Map", "probe"), "neutrino.language"),
+    **dict.fromkeys(("Recording", "install", "trace", "trace_dir"), "neutrino.session"),
     **dict.fromkeys(("extract", "load_probes", "open_trace", "patch_file"), "neutrino.api"),
 }
 

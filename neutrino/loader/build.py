@@ -21,6 +21,7 @@ from pathlib import Path
 
 SOURCES = (
     "backend.c",
+    "control.c",
     "counters.c",
     "coverage.c",
     "drain.c",

@@ -83,14 +83,18 @@ def _place(parent: Path, name: str, data: bytes, folder_mode: int = 0o700, file_
     return path
 
 
-def _read_built(name: str) -> bytes:
-    """Read a library of the hook as it was built. Raises NeutrinoError if it was not built."""
-    try:
-        return (_BUILT / name).read_bytes()
-    except FileNotFoundError:
+def built(name: str) -> Path:
+    """Return the path of a library of the hook as it was built. Raises NeutrinoError if it was not."""
+    path = _BUILT / name
+    if not path.is_file():
         raise NeutrinoError(
-            f"{_BUILT / name} is missing: the hook was not built; install Neutrino again with a C compiler present"
-        ) from None
+            f"{path} is missing: the hook was not built; install Neutrino again with a C compiler present"
+        )
+    return path
+
+
+def _read_built(name: str) -> bytes:
+    return built(name).read_bytes()
 
 
 def _set_path(library: bytes, name: str, placeholder: str, path: str, *, count: int) -> bytes:

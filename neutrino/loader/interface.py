@@ -60,7 +60,7 @@ def generate(target: Path) -> None:
     from cffi import FFI
 
     ffi = FFI()
-    ffi.cdef(declarations("cuda_abi.h") + driver_functions() + _PYTHON_ONLY)
+    ffi.cdef(declarations("cuda_abi.h") + driver_functions() + declarations("control.h") + _PYTHON_ONLY)
     # None: ABI mode, without C code to compile.
     ffi.set_source("neutrino.loader._interface", None)
     # Renamed into place, since another process may import the module meanwhile.

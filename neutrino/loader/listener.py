@@ -91,11 +91,12 @@ class Settings:
     results: Callable[[Path], str] | None = None
 
 
-def start_listener(settings: Settings) -> Path:
+def start_listener(settings: Settings, pid: int | None = None) -> Path:
     """Start the listener for this process, which will become COMMAND; return the path of its socket.
 
     The listener is a process that makes twins (instrumented kernels) when processes of COMMAND ask for them.
-    Raises NeutrinoError if the folder for the socket cannot be created, and OSError.
+    pid: of another process that it is for. Raises NeutrinoError if the folder for the socket cannot be created, and
+    OSError.
     """
     runtime = _runtime_folder()
     try:
@@ -107,7 +108,7 @@ def start_listener(settings: Settings) -> Path:
     listening.bind(str(path))
     listening.listen(_BACKLOG)
     # This process becomes COMMAND, so they are COMMAND's.
-    pid = os.getpid()
+    pid = pid or os.getpid()
     command_pidfd = os.pidfd_open(pid)
     # Forked twice, so that the listener is not a child of COMMAND.
     child = os.fork()

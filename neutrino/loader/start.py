@@ -75,6 +75,7 @@ class Request:
     ranks: tuple[int, ...] = ()
     scripts: bool = True
     results: Callable[[Path], str] | None = None
+    pid: int | None = None
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -120,7 +121,7 @@ def prepare(request: Request) -> dict[str, str]:
         # The twins are in the patched libraries, so there is nothing for a listener to make.
         environment["NEUTRINO_AHEAD"] = "1"
     else:
-        unused = None if request.quiet else Unused.watch(tracedir)
+        unused = None if request.quiet or request.pid else Unused.watch(tracedir)
         environment |= _start_probing(request, request.probes, driver, kind, cache, unused)
     environment |= variables(module, environment)
     environment |= {
@@ -188,7 +189,8 @@ def _start_probing(
             scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
             unused=unused,
             results=request.results,
-        )
+        ),
+        request.pid,
     )
     return {
         "NEUTRINO_KEY": key.hex(),

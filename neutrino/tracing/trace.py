@@ -218,10 +218,15 @@ class Trace:
         """All launch records by number, 1-D, by ``LAUNCH``; memory-mapped. Those that are EMPTY were not used."""
         return self._launches.records
 
+    @property
+    def counters(self) -> Array:
+        """Launches by kernel and reason, u64 ``[kernel][reason]``; row 0 is of functions that the hook never saw."""
+        return self._launches.counters
+
     @cached_property
     def coverage(self) -> Coverage:
         """What part of the process's launches was probed."""
-        return Coverage.of(self._launches.counters)
+        return Coverage.of(self.counters)
 
     @property
     def data_removed(self) -> int:

@@ -13,7 +13,6 @@ import contextlib
 import io
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -27,7 +26,7 @@ from bench.examples import comparable as without_names
 from neutrino.cli import probe, report
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = tuple(ROOT / "docs" / name for name in ("one-liners.md", "tutorial.md", "cookbook.md"))
+PAGES = tuple(ROOT / "docs" / name for name in ("one-liners.md", "tutorial.md", "cookbook.md", "python.md"))
 PROGRAM = "y[6] = 37, sum of y = 77806\n"
 """What the program prints."""
 _ONE_LINER = "neutrino --device embedded -q -e "
@@ -78,6 +77,7 @@ class Folder:
         self.path = path
         self._environment = {
             **os.environ, "XDG_CACHE_HOME": str(home), "COLUMNS": "100", "PYTHONPATH": str(ROOT), "NO_COLOR": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }  # fmt: skip
 
     def build(self) -> None:
@@ -98,10 +98,9 @@ class Folder:
         words = shlex.split(command)
         if words[0] in ("neutrino-report", "neutrino-probe"):
             return self._call(report.main if words[0] == "neutrino-report" else probe.main, words[1:])
-        if words[0] == "python":
-            return self._call(lambda arguments: runpy.run_path(*arguments), words[1:])
+        argv = words[1:] if words[0] == "python" else ["-m", "neutrino.cli.run", *words[1:]]
         finished = subprocess.run(
-            [sys.executable, "-m", "neutrino.cli.run", *words[1:]], cwd=self.path, env=self._environment, text=True,
+            [sys.executable, *argv], cwd=self.path, env=self._environment, text=True,
             capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         return (finished.stdout + finished.stderr).replace(str(self.path), ".")

@@ -270,6 +270,19 @@ void nt_pool_flush(CUcontext context, unsigned milliseconds)
 		nt_trace_note("a context may have ended before its records could be copied back");
 }
 
+bool nt_pool_flush_all(unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	bool all = true;
+
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		uint64_t now = nt_now_ns();
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
+			all &= request(&nt_pools[i].flush, now < until ? (unsigned)((until - now) / 1000000) : 0);
+	}
+	return all;
+}
+
 bool nt_pool_give_back(unsigned milliseconds)
 {
 	CUdevice device;

@@ -117,6 +117,8 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds);
  * for that at most that long. Its pool stays.
  */
 void nt_pool_flush(CUcontext context, unsigned milliseconds);
+/* The same in all contexts; false if it takes longer. */
+bool nt_pool_flush_all(unsigned milliseconds);
 
 /*
  * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed, and

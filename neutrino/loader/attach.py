@@ -1,0 +1,118 @@
+"""The hook in this process, or in one that runs Python already: ``neutrino.install`` rather than the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neutrino.errors import NeutrinoError
+from neutrino.loader.driver import NAME
+from neutrino.loader.embedded import stand_in
+from neutrino.loader.install import built
+from neutrino.loader.start import Request, prepare
+
+_LATE = "libneutrino_late.so"
+_LEFT_OUT = frozenset({"LD_AUDIT", "GLIBC_TUNABLES"})
+"""Variables that would put the hook into the programs that this process starts: these have no request of their own."""
+
+
+class Hook:
+    """The hook that is in this process: ``csrc/control.h``."""
+
+    def __init__(self, library: Any, driver: Any = None) -> None:
+        self._library = library
+        # cffi closes a library that nothing refers to.
+        self._driver = driver
+
+    @property
+    def trace_dir(self) -> Path | None:
+        """The folder of this process's trace; None before there is one."""
+        from neutrino.loader._interface import ffi
+
+        path: Any = ffi.string(self._library.neutrino_trace_dir())
+        return Path(os.fsdecode(path)) if path else None
+
+    def flush(self, milliseconds: int) -> bool:
+        """Wait for all launches so far, and have their records written; whether they are in the trace."""
+        return bool(self._library.neutrino_flush(milliseconds))
+
+    @property
+    def now(self) -> int:
+        """Nanoseconds of the clock that launch records have."""
+        return int(self._library.neutrino_now())
+
+
+def find_hook() -> Hook | None:
+    """Return the hook that this process was started with, by ``neutrino``; None without one."""
+    from neutrino.loader._interface import ffi
+
+    # Else the driver's own library would be loaded into a process that may not want it.
+    if not os.environ.get("NEUTRINO_TRACEDIR") or "libneutrino_audit" not in os.environ.get("LD_AUDIT", ""):
+        return None
+    try:
+        library: Any = ffi.dlopen(NAME)
+        _ = library.neutrino_now
+    except (OSError, AttributeError):
+        return None
+    return Hook(library)
+
+
+def attach(request: Request) -> Hook:
+    """Put the hook into this process, which may have used its GPU already: what it loads from now on is probed.
+
+    Raises NeutrinoError, OSError as ``prepare``.
+    """
+    from neutrino.loader._interface import ffi
+
+    environment = _prepared(request)
+    if "NEUTRINO_TRACEDIR" not in environment:
+        raise NeutrinoError("no CUDA driver (libcuda.so.1) on this machine; device='embedded' needs none")
+    os.environ.update({name: value for name, value in environment.items() if name not in _LEFT_OUT})
+    # Whoever asks for the driver gets the embedded device, by its SONAME.
+    driver = ffi.dlopen(str(stand_in()), ffi.RTLD_NOW | ffi.RTLD_GLOBAL) if request.device else None
+    return Hook(ffi.dlopen(str(built(_LATE)), ffi.RTLD_NOW | ffi.RTLD_LOCAL), driver)
+
+
+def _prepared(request: Request) -> dict[str, str]:
+    """Return what ``prepare`` changes in the environment for this process. It runs in a process of its own, since the
+    listener is forked from that one, and a process with threads or a GPU should not be forked."""
+    package = Path(__file__).resolve().parent.parent.parent
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-m", "neutrino.loader.attach"],
+        input=pickle.dumps(replace(request, pid=os.getpid())), stdout=subprocess.PIPE, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise NeutrinoError(f"the process that prepares the run ended with status {done.returncode}") from None
+    if "error" in answer:
+        raise NeutrinoError(answer["error"])
+    found: dict[str, str] = answer["environment"]
+    return found
+
+
+def _answer() -> None:
+    """In that process: read the request, and print the answer."""
+    request: Request = pickle.load(sys.stdin.buffer)
+    # Its own PYTHONPATH is none of the program's.
+    before = dict(os.environ)
+    try:
+        after = prepare(request)
+        answer: dict[str, Any] = {
+            "environment": {name: value for name, value in after.items() if before.get(name) != value}
+        }
+    except (NeutrinoError, OSError) as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    _answer()

@@ -1,0 +1,19 @@
+/* What a program may ask of the hook in its process: exported functions. From any thread. */
+#ifndef NEUTRINO_CONTROL_H
+#define NEUTRINO_CONTROL_H
+
+#include <stdint.h>
+
+/* The folder of this process's trace; "" before there is one. */
+const char *neutrino_trace_dir(void);
+
+/*
+ * Wait for all launches that were submitted so far, and have their records written, for at most that long. 1 if they are
+ * in the trace, 0 if not, or if there is no trace.
+ */
+int neutrino_flush(uint32_t milliseconds);
+
+/* CLOCK_MONOTONIC in nanoseconds, as launch records have it. */
+uint64_t neutrino_now(void);
+
+#endif

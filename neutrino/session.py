@@ -1,0 +1,278 @@
+"""Neutrino inside a Python process: have its kernels probed, and read what a block of code has recorded."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neutrino.api import Function, Name, load_probes
+from neutrino.errors import NeutrinoError
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.selection import Selection
+
+if TYPE_CHECKING:
+    from neutrino.loader.attach import Hook
+    from neutrino.tracing.coverage import Coverage
+    from neutrino.tracing.trace import Trace, TraceKernel, TraceLaunch
+    from neutrino.tracing.views import MapView
+
+_FLUSH_MS = 60_000
+
+
+class _State:
+    """What is in this process. digest: of what ``install`` was called with."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.hook: Hook | None = None
+        self.digest = ""
+
+
+_state = _State()
+
+
+def install(
+    *probes: Name | Function | ProbeSet,
+    kernels: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    tracedir: Name = "trace",
+    device: str | None = None,
+    defines: Mapping[str, int | float] | None = None,
+    max_device_memory: int | None = None,
+    max_trace_size: int | None = None,
+    timeout: int | None = None,
+    retarget: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Have the kernels that this process loads from now on probed, as the command ``neutrino`` does.
+
+    Best called before the framework is imported. Later, kernels that are loaded already run as they are, and so do
+    those that are launched by addresses of the driver's functions that a library has looked up before.
+
+    probes: names of shipped probes, paths, functions with ``@nl.probe``, or what ``load_probes`` returns. kernels,
+    exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.
+    device: ``embedded`` for the embedded device, without a GPU. defines: as of ``load_probes``. max_device_memory,
+    max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. retarget, quiet: as the
+    options.
+
+    Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
+    starts are not probed. Raises NeutrinoError if the process has other probes, or runs under ``neutrino``;
+    ProbeError, ToolError and OSError as the command would fail.
+    """
+    from neutrino.loader.attach import attach, find_hook
+    from neutrino.loader.embedded import EmbeddedDevice
+    from neutrino.loader.start import Request
+
+    chosen = _merged(probes, defines)
+    selection = Selection(_patterns(kernels), _patterns(exclude))
+    digest = f"{chosen.digest!r} {selection.digest!r}"
+    with _state.lock:
+        if _state.hook is not None:
+            if digest != _state.digest:
+                raise NeutrinoError("this process has other probes already; they are chosen once, by install()")
+            return
+        if find_hook() is not None:
+            raise NeutrinoError("this process runs under neutrino: its probes are those of -p; trace() needs no probes")
+        _state.hook = attach(
+            Request(
+                [],
+                chosen,
+                tuple(str(probe) for probe in probes if isinstance(probe, (str, os.PathLike))) or ("install()",),
+                selection,
+                tracedir=Path(tracedir),
+                device=EmbeddedDevice.parse(device) if device is not None else None,
+                pool=max_device_memory,
+                timeout=timeout,
+                quiet=quiet,
+                max_trace_size=max_trace_size,
+                retarget=retarget,
+                scripts=False,
+            )
+        )
+        _state.digest = digest
+
+
+def trace_dir() -> Path | None:
+    """Return the folder of this process's trace: None while there is none, since no GPU code was loaded."""
+    hook = _present()
+    return hook.trace_dir if hook is not None else None
+
+
+@contextmanager
+def trace(
+    *probes: Name | Function | ProbeSet, kernels: str | Sequence[str] = (), **options: Any
+) -> Iterator[Recording]:
+    """Record what is launched in a ``with`` block: ``with neutrino.trace("gmem_bytes") as t: …``, then ``t.maps``.
+
+    probes: as of ``install``, which is called with them and the options unless the process has these probes already;
+    none if it has some, or runs under ``neutrino``. kernels: patterns of kernel names, here of those to show; all are
+    probed that ``install`` chose.
+
+    The block's end waits for the GPU. Launches of all threads count, so blocks may be nested, and overlap in threads.
+    Raises NeutrinoError without probes, and as ``install``.
+    """
+    hook = _present()
+    if probes or hook is None:
+        if not probes:
+            raise NeutrinoError("no probes: give trace() some, or call install() before")
+        install(*probes, **options)
+        hook = _present()
+    elif options:
+        raise NeutrinoError(f"{', '.join(options)}: only install() takes that, and the process has its probes already")
+    if hook is None:
+        raise NeutrinoError("the hook is not in this process")
+    before = _counters(hook)
+    recording = Recording(hook, Selection(_patterns(kernels), ()), hook.now, before)
+    try:
+        yield recording
+    finally:
+        recording.is_written = hook.flush(_FLUSH_MS)
+        recording.end = hook.now
+
+
+@dataclass(frozen=True)
+class RecordedKernel:
+    """A kernel and its launches in a block. launches: those whose data are in the trace, in the order of submission."""
+
+    kernel: TraceKernel
+    launches: tuple[TraceLaunch, ...]
+
+    @property
+    def name(self) -> str:
+        """The demangled name."""
+        return self.kernel.demangled
+
+    @property
+    def maps(self) -> dict[str, MapView]:
+        """By name, the view of a map whose first axis is the launch. Raises NeutrinoError if the launches have several
+        shapes: then each of ``launches`` has its own."""
+        found = list(self.kernel.stacks(_numbers(self.launches))) if self.launches else []
+        if len(found) > 1:
+            raise NeutrinoError(f"{self.name}: its launches have several shapes; see launches, which have maps each")
+        return found[0] if found else {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self.launches)} launches>"
+
+
+@dataclass
+class Recording:
+    """What a ``with neutrino.trace()`` block recorded; it can be read once the block has ended.
+
+    is_written: whether all of it was in the trace by then; False after an error of the GPU, or a minute.
+    """
+
+    _hook: Hook
+    _selection: Selection
+    _begin: int
+    _before: Any
+    is_written: bool = False
+    end: int | None = field(default=None, repr=False)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The trace of the whole process. Raises NeutrinoError before the block has ended, or if there is none."""
+        from neutrino.tracing.trace import Trace
+
+        if self.end is None:
+            raise NeutrinoError("the block has not ended yet: its launches may be running")
+        path = self._hook.trace_dir
+        if path is None:
+            raise NeutrinoError("no trace: the process has loaded no GPU code since install()")
+        return Trace(path)
+
+    @cached_property
+    def kernels(self) -> tuple[RecordedKernel, ...]:
+        """The probed kernels with launches in the block, in the order in which the process obtained them."""
+        found = []
+        for kernel in self.trace.kernels:
+            if not self._selection.selects(kernel.name, kernel.demangled):
+                continue
+            launches = tuple(
+                launch for launch in kernel.launches()
+                if self.end is not None and self._begin <= launch.record["submit_ns"] <= self.end
+            )  # fmt: skip
+            if launches:
+                found.append(RecordedKernel(kernel, launches))
+        return tuple(found)
+
+    @property
+    def launches(self) -> tuple[TraceLaunch, ...]:
+        """All of them whose data are in the trace, in the order of submission."""
+        every = [launch for kernel in self.kernels for launch in kernel.launches]
+        return tuple(sorted(every, key=lambda launch: int(launch.record["submit_ns"])))
+
+    @property
+    def maps(self) -> dict[str, MapView]:
+        """By name, the view of a map whose first axis is the launch, where one kernel has launches in the block. Raises
+        NeutrinoError for several kernels, and as of ``RecordedKernel``."""
+        if len(self.kernels) > 1:
+            names = ", ".join(kernel.name for kernel in self.kernels)
+            raise NeutrinoError(f"several kernels: {names}; see kernels, or give trace() a pattern")
+        return self.kernels[0].maps if self.kernels else {}
+
+    @property
+    def coverage(self) -> Coverage:
+        """What part of the launches in the block was probed, of all kernels."""
+        import numpy as np
+
+        from neutrino.tracing.coverage import Coverage
+
+        after = self.trace.counters
+        before = np.zeros_like(after)
+        if self._before is not None:
+            before[: len(self._before)] = self._before
+        return Coverage.of(after - before)
+
+    def __repr__(self) -> str:
+        if self.end is None:
+            return "<recording>"
+        return f"<{len(self.launches)} launches of {len(self.kernels)} kernels in {self.trace.path}>"
+
+
+def _counters(hook: Hook) -> Any:
+    """The counters of a process's launches so far; None without a trace. Waits for the GPU."""
+    from neutrino.tracing.trace import Trace
+
+    path = hook.trace_dir
+    if path is None:
+        return None
+    hook.flush(_FLUSH_MS)
+    return Trace(path).counters.copy()
+
+
+def _present() -> Hook | None:
+    """The hook that is in this process."""
+    from neutrino.loader.attach import find_hook
+
+    with _state.lock:
+        if _state.hook is None:
+            _state.hook = find_hook()
+        return _state.hook
+
+
+def _merged(probes: Sequence[Name | Function | ProbeSet], defines: Mapping[str, int | float] | None) -> ProbeSet:
+    """The probes of ``install``'s arguments."""
+    sets = [probe for probe in probes if isinstance(probe, ProbeSet)]
+    others: list[Name | Callable[[], None]] = [probe for probe in probes if not isinstance(probe, ProbeSet)]
+    if not probes:
+        raise NeutrinoError("no probes: name some, as install('gmem_bytes')")
+    if sets and (len(sets) > 1 or others or defines):
+        raise NeutrinoError("one ProbeSet, or names and functions: load_probes() merges several")
+    return sets[0] if sets else load_probes(others, defines=defines)
+
+
+def _patterns(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _numbers(launches: Sequence[TraceLaunch]) -> Any:
+    import numpy as np
+
+    return np.array([launch.index for launch in launches], np.int64)

@@ -1,0 +1,186 @@
+"""``neutrino.install`` and ``neutrino.trace`` in processes of their own, on the embedded device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.cli.pages import ROOT, Folder
+
+_START = """
+import ctypes, json, threading
+import neutrino
+def load():
+    return ctypes.CDLL("./libvector.so")
+numbers = (ctypes.c_float * 1000)(*range(1000))
+y = (ctypes.c_float * 1000)()
+total = ctypes.c_float()
+def saxpy(vector):
+    vector.vector_saxpy(1000, ctypes.c_float(2), numbers, y)
+def sums(vector):
+    vector.vector_sum(1000, numbers, ctypes.byref(total))
+def say(**values):
+    print(json.dumps(values))
+"""
+
+_NEUTRINO = (sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-q")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder(tmp_path_factory.mktemp("session"), tmp_path_factory.getbasetemp() / "cache")
+    folder.build()
+    return folder
+
+
+def _run(folder: Folder, text: str, command: tuple[str, ...] = (), **environment: str) -> list[Any]:
+    """The lines that a script prints, each of JSON. command: what runs it, by default Python alone."""
+    (folder.path / "script.py").write_text(_START + text)
+    done = subprocess.run(
+        [*command, sys.executable, "script.py"], cwd=folder.path, text=True, capture_output=True, timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder.path / "cache"), **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_records_are_those_of_the_command(folder: Folder) -> None:
+    block = """
+with neutrino.trace(OPTIONS) as t:
+    saxpy(vector)
+    sums(vector)
+say(total=total.value, y=y[6], coverage=[t.coverage.probed, t.coverage.launches], is_written=t.is_written,
+    maps={kernel.name: kernel.maps["GmemBytes"].valid().tolist() for kernel in t.kernels})
+"""
+    installed = 'neutrino.install("gmem_bytes", device="embedded", quiet=True, tracedir="a")\nvector = load()\n'
+    command = (*_NEUTRINO, "-p", "gmem_bytes", "--tracedir", "b")
+    found = [
+        _run(folder, installed + block.replace("OPTIONS", "")),
+        _run(folder, "vector = load()\n" + block.replace("OPTIONS", '"gmem_bytes", device="embedded", quiet=True')),
+        _run(folder, "vector = load()\n" + block.replace("OPTIONS", ""), command),
+    ]
+    assert found[0] == found[1] == found[2]
+    (one,) = found[0]
+    # Each of 1,000 threads loads and stores elements of 4 bytes; the sum is added by atomics or stored once.
+    assert one["total"] == sum(range(1000))
+    assert one["coverage"] == [2, 2]
+    assert one["is_written"]
+    assert {name: rows[0][0] for name, rows in one["maps"].items()} == {"saxpy": 8000, "sum": 4000}
+
+
+def test_blocks_have_their_own_launches(folder: Folder) -> None:
+    (counts, shown, several) = _run(
+        folder,
+        """
+neutrino.install("gmem_bytes", device="embedded", quiet=True)
+vector = load()
+saxpy(vector)
+with neutrino.trace() as outer:
+    saxpy(vector)
+    with neutrino.trace() as inner:
+        saxpy(vector)
+        saxpy(vector)
+    began, launched, found = threading.Event(), threading.Event(), []
+    def record():
+        with neutrino.trace() as t:
+            began.set()
+            launched.wait()
+        found.append(len(t.launches))
+    thread = threading.Thread(target=record)
+    thread.start()
+    began.wait()
+    sums(vector)
+    launched.set()
+    thread.join()
+with neutrino.trace(kernels="sum") as empty:
+    saxpy(vector)
+blocks = (outer, inner, empty)
+say(counts=[len(t.launches) for t in blocks], probed=[t.coverage.probed for t in blocks], found=found)
+say(text=[repr(inner.kernels), repr(empty.kernels)], dir=neutrino.trace_dir() == outer.trace.path)
+try:
+    outer.maps
+except neutrino.NeutrinoError as error:
+    say(error=str(error))
+""",
+    )
+    assert counts == {"counts": [4, 2, 0], "probed": [4, 2, 1], "found": [1]}
+    assert shown == {"text": ["(<saxpy: 2 launches>,)", "()"], "dir": True}
+    assert several == {"error": "several kernels: saxpy, sum; see kernels, or give trace() a pattern"}
+
+
+def test_a_process_that_has_used_its_gpu(folder: Folder) -> None:
+    (late,) = _run(
+        folder,
+        """
+import os
+from neutrino.loader.embedded import EmbeddedDevice, stand_in
+os.environ.update(EmbeddedDevice().environment(dict(os.environ)))
+driver = ctypes.CDLL(str(stand_in()), ctypes.RTLD_GLOBAL)
+vector = load()
+saxpy(vector)
+with neutrino.trace("gmem_bytes", device="embedded", quiet=True) as t:
+    saxpy(vector)
+    text = open("kernels.ptx", "rb").read()
+    module = ctypes.c_void_p()
+    function = ctypes.c_void_p()
+    status = [driver.cuModuleLoadData(ctypes.byref(module), text)]
+    status.append(driver.cuModuleGetFunction(ctypes.byref(function), module, b"sum"))
+say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], reason=t.trace.kernels[0].reason.word,
+    coverage=[t.coverage.probed, t.coverage.launches])
+""",
+    )
+    # What it had loaded runs as it is; what it loads afterwards has a twin.
+    assert late == {"status": [0, 0], "y": 18.0, "kernels": ["sum"], "reason": "probed", "coverage": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("neutrino.install()", "no probes: name some, as install('gmem_bytes')"),
+        ("with neutrino.trace(): pass", "no probes: give trace() some, or call install() before"),
+        ('neutrino.install("gmem_bytes", device="other")',
+         "--device other: there is no device of that name; use embedded, or leave --device out to use the machine's "
+         "GPU"),
+        ('neutrino.install("gmem_bytes", device="embedded", tracedir="/proc/x")',
+         "--tracedir /proc/x: no trace can be written there: No such file or directory"),
+        ('neutrino.install("gmem_bytes", device="embedded"); neutrino.install("block_sched")',
+         "this process has other probes already; they are chosen once, by install()"),
+        ('with neutrino.trace("gmem_bytes", device="embedded") as t: t.kernels',
+         "the block has not ended yet: its launches may be running"),
+        ('with neutrino.trace("gmem_bytes", device="embedded") as t: pass\nt.kernels',
+         "no trace: the process has loaded no GPU code since install()"),
+    ],
+)  # fmt: skip
+def test_errors(folder: Folder, text: str, error: str) -> None:
+    indented = text.replace("\n", "\n    ")
+    script = f"try:\n    {indented}\nexcept neutrino.NeutrinoError as error:\n    say(error=str(error))\n"
+    assert _run(folder, script) == [{"error": error}]
+
+
+def test_the_block_reads_its_records_after_an_error(folder: Folder) -> None:
+    (found,) = _run(
+        folder,
+        """
+vector = load()
+try:
+    with neutrino.trace("gmem_bytes", device="embedded", quiet=True) as t:
+        saxpy(vector)
+        raise KeyError("x")
+except KeyError:
+    say(launches=len(t.launches))
+""",
+    )
+    assert found == {"launches": 1}
+
+
+def test_installing_is_of_no_use_under_the_command(folder: Folder) -> None:
+    command = (*_NEUTRINO, "-p", "gmem_bytes")
+    text = 'try:\n    neutrino.install("block_sched")\nexcept neutrino.NeutrinoError as error:\n    say(error=str(error))\n'
+    (found,) = _run(folder, text, command)
+    assert found["error"].startswith("this process runs under neutrino")
