@@ -139,6 +139,18 @@ class TraceError(NeutrinoError):
     """A trace directory that cannot be read."""
 
 
+class ExpressionError(NeutrinoError):
+    """An expression over the fields of records that cannot be used. The parameters are attributes of the same names."""
+
+    def __init__(self, text: str, at: int, message: str, hint: str = "") -> None:
+        """text: the expression. at: where in it, in characters from 0. message: what is wrong. hint: what helps."""
+        super().__init__(message)
+        self.text = text
+        self.at = at
+        self.message = message
+        self.hint = hint
+
+
 class EmulatorError(NeutrinoError):
     """Base class of the errors of programs that the embedded device (the CPU emulator) runs."""
 

@@ -177,6 +177,37 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
         yield cut(first, end)
 
 
+def slot_slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
+    """Yield a log as smaller logs with all chunks of some slots each, in the order of the slots.
+
+    They have hardly more than ``most`` bytes, unless a single slot has more. ``Log.read`` of them, one after the other,
+    gives the same rows as of the whole. region, size: as for ``chunks``.
+    """
+    import numpy as np
+
+    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
+    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
+    units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
+    found = _heads(units.view("<u4").data, taken, own, own_each, size)
+    places = ((head.slot, head.at, head.length) for head in found)
+    heads = np.fromiter(places, np.dtype([("slot", "<u4"), ("at", "<u4"), ("length", "<u4")]))
+    heads = heads[np.argsort(heads["slot"], kind="stable")]
+    # Where each slot's chunks end, and how many units there are up to there.
+    ends = np.append(np.flatnonzero(heads["slot"][1:] != heads["slot"][:-1]) + 1, len(heads))
+    sums = np.append(0, np.cumsum(heads["length"], dtype=np.int64))
+    begin = 0
+    while begin < len(heads):
+        number = int(np.searchsorted(sums[ends], sums[begin] + most // LOG_UNIT, side="right"))
+        end = int(ends[max(number - 1, int(np.searchsorted(ends, begin, side="right")))])
+        part, length = heads[begin:end], int(sums[end] - sums[begin])
+        firsts = part["at"] - (sums[begin:end] - sums[begin])
+        chosen = np.repeat(firsts, part["length"]) + np.arange(length)
+        control = np.zeros(LOG_CONTROL, np.uint8)
+        control[:8] = np.frombuffer(np.uint64(length).tobytes(), np.uint8)
+        yield np.concatenate([control, units.reshape(-1, LOG_UNIT)[chosen].reshape(-1)])
+        begin = end
+
+
 @dataclass(frozen=True)
 class Log(MapType):
     """All records that are saved, as far as the launch's memory reaches; those that do not fit are counted.

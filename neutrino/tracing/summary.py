@@ -4,6 +4,7 @@ probed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -164,10 +165,13 @@ class TraceSummary:
     notes: tuple[str, ...]
 
 
-def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True) -> TraceSummary:
+def summarize(
+    trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True, launches: range | None = None
+) -> TraceSummary:
     """Summarize a trace for ``neutrino-report``: the probed kernels, those that were not probed, and notes.
 
-    keep: whether to include a kernel. Raises TraceError for damaged data.
+    keep: whether to include a kernel. launches: the numbers of those whose records are read; all without. Launches are
+    counted all the same, and maps per run are of all. Raises TraceError for damaged data.
     """
     kernels = []
     not_probed = []
@@ -176,20 +180,28 @@ def summarize(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True
         if not keep(kernel):
             continue
         if kernel.manifest is not None and kernel.reason is Reason.PROBED:
-            summary = _summarize_kernel(kernel)
+            summary = _summarize_kernel(kernel, launches)
             kernels.append(summary)
             notes += _kernel_notes(summary)
         elif kernel.reason is Reason.PROBED:
             # The process died before the manifest was written.
             notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
         not_probed += not_probed_launches(kernel)
+    if launches is not None:
+        which = f"launch {launches.start}" if len(launches) == 1 else f"launches from {launches.start} on"
+        if len(launches) != 1 and launches.stop < sys.maxsize:
+            which += f" and before {launches.stop}"
+        notes.append(f"the maps have the records of {which} alone")
     not_probed.sort(key=lambda row: -row.launches)
     return TraceSummary(trace, tuple(kernels), tuple(not_probed), tuple(notes))
 
 
-def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
-    """Count a kernel's launches by outcome, and summarize its maps."""
+def _summarize_kernel(kernel: TraceKernel, launches: range | None) -> KernelSummary:
+    """Count a kernel's launches by outcome, and summarize its maps, of chosen launches if any are."""
     counts = kernel.count_launches()
+    read = counts.written
+    if launches is not None:
+        read = read[(read >= launches.start) & (read < launches.stop)]
     # Records of launches that ran the original, and records that were reserved and not used.
     not_submitted = counts.by_state[LaunchState.FALLBACK] + counts.by_state[LaunchState.EMPTY]
     # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
@@ -206,7 +218,7 @@ def _summarize_kernel(kernel: TraceKernel) -> KernelSummary:
         unprobed=sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
         capped=counts.capped,
         fewer_blocks=counts.fewer_blocks,
-        maps=_summarize_maps(kernel, counts.written),
+        maps=_summarize_maps(kernel, read),
         removed=submitted - written - lost - pending if kernel.has_removed else 0,
     )
 

@@ -89,6 +89,11 @@ class TraceKernel:
         return read_manifest(path) if path.exists() else None
 
     @property
+    def trace_path(self) -> Path:
+        """The trace directory that the kernel is of."""
+        return self._trace.path
+
+    @property
     def demangled(self) -> str:
         """The demangled name; the mangled one for a kernel without a twin."""
         return self.manifest.demangled if self.manifest else self.name
@@ -136,13 +141,21 @@ class TraceKernel:
         found = np.concatenate(written) if written else numbers
         return LaunchCounts(len(numbers), by_state, variants[1], variants[2], found)
 
-    def launches(self) -> Iterator[TraceLaunch]:
-        """Yield the launches whose data are in the trace, in the order of submission."""
+    def written_numbers(self, chosen: range | None = None) -> Array:
+        """Return the numbers of the launches whose data are in the trace, in the order of submission.
+
+        chosen: only of these numbers.
+        """
+        numbers = self.indices[self.written]
+        return numbers if chosen is None else numbers[(numbers >= chosen.start) & (numbers < chosen.stop)]
+
+    def launches(self, chosen: range | None = None) -> Iterator[TraceLaunch]:
+        """Yield the launches whose data are in the trace, in the order of submission. chosen: only of these numbers."""
         result = self.result
         # The kernel has no twin.
         if result is None:
             return
-        indices = self.indices[self.written]
+        indices = self.written_numbers(chosen)
         for first in range(0, len(indices), _BATCH):
             part = indices[first : first + _BATCH]
             for index, record in zip(part, self._launches_of(part), strict=True):
@@ -163,15 +176,22 @@ class TraceKernel:
         their data in the trace, in their order; by default all of these as they were submitted. is_checked: whether
         they were read before, so that the headers of frames need no check.
         """
+        for _, views in self.numbered_stacks(numbers, is_checked=is_checked):
+            yield views
+
+    def numbered_stacks(
+        self, numbers: Array | None = None, *, is_checked: bool = False
+    ) -> Iterator[tuple[Array, dict[str, MapView]]]:
+        """Yield what ``stacks`` does, each after the numbers of its launches, int64 ``[launch]``."""
         result = self.result
         if result is None:
             # The kernel has no twin.
             return
-        chosen = self.indices[self.written] if numbers is None else numbers
+        chosen = self.written_numbers() if numbers is None else numbers
         for first in range(0, len(chosen), _BATCH):
             part = chosen[first : first + _BATCH].astype(np.int64)
             for run in result.runs(self._launches_of(part), part):
-                yield result.view_run(run, is_checked=is_checked)
+                yield run.indices, result.view_run(run, is_checked=is_checked)
 
     @property
     def whole_run(self) -> WholeRun:
@@ -227,6 +247,15 @@ class Trace:
     def coverage(self) -> Coverage:
         """What part of the process's launches was probed."""
         return Coverage.of(self.counters)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that a launcher (torchrun, mpirun, srun) gave the process; None without one."""
+        for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
+            text = str(self.process.get(name) or "")
+            if text:
+                return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None
+        return None
 
     @property
     def data_removed(self) -> int:
