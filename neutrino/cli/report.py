@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,24 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neutrino.cli import record_query
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.overview import folded, overview
 from neutrino.cli.report_json import trace_document
+from neutrino.cli.report_messages import DONE, NOTHING, fail, say
+from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.rows import number_of_rows, record_lines
 from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks
 from neutrino.cli.why import Why, coverage_document, explain, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
-from neutrino.tracing.events import read_events
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed
 from neutrino.version import __version__
 
-DONE, BAD_INPUT, NOTHING = 0, 2, 3
 _DEFAULT_FOLDER = "trace"
 """Where ``neutrino`` writes traces without ``--tracedir``."""
 _MAX_BUCKETS = 32
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was probed.
     """
     try:
-        return _run(_parser().parse_args(arguments))
+        return _run(_parser().parse_args(record_query.prepared(sys.argv[1:] if arguments is None else arguments)))
     except KeyboardInterrupt:
         # End by the signal, as the shell expects; a script that was running was stopped before this.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -84,12 +86,17 @@ def _run(options: argparse.Namespace) -> int:
         # `neutrino-report --why TRACE`.
         options.trace, options.why = [options.why], ""
     if options.rows and (options.json or options.why is not None):
-        _parser().error("--rows is of the report as tables; in Python, launches() of a kernel has all records")
+        _parser().error("--rows is of the report as tables; --records has them in other forms")
+    asks_records = record_query.is_asked(options)
+    if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
+        _parser().error(
+            "--records, --where, --group-by, --sort and --csv go without --rows and --why, and --csv without --json"
+        )
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         asked = Selection((options.why,) if options.why else ())
     except NeutrinoError as error:
-        return _fail(error)
+        return fail(error)
 
     # The traces, each with its scripts run first if asked for. One that cannot be read is reported and left out.
     paths: list[Path] = []
@@ -98,38 +105,49 @@ def _run(options: argparse.Namespace) -> int:
     status = DONE
     if not options.trace:
         try:
-            paths = find_traces(_DEFAULT_FOLDER)[-1:]
+            paths = find_traces(_DEFAULT_FOLDER)
         except NeutrinoError as error:
-            return _fail(f"{error}; give the path of a trace")
+            return fail(f"{error}; give the path of a trace")
     for path in options.trace:
         try:
             paths += find_traces(path)
         except NeutrinoError as error:
-            status = _fail(error)
+            status = fail(error)
     if not paths:
         return status
+    try:
+        paths = of_ranks(paths, options.rank) if options.trace else newest_of_ranks(paths, options.rank)
+    except NeutrinoError as error:
+        return fail(error)
+    traces: list[Trace] = []
     for path in paths:
         if options.analyze:
             # DONE is 0, so a failure of an earlier trace stays.
-            status = _analyze(path) or status
+            status = analyze_trace(path) or status
         try:
             trace = Trace(path)
+            if asks_records:
+                traces.append(trace)
+                continue
             if options.why is None:
-                summaries.append(summarize(trace, lambda kernel: selection.selects(kernel.name, demangled(kernel))))
+                keep = partial(_is_selected, selection)
+                summaries.append(summarize(trace, keep, options.launch))
                 continue
             kept = [
                 kernel
                 for kernel in trace.kernels
-                if selection.selects(kernel.name, demangled(kernel)) and asked.selects(kernel.name, demangled(kernel))
+                if _is_selected(selection, kernel) and _is_selected(asked, kernel)
             ]
             reasons.append((trace, explain(trace, kept, whole=bool(options.why) or options.all)))
         except TraceError as error:
-            status = _fail(error)
+            status = fail(error)
 
+    if asks_records:
+        return (_print_records(traces, selection, options) if traces else DONE) or status
     known = {entry.name for summary in summaries for kernel in summary.kernels for entry in kernel.maps}
     unknown = [name for name in options.map if name not in known] if known else []
     if unknown:
-        return _fail(f"--map {unknown[0]}: no such map; there are {', '.join(sorted(known))}")
+        return fail(f"--map {unknown[0]}: no such map; there are {', '.join(sorted(known))}")
     if options.map:
         chosen = [_with_maps(summary, options.map) for summary in summaries]
         # Of a folder, the traces that have them.
@@ -142,24 +160,45 @@ def _run(options: argparse.Namespace) -> int:
         else:
             _print_why(reasons, options)
     except BrokenPipeError:
-        # The reader closed the pipe (| head). Python would print an error when it closes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return _end_output(DONE)
     except OSError as error:
-        # A full disk. What is left in the buffer must not fail a second time when Python closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _fail(error.strerror or str(error))
+        return _end_output(fail(error.strerror or str(error)))
     if status == DONE and options.why is not None:
         if not any(why for _, why in reasons):
-            _say(f"no kernel matches {options.why}" if options.why else "every launch that was chosen was probed")
+            say(f"no kernel matches {options.why}" if options.why else "every launch that was chosen was probed")
         found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
         return DONE if found else NOTHING
     if status == DONE and not any(summary.kernels for summary in summaries):
         # The table of kernels that were not probed, if there is one, says why.
         if not any(summary.not_probed for summary in summaries):
-            _say("no kernel to report")
+            say("no kernel to report")
         return NOTHING
     return status
+
+
+def _end_output(status: int) -> int:
+    """Return a status after an error of stdout: a pipe that its reader closed (| head), or a full disk.
+
+    What is left in the buffer must not fail a second time when Python closes stdout at exit.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _is_selected(selection: Selection, kernel: TraceKernel) -> bool:
+    return selection.selects(kernel.name, demangled(kernel))
+
+
+def _print_records(traces: Sequence[Trace], selection: Selection, options: argparse.Namespace) -> int:
+    """Print a table of records in place of the report. Returns the exit status, as ``main`` does."""
+    try:
+        return record_query.print_records(traces, partial(_is_selected, selection), options)
+    except BrokenPipeError:
+        return _end_output(DONE)
+    except OSError as error:
+        return _end_output(fail(error.strerror or str(error)))
+    except NeutrinoError as error:
+        return fail(error)
 
 
 def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
@@ -179,7 +218,8 @@ def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> No
         for number, summary in enumerate(summaries):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
             with console.capture() as captured:
-                _Report(console, options.wide, options.all, options.rows).show(summary, bool(options.kernel))
+                shown = _Report(console, options.wide, options.all, options.rows, options.launch)
+                shown.show(summary, bool(options.kernel))
             # Each part ends with an empty line; one between traces is enough, and none at the end.
             print(("\n" if number else "") + _stripped(captured.get()))
     if sys.stdout is not None:
@@ -245,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
         "helps; those with most such launches first. with KERNEL, a pattern as for -k, those kernels in any case",
     )
     parser.add_argument("--map", help="only these maps, by their names", **names)
+    add_choices(parser)
     parser.add_argument(
         "--rows",
         type=number_of_rows,
@@ -268,115 +309,22 @@ def _parser() -> argparse.ArgumentParser:
         "does, and print which; scripts that other users could have written are not run; their output is appended to "
         "analyze.log in the trace",
     )
+    record_query.add_queries(parser)
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
-
-
-def _analyze(path: Path) -> int:
-    """Run the analysis scripts that a trace's probes name, and report which. Returns the worst exit status of all.
-
-    path: the trace directory.
-    """
-    # probe.toml has the probes of the run, or of the first patched library; those of other libraries have numbers.
-    # By number: shorter names first, so that probe-2 comes before probe-10.
-    numbered = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
-    # DONE is the least of the exit statuses.
-    return max(_run_scripts(path, file) for file in (path / "probe.toml", *numbered))
-
-
-def _run_scripts(path: Path, file: Path) -> int:
-    """Run the scripts that one probe file in a trace directory names. Returns the exit status: 2 if any cannot be run.
-
-    Scripts that are missing, or that other users could have written, are reported and not run.
-    """
-    # Here, since a report without scripts need not wait for what reads probes.
-    from neutrino.loader.scripts import Scripts, analyze
-    from neutrino.probing.toml import read_probe_file
-
-    try:
-        probes = read_probe_file(file)
-    except (NeutrinoError, OSError) as error:
-        return _fail(f"{path}: its probes cannot be read: {error}")
-    source = f"named by {escaped(_who_named(path, file))}"
-
-    # Which scripts can be run.
-    missing = [warning.message for warning in probes.warnings if warning.code == "script-missing"]
-    for message in missing:
-        _fail(f"{path}: {escaped(message)}; {source}")
-    named = dict.fromkeys((*probes.callbacks, *probes.analyze_hooks))
-    refused = {script for script in named if _refuse(path, script, source)}
-    status = BAD_INPUT if missing or refused else DONE
-    scripts = Scripts(
-        tuple(script for script in probes.analyze_hooks if script not in refused),
-        tuple(script for script in probes.callbacks if script not in refused),
-    )
-    if not scripts:
-        # Scripts that are missing or refused have been reported.
-        if not missing and not refused:
-            _say(f"{path}: its probes name no script")
-        return status
-
-    # Run them.
-    names = escaped(", ".join(script for script in named if script not in refused))
-    _say(f"{path}: running {names}; {source}")
-    for problem in analyze(path.absolute(), scripts):
-        status = _fail(problem)
-    _say(f"{path}: ran {names}; see {path / 'analyze.log'}")
-    return status
-
-
-def _who_named(path: Path, file: Path) -> str:
-    """Return the paths of the patched libraries that a trace's probe file comes from; the file's name if from none.
-
-    It is shown before a script that the probes name is run, since whoever patched the library chose the script. path:
-    the trace directory. Without a library, the probes are those of the neutrino command.
-    """
-    try:
-        sections = read_events(path / "events.jsonl").of("section")
-    except TraceError:
-        sections = ()
-    libraries = dict.fromkeys(str(row.get("library")) for row in sections if row.get("file") == file.name)
-    return ", ".join(libraries) or file.name
-
-
-def _refuse(path: Path, script: str, source: str) -> bool:
-    """Return whether a script must not be run, since other users could have written it; reports why.
-
-    path: the trace directory. source: which probes name the script, in words.
-    """
-    from neutrino.loader.script_trust import why_not_trusted
-
-    try:
-        distrust = why_not_trusted(script)
-    except OSError as error:
-        distrust = error.strerror or str(error)
-    if distrust:
-        _fail(f"{path}: {escaped(script)} is not run: {distrust}; {source}; run it by hand if you trust it")
-    return bool(distrust)
-
-
-def _fail(error: NeutrinoError | str) -> int:
-    for line in str(error).splitlines():
-        _say(line)
-    return BAD_INPUT
-
-
-def _say(line: str) -> None:
-    """Print a line on stderr after the command's name. Errors of stderr itself are ignored."""
-    # With stderr closed, sys.stderr is None, and print(file=None) would write to stdout.
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            print(f"neutrino-report: {escaped(line)}", file=sys.stderr)
 
 
 class _Report:
     """Prints the summary of a trace as tables on a console, as narrow as the console is."""
 
-    def __init__(self, console: Console, wide: bool, show_all: bool, rows: int = 0) -> None:
+    def __init__(
+        self, console: Console, wide: bool, show_all: bool, rows: int = 0, launches: range | None = None
+    ) -> None:
         """wide: whether to print whole kernel names (--wide). show_all: whether to leave nothing out (--all).
 
-        rows: records to print of each map of a kernel (--rows).
+        rows: records to print of each map of a kernel (--rows), launches: of which launches (--launch).
         """
+        self.launches = launches
         self.rows = rows
         self.console = console
         self.wide = wide
@@ -471,7 +419,7 @@ class _Report:
             self._line(f"  {_retargeted(manifest.retargeted)}")
         for entry in summary.maps:
             self._map(entry)
-            for line in record_lines(summary.kernel, entry.name, self.rows):
+            for line in record_lines(summary.kernel, entry.name, self.rows, self.launches):
                 self._line(line, soft_wrap=True)
         self._line()
 

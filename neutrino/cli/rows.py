@@ -107,7 +107,7 @@ def row_lines(rows: Rows, use: Use, kernel_names: dict[int, str], most: int, tab
         view = part.view.first(number)
         records, places = view.valid()[:number], view.places()
         kernel = shortened(kernel_names[part.kernel.id])
-        shown = [_column(records, column, part.kernel, use.text is not None) for column in use.columns]
+        shown = [column_texts(records, column, part.kernel, use.text is not None) for column in use.columns]
         for row in range(number):
             values = [column[row] for column in shown]
             words = [escaped(use.text.format(*values))] if use.text is not None else [escaped(str(v)) for v in values]
@@ -125,24 +125,25 @@ def row_lines(rows: Rows, use: Use, kernel_names: dict[int, str], most: int, tab
     yield f"  {numbers}: {by_kernel(rows)}{more}"
 
 
-def record_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
+def record_lines(kernel: TraceKernel, name: str, most: int, launches: range | None = None) -> Iterator[str]:
     """Yield the lines of a table of the first records of a map of a kernel, in the order of ``row_lines``.
 
     Nothing for a map that keeps no records; of one per block, warp, thread or multiprocessor the greatest results, a
-    few also where most is 0. name: the map's. most: how many records.
+    few also where most is 0. name: the map's. most: how many records. launches: the
+    numbers of those to read; all without.
     """
     from neutrino.maps.declaration import Layout
 
     entries = [entry for entry in kernel.manifest.maps if entry.name == name] if kernel.manifest else []
     if any(entry.per.has_rows for entry in entries):
-        yield from _owner_lines(kernel, name, most or _MOST_OWNERS)
+        yield from _owner_lines(kernel, name, most or _MOST_OWNERS, launches)
         return
     if not most or any(entry.kind.layout is Layout.COPIES for entry in entries):
         return
     head: list[str] = []
     cells: list[Sequence[str]] = []
     total = 0
-    for launch in kernel.launches():
+    for launch in kernel.launches(launches):
         view = launch.maps[name]
         count = view.record_count
         total += count
@@ -154,7 +155,7 @@ def record_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
         fields = [field.name for field in view.map.fields]
         # As in read.py, brackets tell a place from a field of the same name.
         head = ["launch", *(f"[{axis}]" if axis in fields else axis for axis in places), *fields]
-        columns = [_column(records, _field(field), kernel, is_formatted=False) for field in fields]
+        columns = [column_texts(records, value_of(field), kernel, is_formatted=False) for field in fields]
         for row in range(number):
             where = [str(column[row]) for column in places.values()]
             cells.append([str(launch.index), *where, *(escaped(column[row]) for column in columns)])
@@ -165,13 +166,13 @@ def record_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
         yield f"    {len(cells):,} of {counted(total, 'record')}"
 
 
-def _owner_lines(kernel: TraceKernel, name: str, most: int) -> Iterator[str]:
+def _owner_lines(kernel: TraceKernel, name: str, most: int, launches: range | None) -> Iterator[str]:
     """Yield the lines of a table of the greatest results of a map per block, warp, thread or multiprocessor, by their
     last column; of a minimum of the least ones."""
     found: list[tuple[int | float, list[str]]] = []
     head: list[str] = []
     total = 0
-    parts = ((launch, part) for launch in kernel.launches() for part in launch.maps[name].owned())
+    parts = ((launch, part) for launch in kernel.launches(launches) for part in launch.maps[name].owned())
     for launch, (results, places) in parts:
         *_, last = names = list(results.dtype.names or ())
         if last == "count":
@@ -200,7 +201,7 @@ def _rank(value: int | float, kind: str) -> int | float:
     return value if kind == "min" else -value
 
 
-def _field(name: str) -> Value:
+def value_of(name: str) -> Value:
     """Return how a field of any map is shown: a field called ``site`` is an instruction."""
     from neutrino.language.uses import Value
 
@@ -216,8 +217,11 @@ def by_kernel(rows: Rows) -> str:
     return ", ".join(parts)
 
 
-def _column(records: Any, column: Value, kernel: TraceKernel, is_formatted: bool) -> list[Any]:
-    """Return a column's values as they are printed: numbers that a text formats, else texts."""
+def column_texts(records: Any, column: Value, kernel: TraceKernel, is_formatted: bool) -> list[Any]:
+    """Return a column's values as they are printed: numbers that a text formats, else texts.
+
+    records: a structured array, or arrays by name.
+    """
     values = records[column.field]
     if column.is_site:
         labels = site_labels(kernel, column.is_line)
@@ -225,7 +229,7 @@ def _column(records: Any, column: Value, kernel: TraceKernel, is_formatted: bool
     numbers: list[Any] = values.tolist()
     if is_formatted:
         return numbers
-    if column.is_address:
+    if column.is_address and values.dtype.kind != "f":
         return [f"{number:#x}" for number in numbers]
     # NumPy's own text of a fraction: as few digits as tell it from all others of its type.
     return [str(value) for value in values] if values.dtype.kind == "f" else [str(number) for number in numbers]

@@ -1,0 +1,544 @@
+"""``neutrino-report --records``, ``--where``, ``--group-by``, ``--sort``: one table of a map's records, or of groups of
+them, as text, CSV or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.cli.diagnostics import print_diagnostics
+from neutrino.cli.kernel_names import demangled
+from neutrino.cli.report_messages import BAD_INPUT, DONE, NOTHING, say
+from neutrino.cli.rows import column_texts, label, number_of_rows, shortened, site_labels, value_of
+from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted, table
+from neutrino.errors import Diagnostic, ExpressionError, NeutrinoError
+from neutrino.language.uses import Value
+from neutrino.tracing.expression import Expression, unknown_name
+from neutrino.tracing.queries import FirstRows, Groups, GroupsError, group, matching
+from neutrino.tracing.recorded import RecordedMap, Rows
+from neutrino.tracing.summary import place_of, sites_by_number
+from neutrino.tracing.trace import Trace, TraceKernel
+
+Array = npt.NDArray[Any]
+_SHOWN = 20
+"""Rows of the table as text, unless their number is given."""
+_ALL = -1
+"""``--records`` without a number."""
+_MOST_SORTED = 500_000
+"""Records that are sorted to be printed all."""
+_LARGE, _HUGE = 1e5, 1e15
+"""Between these, fractions are shown with one decimal and no exponent."""
+_WORDS = ("kernel", "line", "site")
+"""What records are grouped by besides expressions."""
+_ADDRESSES = ("addr", "address")
+
+
+def add_queries(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    group = parser.add_argument_group(
+        "records of one map, in place of the report",
+        "EXPR has Python's syntax and exact integers: fields of the map; launch, block, warp, lane, k, order, sm where "
+        "records have them; numbers, < <= > >= == !=, and, or, not, + - * // % & | ^ << >> ~ and parentheses.",
+    )
+    group.add_argument(
+        "--records",
+        type=_number,
+        nargs="?",
+        const=_ALL,
+        metavar="N",
+        help=f"print the first N records or groups, records by launch, block, warp, lane and order ({_SHOWN}; with "
+        "--csv and --json all)",
+    )
+    group.add_argument("--where", metavar="EXPR", help="only records for which EXPR is true: 'elapsed > 10000'")
+    group.add_argument(
+        "--group-by",
+        metavar="EXPR",
+        help="in place of records, for each value of EXPR (a field, 'addr >> 7', block …), or for each kernel, line or "
+        "site: how many records there are, and least value, mean, greatest value and sum of each field",
+    )
+    group.add_argument(
+        "--sort",
+        metavar="[-]EXPR",
+        help="by EXPR, least first; -EXPR: greatest first. groups: by records or a column of --csv, as "
+        "-elapsed_sum; without it those with most records first",
+    )
+    group.add_argument(
+        "--csv", action="store_true", help="the table as CSV (RFC 4180) on stdout, whole and with whole names"
+    )
+
+
+def _number(text: str) -> int:
+    return number_of_rows(text) if text else _ALL
+
+
+def prepared(arguments: Sequence[str]) -> list[str]:
+    """Return a command line as argparse takes it: ``--records TRACE`` has no number, ``--sort -x`` has a value."""
+    result: list[str] = []
+    for argument in arguments:
+        if result and result[-1] in ("--sort", "--where", "--group-by") and argument.startswith("-"):
+            result[-1] += f"={argument}"
+        elif result and result[-1] == "--records" and not argument.isdecimal():
+            result[-1:] = ["--records=", argument]
+        else:
+            result.append(argument)
+    return result
+
+
+def is_asked(options: argparse.Namespace) -> bool:
+    """Return whether a command line asks for records."""
+    given = (options.records, options.where, options.group_by, options.sort)
+    return options.csv or any(value is not None for value in given)
+
+
+def print_records(traces: Sequence[Trace], keep: Callable[[TraceKernel], bool], options: argparse.Namespace) -> int:
+    """Print the records that a command line asks for.
+
+    keep: whether a kernel is chosen. Returns the exit status: 0, 2 for a wrong expression, 3 if no kernel was probed.
+    Raises OSError if stdout cannot be written, TraceError for damaged data, and NeutrinoError if no map or more than
+    one is chosen, or if there are too many records to sort.
+    """
+    kernels = [kernel for trace in traces for kernel in trace.kernels if keep(kernel) and _map_names(kernel)]
+    if not kernels:
+        say("no kernel to report")
+        return NOTHING
+    try:
+        _Query(traces, kernels, options).print()
+    except _QueryError as failure:
+        error = failure.error
+        place = f"neutrino-report: {failure.option}"
+        print_diagnostics([Diagnostic(place, 1, error.at + 1, error.text, error.message, error.hint)])
+        return BAD_INPUT
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    return DONE
+
+
+class _Query:
+    """What a command line asks of the records of one map of some kernels. Raises as its methods say."""
+
+    def __init__(self, traces: Sequence[Trace], kernels: Sequence[TraceKernel], options: argparse.Namespace) -> None:
+        """kernels: of the traces, with data. Raises NeutrinoError if no map or more than one is chosen or known,
+        TraceError as ``RecordedMap``, and _QueryError for an expression."""
+        self._traces = traces
+        self._options = options
+        name = _map_name(kernels, options.map)
+        self._kernels = [kernel for kernel in kernels if name in _map_names(kernel)]
+        self._recorded = RecordedMap(self._kernels, name, options.launch)
+        self._name = name
+        self._types = self._recorded.types
+        self._fields = list(self._types)[self._recorded.places :]
+        self._floats = {name: kind.kind == "f" for name, kind in self._types.items()}
+        self._has_sites = "site" in self._fields and not self._floats["site"]
+        self._total = 0
+        self._where = self._read("--where", options.where, self._floats)
+        self._most: int | None = None if options.records in (None, _ALL) else options.records
+        if options.group_by is None:
+            self._order = self._read("--sort", options.sort, self._floats)
+        else:
+            self._key = self._read_key(options.group_by)
+            self._columns = self._group_columns()
+            self._order = self._read("--sort", options.sort, self._columns)
+
+    def _read(self, option: str, text: str | None, floats: Mapping[str, bool]) -> Expression | None:
+        if text is None:
+            return None
+        try:
+            return Expression.read(text, floats)
+        except ExpressionError as error:
+            raise _QueryError(option, error) from error
+
+    def print(self) -> None:
+        """Print the table. Raises OSError if stdout cannot be written, TraceError for damaged data, _QueryError for
+        values that cannot be computed, and NeutrinoError for too many groups or records to sort."""
+        rows = self._counted(self._recorded.rows())
+        if self._where is not None:
+            rows = _explained("--where", matching(rows, self._where))
+        (self._print_records if self._options.group_by is None else self._print_groups)(rows)
+        if self._options.csv and self._recorded.dropped:
+            say(f"note: {self._dropped()}")
+
+    def _counted(self, source: Iterable[Rows]) -> Iterator[Rows]:
+        for rows in source:
+            self._total += len(rows)
+            yield rows
+
+    def _print_records(self, rows: Iterator[Rows]) -> None:
+        is_whole = self._most is None and (self._options.csv or self._options.json)
+        if is_whole and self._order is None:
+            self._write_records(_Whole(rows))
+            return
+        most = _MOST_SORTED if is_whole else _SHOWN if self._most is None else self._most
+        try:
+            first = FirstRows(rows, most, self._order)
+        except ExpressionError as error:
+            raise _QueryError("--sort", error) from error
+        if is_whole and first.count > most:
+            raise NeutrinoError(
+                f"{counted(first.count, 'record')}, of which --sort keeps at most {most:,}: give --records N, or a "
+                "narrower --where"
+            )
+        self._write_records(first)
+
+    def _write_records(self, rows: _Whole | FirstRows) -> None:
+        """Print records in the form that is asked for."""
+        if self._options.json:
+            titles = self._record_titles(self._fields)
+            found = (zip(*self._json_columns(part), strict=True) for part in rows)
+            self._write_json(titles, itertools.chain.from_iterable(found))
+            self._end_json(records=rows.count)
+        elif self._options.csv:
+            writer = csv.writer(sys.stdout, lineterminator="\r\n")
+            writer.writerow(map(escaped, self._record_titles(self._fields)))
+            for part in rows:
+                writer.writerows(zip(*self._csv_columns(part), strict=True))
+        else:
+            self._heading()
+            places = list(self._types)[: self._recorded.places]
+            head = [*(["trace"] if len(self._traces) > 1 else []), "launch"]
+            head += ["kernel"] if len(self._kernels) > 1 else []
+            head = [escaped(title) for title in (*head, *places[1:], *self._fields)]
+            cells = _Cells(rows, self._text_columns)
+            for line in table(head, cells, right=set(head) - {"trace", "kernel", "site"}) if rows.count else ():
+                print(line)
+            shown = sum(len(part) for part in rows)
+            self._footing(shown, rows.count, "record")
+
+    def _record_titles(self, fields: Sequence[str]) -> list[str]:
+        """Return the titles of records in CSV and JSON."""
+        places = list(self._types)[: self._recorded.places]
+        titles = [*(["trace"] if len(self._traces) > 1 else []), "launch", "kernel", *places[1:], *fields]
+        return titles + (["place", "instruction"] if self._has_sites else [])
+
+    def _owners(self, part: Rows, name: str) -> list[list[str]]:
+        """Return the columns trace, if there are several, launch, and kernel if it has a name."""
+        trace = [[part.kernel.trace_path.name] * len(part)] if len(self._traces) > 1 else []
+        launches = [str(number) for number in part.columns[next(iter(self._types))].tolist()]
+        return [*trace, launches, *([[name] * len(part)] if name else [])]
+
+    def _text_columns(self, part: Rows) -> list[list[str]]:
+        name = self._shown(demangled(part.kernel)) if len(self._kernels) > 1 else ""
+        shown = [
+            column_texts(part.columns, value_of(title), part.kernel, is_formatted=False)
+            for title in list(self._types)[1:]
+        ]
+        return [[escaped(cell) for cell in column] for column in (*self._owners(part, name), *shown)]
+
+    def _csv_columns(self, part: Rows) -> list[list[str]]:
+        fields = list(self._types)[1:]
+        numbers = [Value(name, is_address=name in _ADDRESSES) for name in fields]
+        shown = [column_texts(part.columns, number, part.kernel, is_formatted=False) for number in numbers]
+        columns = [*self._owners(part, demangled(part.kernel)), *shown, *self._places(part)]
+        return [[escaped(cell) for cell in column] for column in columns]
+
+    def _json_columns(self, part: Rows) -> list[list[Any]]:
+        first, *others = (part.columns[name].tolist() for name in self._types)
+        trace = [[str(part.kernel.trace_path)] * len(part)] if len(self._traces) > 1 else []
+        return [*trace, first, [demangled(part.kernel)] * len(part), *others, *self._places(part)]
+
+    def _places(self, part: Rows) -> list[list[str]]:
+        """Return the columns place and instruction of records with sites."""
+        if not self._has_sites:
+            return []
+        sites = sites_by_number(part.kernel.manifest.sites if part.kernel.manifest else ())
+        known = {number: place_of(site) for number, site in sites.items()}
+        found = [known.get(number) or (label({}, number), "") for number in part.columns["site"].tolist()]
+        return [[place for place, _ in found], [instruction for _, instruction in found]]
+
+    # Groups.
+
+    def _read_key(self, text: str) -> Expression | None:
+        """Return the expression to group by; None for a word."""
+        if text in _WORDS and (text not in self._fields or text == "site"):
+            if text != "kernel" and not self._has_sites:
+                error = unknown_name(text, 0, text, {**self._types, "kernel": None})
+                raise _QueryError("--group-by", error)
+            return None
+        return self._read("--group-by", text, self._floats)
+
+    def _group_columns(self) -> dict[str, bool]:
+        """Return the names of the columns of groups that can be sorted by, and whether they have fractions."""
+        columns = {"records": False}
+        if self._key is not None and self._options.group_by in self._types:
+            columns[self._options.group_by] = self._key.is_float
+        for name in self._aggregated():
+            columns |= {f"{name}_{kind}": kind == "mean" or self._floats[name] for kind in _kinds(name)}
+        return columns
+
+    def _aggregated(self) -> tuple[str, ...]:
+        """Return the fields of which groups have numbers."""
+        left_out = {self._options.group_by, "site" if self._has_sites else ""}
+        return tuple(name for name in self._fields if name not in left_out)
+
+    def _print_groups(self, rows: Iterator[Rows]) -> None:
+        found = self._sorted(self._grouped(rows))
+        total = len(found)
+        is_whole = self._options.all or self._options.csv or self._options.json
+        found = found[: self._most if self._most is not None else total if is_whole else _SHOWN]
+        by, names = self._options.group_by, self._aggregated()
+        kernel = ["kernel"] if by in ("line", "site") and self._key is None and len(self._kernels) > 1 else []
+        if self._options.csv or self._options.json:
+            keys = ["site", "place", "instruction"] if by == "site" and self._key is None else [by]
+            titles = [*kernel, *keys, "records", *(f"{name}_{kind}" for name in names for kind in _kinds(name))]
+            if self._options.json:
+                rows_of = ([*(row.kernel for _ in kernel), *row.key, row.count, *row.values.values()] for row in found)
+                self._write_json(titles, rows_of)
+                self._end_json(groups=total)
+                return
+            writer = csv.writer(sys.stdout, lineterminator="\r\n")
+            writer.writerow(map(escaped, titles))
+            for row in found:
+                key = [self._key_text(row)] if self._key is not None else map(str, row.key)
+                texts = (_text(title, value) for title, value in row.values.items())
+                writer.writerow(map(escaped, [*(row.kernel for _ in kernel), *key, str(row.count), *texts]))
+            return
+        self._heading()
+        head = [*kernel, escaped(by), "records"]
+        for name in names:
+            first, *others = _kinds(name)
+            head += [f"{escaped(name)}: {first}", *others]
+        cells = [
+            [*(self._shown(row.kernel) for _ in kernel), self._key_text(row), f"{row.count:,}",
+             *(_text(title, value, is_short=True) for title, value in row.values.items())]
+            for row in found
+        ]  # fmt: skip
+        left = {"kernel", *([escaped(by)] if self._key is None else [])}
+        for line in table(head, cells, right=set(head) - left) if cells else ():
+            print(line)
+        self._footing(len(cells), total, "group")
+
+    def _grouped(self, rows: Iterator[Rows]) -> list[_Group]:
+        """Return all groups, unsorted."""
+        names = self._aggregated()
+        if self._key is not None:
+            key = self._key
+            try:
+                groups = group(rows, lambda part: key.values(part.columns, len(part)), names)
+            except ExpressionError as error:
+                raise _QueryError("--group-by", error) from error
+            except GroupsError as error:
+                hint = "group by less exact values, such as addr >> 7, or narrow the records with --where"
+                raise _QueryError("--group-by", ExpressionError(key.text, 0, str(error), hint)) from error
+            return [_Group("", (number,), count, values) for number, count, values in _taken(groups, names)]
+        # A kernel's lines and sites are its own.
+        by_kernel: dict[int, tuple[TraceKernel, Groups, dict[str, int]]] = {}
+        for part in rows:
+            kernel, groups, lines = by_kernel.setdefault(id(part.kernel), (part.kernel, Groups(names), {}))
+            groups.add(self._word_keys(part, lines), part.columns)
+        found = []
+        for kernel, groups, lines in by_kernel.values():
+            groups.finish()
+            name, texts = demangled(kernel), list(lines)
+            sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
+            for number, count, values in _taken(groups, names):
+                whose: tuple[Any, ...] = (name,)
+                if self._options.group_by == "line":
+                    whose = (texts[number],)
+                elif self._options.group_by == "site":
+                    place, instruction = place_of(sites.get(number, {}))
+                    whose = (number, place or label({}, number), instruction)
+                found.append(_Group(name, whose, count, values))
+        return found
+
+    def _word_keys(self, part: Rows, lines: dict[str, int]) -> Array:
+        """Return the numbers to group some records of a kernel by. lines: of those so far, to their numbers."""
+        if self._options.group_by == "kernel":
+            return np.zeros(len(part), np.int64)
+        sites = part.columns["site"]
+        if self._options.group_by == "site":
+            return sites
+        labels = site_labels(part.kernel, is_line=True)
+        numbers, index = np.unique(sites, return_inverse=True)
+        texts = [label(labels, number) for number in numbers.tolist()]
+        return np.array([lines.setdefault(text, len(lines)) for text in texts], np.int64)[index]
+
+    def _sorted(self, found: list[_Group]) -> list[_Group]:
+        """Return groups in the order of --sort, without it those with most records first."""
+        found.sort(key=lambda row: (row.key[0] != row.key[0], row.key[0], row.kernel))
+        if self._order is None:
+            return sorted(found, key=lambda row: -row.count)
+        columns = {}
+        for title in self._order.names:
+            values = [
+                row.key[0] if title == self._options.group_by else row.values.get(title, row.count) for row in found
+            ]
+            columns[title] = np.array(values, np.float64 if self._columns[title] else object)
+        try:
+            keys = self._order.values(columns, len(found))
+        except ExpressionError as error:
+            raise _QueryError("--sort", error) from error
+        return [found[index] for index in np.argsort(keys, kind="stable").tolist()]
+
+    def _key_text(self, row: _Group) -> str:
+        """Return a group's key as text, of a word as it is shown to people."""
+        key = row.key[0]
+        if self._key is not None:
+            # A condition is no address, whatever it is about.
+            is_address = type(key) is int and not self._key.names.isdisjoint(_ADDRESSES)
+            return hex(key) if is_address else str(key)
+        if self._options.group_by == "site":
+            _, place, instruction = row.key
+            return escaped(f"{place}: {instruction}" if instruction else place)
+        return self._shown(key) if self._options.group_by == "kernel" else escaped(key)
+
+    def _shown(self, name: str) -> str:
+        """Return a kernel's name as it is shown to people."""
+        return escaped(name) if self._options.wide else shortened(name)
+
+    # What is around a table.
+
+    def _heading(self) -> None:
+        for trace in self._traces:
+            print(escaped(str(trace.path)))
+
+    def _footing(self, shown: int, count: int, word: str) -> None:
+        """Print how many records there are, and which. shown, count: rows of the table, and rows that it could have."""
+        numbers = f"{shown:,} of {counted(count, word)}" if shown < count else counted(count, word)
+        text = f"{numbers} of {self._name}"
+        if word == "group":
+            text += f" by {self._options.group_by}"
+        if self._where is not None:
+            text += f" where {self._where.text}, of {counted(self._total, 'record')} in all"
+        elif word == "group":
+            text += f", of {counted(self._total, 'record')}"
+        more = "; --records N prints more" if shown < count else ""
+        print(escaped(f"  {text}{more}"))
+        if self._recorded.dropped:
+            print(f"  {self._dropped()}")
+
+    def _dropped(self) -> str:
+        """Return in words what is not in the table."""
+        return f"{counted(self._recorded.dropped, 'save')} of map {escaped(self._name)} had no room and left no record"
+
+    def _write_json(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Print the document up to its rows, one on each line. ``_end_json`` prints the rest."""
+        head = {
+            "traces": [str(trace.path) for trace in self._traces],
+            "map": self._name,
+            "kind": self._recorded.map.kind.name,
+            "level": self._recorded.map.level.value,
+            "where": self._options.where,
+            "group_by": self._options.group_by,
+            "sort": self._options.sort,
+            "columns": list(titles),
+        }
+        sys.stdout.write(f'{json.dumps(head)[:-1]}, "rows": [')
+        separator = "\n"
+        for row in rows:
+            document = {title: _json_value(value) for title, value in zip(titles, row, strict=True)}
+            sys.stdout.write(separator + json.dumps(document))
+            separator = ",\n"
+        sys.stdout.write("\n], ")
+
+    def _end_json(self, **counts: int) -> None:
+        print(json.dumps({**counts, "recorded": self._total, "dropped": self._recorded.dropped})[1:])
+
+
+class _QueryError(NeutrinoError):
+    """An option's expression cannot be used. option: its name. error: what is wrong."""
+
+    def __init__(self, option: str, error: ExpressionError) -> None:
+        super().__init__(f"{option}: {error}")
+        self.option = option
+        self.error = error
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row of the table of groups. kernel: its name, of a line or site. key: the number, or what a word stands for.
+    values: of the fields, by the columns' titles in CSV."""
+
+    kernel: str
+    key: tuple[Any, ...]
+    count: int
+    values: dict[str, int | float]
+
+
+class _Whole:
+    """All records, which can be read once. count: how many were read."""
+
+    def __init__(self, rows: Iterable[Rows]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Rows]:
+        for part in self._rows:
+            self.count += len(part)
+            yield part
+
+
+class _Cells:
+    """The cells of a table, made each time that they are iterated over."""
+
+    def __init__(self, rows: Iterable[Rows], columns: Callable[[Rows], list[list[str]]]) -> None:
+        self._rows = rows
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[Sequence[str]]:
+        for part in self._rows:
+            yield from zip(*self._columns(part), strict=True)
+
+
+def _explained(option: str, rows: Iterator[Rows]) -> Iterator[Rows]:
+    """Yield records. Raises _QueryError for a fault in an option's expression."""
+    try:
+        yield from rows
+    except ExpressionError as error:
+        raise _QueryError(option, error) from error
+
+
+def _map_names(kernel: TraceKernel) -> list[str]:
+    return [entry.name for entry in kernel.manifest.maps] if kernel.manifest else []
+
+
+def _map_name(kernels: Iterable[TraceKernel], given: Sequence[str]) -> str:
+    """Return the name of the map to read. given: by --map. Raises NeutrinoError if there is none, or are several."""
+    known = sorted({name for kernel in kernels for name in _map_names(kernel)})
+    if len(given) > 1:
+        raise NeutrinoError("--map: the records of one map are printed at a time")
+    if given and given[0] not in known:
+        raise NeutrinoError(f"--map {given[0]}: no such map; there are {', '.join(known)}")
+    if given or len(known) == 1:
+        return given[0] if given else known[0]
+    raise NeutrinoError(f"there are several maps: choose one with --map: {', '.join(known)}")
+
+
+def _kinds(name: str) -> tuple[str, ...]:
+    """Return what groups have of a field: of addresses no mean and no sum."""
+    return ("min", "max") if name in _ADDRESSES else ("min", "mean", "max", "sum")
+
+
+def _taken(groups: Groups, names: Sequence[str]) -> Iterator[tuple[Any, int, dict[str, int | float]]]:
+    """Yield each group's number, its records and what is known of its fields."""
+    columns: dict[str, Sequence[int | float]] = {}
+    for name in names:
+        known = groups.of(name)
+        by_kind = {"min": known.minimum, "mean": known.mean, "max": known.maximum, "sum": known.total}
+        columns |= {f"{name}_{kind}": by_kind[kind] for kind in _kinds(name)}
+    for index, (number, count) in enumerate(zip(groups.keys.tolist(), groups.counts.tolist(), strict=True)):
+        yield number, count, {title: values[index] for title, values in columns.items()}
+
+
+def _text(title: str, value: int | float, *, is_short: bool = False) -> str:
+    """Return a number of a group as text. is_short: a fraction with as many digits as people read."""
+    if isinstance(value, int):
+        return hex(value) if title.rpartition("_")[0] in _ADDRESSES else str(value)
+    if not is_short:
+        return repr(value)
+    return f"{value:.1f}" if _LARGE <= abs(value) < _HUGE else f"{value:.6g}"
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value as JSON can have it: infinities and NaN as text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,78 @@
+"""Which traces and which of their launches a report is about: ``--rank`` and ``--launch``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from neutrino.errors import NeutrinoError, TraceError
+from neutrino.tracing import Trace
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    parser.add_argument(
+        "--launch",
+        type=_launches,
+        metavar="N|A:B",
+        help="only the records of the launch with the number N in the trace, or of those from A on and before B, of "
+        "which one may be missing",
+    )
+    parser.add_argument(
+        "--rank",
+        type=_rank,
+        action="append",
+        default=[],
+        metavar="N",
+        help="of several traces, only those of processes that a launcher (torchrun, mpirun, srun) gave rank N; "
+        "repeatable",
+    )
+
+
+def _rank(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank")
+    return int(text)
+
+
+def _launches(text: str) -> range:
+    match = re.fullmatch(r"(\d{1,18})|(\d{0,18}):(\d{0,18})", text, re.ASCII)
+    if not match or text == ":":
+        raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a launch nor A:B")
+    if match[1]:
+        return range(int(match[1]), int(match[1]) + 1)
+    return range(int(match[2] or 0), int(match[3] or sys.maxsize))
+
+
+def of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
+    """Return the traces of processes with some ranks, in their order, and those that cannot be read, whose fault is
+    reported when they are. ranks: all traces without any. Raises NeutrinoError if no trace is left.
+    """
+    if not ranks:
+        return list(paths)
+    found: dict[Path, int | None] = {}
+    damaged = []
+    for path in paths:
+        try:
+            found[path] = Trace(path).rank
+        except TraceError:
+            damaged.append(path)
+    kept = [path for path in paths if path in damaged or found[path] in ranks]
+    if not kept:
+        known = sorted({rank for rank in found.values() if rank is not None})
+        there = f"there are {', '.join(map(str, known))}" if known else "no process was given a rank"
+        raise NeutrinoError(f"--rank {' --rank '.join(map(str, ranks))}: no trace of it; {there}")
+    return kept
+
+
+def newest_of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
+    """Return the newest trace alone, of those of processes with some ranks. paths: oldest first. Raises as above."""
+    for path in reversed(paths) if ranks else ():
+        with contextlib.suppress(TraceError):
+            if Trace(path).rank in ranks:
+                return [path]
+    return of_ranks(paths, ranks)[-1:]
