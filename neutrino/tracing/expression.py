@@ -328,9 +328,9 @@ class _Evaluation:
         """Return whether all comparisons of a chain hold, of which each is computed where those before it hold."""
         result = np.ones(self.count, bool)
         within, left = self, self.of(node.first)
-        for compare, other in node.others:
+        for operate, other in node.others:
             right = within.of(other)
-            holds = _filled(_compare(compare, left, right), within.count)
+            holds = _filled(compare(operate, left, right), within.count)
             result[result] = holds
             if holds.all():
                 left = right
@@ -477,26 +477,30 @@ def _smallest(values: Array) -> Array:
     return values.astype(_dtype_for(*_range(values)))
 
 
-def _compare(compare: Callable[[Any, Any], Any], left: Array | Number, right: Array | Number) -> Array | bool:
-    """Return whether a comparison holds, as Python compares: an integer with a fraction exactly, too."""
+def compare(operate: Callable[[Any, Any], Any], left: Array | Number, right: Array | Number) -> Array | bool:
+    """Return whether a comparison holds, as Python compares: an integer with a fraction exactly, too.
+
+    operate: such as ``operator.lt``. left, right: arrays of one length, as ``Expression.values`` returns them, or
+    Python's numbers. Returns bool ``[record]``, of two numbers one bool.
+    """
     if not isinstance(left, np.ndarray) and not isinstance(right, np.ndarray):
-        return bool(compare(left, right))
+        return bool(operate(left, right))
     if _is_float(left) and _is_float(right):
-        result: Array = compare(left, right)
+        result: Array = operate(left, right)
         return result
     if not _is_float(left) and not _is_float(right):
         a, b = _integers(left), _integers(right)
         ends = (*_range(a), *_range(b))
         dtype = _dtype_for(min(ends), max(ends))
-        return np.asarray(compare(_cast(a, dtype), _cast(b, dtype)), bool)
+        return np.asarray(operate(_cast(a, dtype), _cast(b, dtype)), bool)
     whole = _integers(left if _is_float(right) else right)
     low, high = _range(whole)
     if low >= -_EXACT_IN_F64 and high <= _EXACT_IN_F64:
-        exact: Array = compare(_fractions(left), _fractions(right))
+        exact: Array = operate(_fractions(left), _fractions(right))
         return exact
     # By Python's own comparison, number by number.
     first, second = (side.astype(object) if isinstance(side, np.ndarray) else side for side in (left, right))
-    return np.asarray(compare(first, second), bool)
+    return np.asarray(operate(first, second), bool)
 
 
 def _is_float(values: Array | Number) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import NeutrinoError
-from neutrino.tracing.expression import Expression
+from neutrino.tracing.expression import Expression, compare
 from neutrino.tracing.recorded import Rows
 from neutrino.tracing.trace import TraceKernel
 
@@ -23,6 +24,8 @@ Array = npt.NDArray[Any]
 MOST_GROUPS = 1 << 17
 _MOST_WAITING = 1 << 16
 """Rows of groups that wait to be combined, unless there are more groups."""
+_MOST_SHOWN = 1 << 14
+"""Kept records that are returned at once."""
 _LIMB = 32
 """Bits of the parts that sums of integers consist of, so that none overflows."""
 
@@ -54,6 +57,8 @@ class FirstRows:
         self._kernels: list[TraceKernel] = []
         self._kept: list[_Kept] = []
         self._waiting = 0
+        self._last: int | float | None = None
+        """The last key that is kept, once as many are kept as asked for."""
         for rows in source:
             self.count += len(rows)
             if order is not None:
@@ -61,21 +66,29 @@ class FirstRows:
             elif self._waiting < most:
                 self._keep(rows.chosen(slice(0, most - self._waiting)), np.empty(0))
             # Never without an order.
-            if self._waiting > max(_MOST_WAITING, 2 * most):
+            if self._waiting > most + max(_MOST_WAITING, most // 4):
                 self._sort()
         if order is not None:
             self._sort()
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield the records, cut where the kernel changes."""
+        """Yield the records, cut where the kernel changes, some thousands at a time."""
         for part in self._kept:
-            cuts = [0, *(np.flatnonzero(np.diff(part.owners)) + 1).tolist(), len(part.owners)]
-            for begin, end in itertools.pairwise(cuts):
+            changes = np.flatnonzero(np.diff(part.owners)) + 1
+            cuts = np.union1d(changes, np.arange(0, len(part.owners), _MOST_SHOWN)).tolist()
+            for begin, end in itertools.pairwise([*cuts, len(part.owners)]):
                 if begin < end:
                     columns = {name: values[begin:end] for name, values in part.columns.items()}
                     yield Rows(self._kernels[part.owners[begin]], columns)
 
     def _keep_best(self, rows: Rows, keys: Array) -> None:
+        if self._last is not None:
+            # What comes after all that is kept; of equal ones the earlier come first.
+            is_nan = isinstance(self._last, float) and math.isnan(self._last)
+            before = np.asarray(~np.isnan(keys) if is_nan else compare(operator.lt, keys, self._last))
+            if not before.any():
+                return
+            keys, rows = keys[before], rows.chosen(before)
         if len(rows) > self._most:
             best = np.argsort(keys, kind="stable")[: self._most]
             keys, rows = keys[best], rows.chosen(best)
@@ -98,6 +111,8 @@ class FirstRows:
             name: np.concatenate([part.columns[name] for part in self._kept])[best] for name in self._kept[0].columns
         }
         self._kept, self._waiting = [_Kept(keys[best], owners, columns)], len(best)
+        if 0 < self._most == len(best):
+            self._last = keys[best[-1:]].tolist()[0]
 
 
 @dataclass(frozen=True)

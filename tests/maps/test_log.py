@@ -23,6 +23,7 @@ from neutrino.maps.log import (
     lane_rows,
     most_rows,
     slices,
+    slot_slices,
 )
 from neutrino.probing.writing import write
 from neutrino.ptx.instrument.module_twins import probe_module
@@ -137,6 +138,11 @@ def test_slices_leave_out_warps_without_records(most: int) -> None:
     parts = list(slices(region, ROW["size"], most))
     assert sorted(value for part in parts for *_, value in _rows(part)) == wanted
     assert max(map(len, parts)) <= LOG_CONTROL + 2 * max(most, 160)
+    # Slot by slot they are in order.
+    parts = list(slot_slices(region, ROW["size"], most))
+    assert [row for part in parts for row in _rows(part)] == _rows(region)
+    assert (len(parts) == 1) == (most >= 500)
+    assert max(map(len, parts)) <= LOG_CONTROL + max(most, 320)
 
 
 def test_a_lane_has_few_bytes_in_a_chunk() -> None:
