@@ -68,7 +68,8 @@ _NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's e
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    Returns the exit status: 0 done, 2 an unreadable trace or a script that failed, 3 no kernel was probed.
+    Returns the exit status: 0 done, 2 an unreadable trace, a wrong expression or a script that failed, 3 no kernel was
+    probed.
     """
     try:
         return _run(_parser().parse_args(record_query.prepared(sys.argv[1:] if arguments is None else arguments)))
@@ -267,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="neutrino-report",
         description="Summarize traces: for each kernel and map the number of records and the range of each field, "
         "and which kernels were not probed, with the reason.",
-        epilog="Exit status: 0 done, 2 a trace that cannot be read or a script that failed or "
+        epilog="Exit status: 0 done, 2 a trace that cannot be read, a wrong expression, or a script that failed or "
         "was not run, 3 no kernel was probed.",
     )
     parser.add_argument(

@@ -174,7 +174,8 @@ class _Reader:
                 warnings.simplefilter("ignore")
                 tree = ast.parse(line[begin:], mode="eval")
         except SyntaxError as error:
-            at = begin + max((error.offset or 1) - 1, 0)
+            # Without a place it is the end, where something is missing.
+            at = begin + error.offset - 1 if error.offset else len(self._text)
             raise ExpressionError(self._text, min(at, len(self._text)), error.msg.split(" (<")[0]) from None
         except (ValueError, MemoryError, RecursionError):
             # A character that no text of Python has, or very deep nesting.
