@@ -27,7 +27,7 @@ from neutrino.language.uses import Value
 from neutrino.tracing.expression import Expression, unknown_name
 from neutrino.tracing.queries import FirstRows, Groups, GroupsError, group, matching
 from neutrino.tracing.recorded import RecordedMap, Rows
-from neutrino.tracing.summary import place_of, sites_by_number
+from neutrino.tracing.summary import missing_launches, place_of, sites_by_number
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -166,8 +166,8 @@ class _Query:
         if self._where is not None:
             rows = _explained("--where", matching(rows, self._where))
         (self._print_records if self._options.group_by is None else self._print_groups)(rows)
-        if self._options.csv and self._recorded.dropped:
-            say(f"note: {self._dropped()}")
+        for note in self._notes() if self._options.csv else ():
+            say(f"note: {note}")
 
     def _counted(self, source: Iterable[Rows]) -> Iterator[Rows]:
         for rows in source:
@@ -414,17 +414,22 @@ class _Query:
             text += f", of {counted(self._total, 'record')}"
         more = "; --records N prints more" if shown < count else ""
         print(escaped(f"  {text}{more}"))
-        if self._recorded.dropped:
-            print(f"  {self._dropped()}")
+        for note in self._notes():
+            print(escaped(f"note: {note}"))
 
-    def _dropped(self) -> str:
-        """Return in words what is not in the table."""
-        return f"{counted(self._recorded.dropped, 'save')} of map {escaped(self._name)} had no room and left no record"
+    def _notes(self) -> list[str]:
+        """Return in words what the table lacks."""
+        notes = [note for trace in self._traces for note in trace.notes]
+        notes += [note for kernel in self._kernels for note in missing_launches(kernel)]
+        if self._recorded.dropped:
+            saves = counted(self._recorded.dropped, "save")
+            notes.append(f"{saves} of map {self._name} had no room and left no record")
+        return notes
 
     def _write_json(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Print the document up to its rows, one on each line. ``_end_json`` prints the rest."""
         head = {
-            "traces": [str(trace.path) for trace in self._traces],
+            "traces": [{"path": str(trace.path)} for trace in self._traces],
             "map": self._name,
             "kind": self._recorded.map.kind.name,
             "level": self._recorded.map.level.value,
@@ -442,7 +447,8 @@ class _Query:
         sys.stdout.write("\n], ")
 
     def _end_json(self, **counts: int) -> None:
-        print(json.dumps({**counts, "recorded": self._total, "dropped": self._recorded.dropped})[1:])
+        ends = {**counts, "recorded": self._total, "dropped": self._recorded.dropped, "notes": self._notes()}
+        print(json.dumps(ends)[1:])
 
 
 class _QueryError(NeutrinoError):

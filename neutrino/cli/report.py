@@ -88,6 +88,8 @@ def _run(options: argparse.Namespace) -> int:
         options.trace, options.why = [options.why], ""
     if options.rows and (options.json or options.why is not None):
         _parser().error("--rows is of the report as tables; --records has them in other forms")
+    if options.launch is not None and options.why is not None:
+        _parser().error("--launch is of records, which --why has not")
     asks_records = record_query.is_asked(options)
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
         _parser().error(

@@ -19,7 +19,7 @@ from neutrino.abi.scalars import NUMPY_TYPES
 from neutrino.maps.declaration import Layout, Map, MapType, Report
 from neutrino.tracing.aggregate import count_values, ranges_of
 from neutrino.tracing.map_records import MapRecords
-from neutrino.tracing.trace import Trace, TraceKernel
+from neutrino.tracing.trace import LaunchCounts, Trace, TraceKernel
 
 Array = npt.NDArray[Any]
 _MOST_ROWS = 1 << 16
@@ -202,12 +202,7 @@ def _summarize_kernel(kernel: TraceKernel, launches: range | None) -> KernelSumm
     read = counts.written
     if launches is not None:
         read = read[(read >= launches.start) & (read < launches.stop)]
-    # Records of launches that ran the original, and records that were reserved and not used.
-    not_submitted = counts.by_state[LaunchState.FALLBACK] + counts.by_state[LaunchState.EMPTY]
-    # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
-    submitted = max(counts.launches - not_submitted, kernel.counters.get(Reason.PROBED, 0) if kernel.has_removed else 0)
-    written, lost = len(counts.written), counts.by_state[LaunchState.LOST]
-    pending = counts.by_state[LaunchState.SUBMITTED]
+    submitted, written, lost, pending, removed = _outcomes(kernel, counts)
     return KernelSummary(
         kernel,
         submitted=submitted,
@@ -219,8 +214,25 @@ def _summarize_kernel(kernel: TraceKernel, launches: range | None) -> KernelSumm
         capped=counts.capped,
         fewer_blocks=counts.fewer_blocks,
         maps=_summarize_maps(kernel, read),
-        removed=submitted - written - lost - pending if kernel.has_removed else 0,
+        removed=removed,
     )
+
+
+def _outcomes(kernel: TraceKernel, counts: LaunchCounts) -> tuple[int, int, int, int, int]:
+    """Return how many launches of the twin there were, and how many of them are written, lost, pending and removed."""
+    # Records of launches that ran the original, and records that were reserved and not used.
+    not_submitted = counts.by_state[LaunchState.FALLBACK] + counts.by_state[LaunchState.EMPTY]
+    # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
+    submitted = max(counts.launches - not_submitted, kernel.counters.get(Reason.PROBED, 0) if kernel.has_removed else 0)
+    written, lost = len(counts.written), counts.by_state[LaunchState.LOST]
+    pending = counts.by_state[LaunchState.SUBMITTED]
+    return submitted, written, lost, pending, submitted - written - lost - pending if kernel.has_removed else 0
+
+
+def missing_launches(kernel: TraceKernel) -> list[str]:
+    """Return notes about launches of a kernel whose data are not in the trace."""
+    _, _, lost, pending, removed = _outcomes(kernel, kernel.count_launches())
+    return _missing_notes(kernel.demangled, lost, removed, pending)
 
 
 def _summarize_maps(kernel: TraceKernel, written: Array) -> tuple[MapSummary, ...]:
@@ -426,14 +438,18 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
                 f"{name}: {_counted(entry.dropped, 'record')} of map {entry.name} "
                 f"{'was' if entry.dropped == 1 else 'were'} dropped: {_why_dropped(entry)}"
             )
-    if summary.lost:
-        notes.append(f"{name}: the data of {_counted(summary.lost, 'launch')} were lost on their way back")
-    if summary.removed:
-        removed = _counted(summary.removed, "launch")
-        notes.append(f"{name}: the data of {removed} were removed to keep to --max-trace-size")
-    if summary.pending:
-        pending = _counted(summary.pending, "launch")
-        notes.append(f"{name}: the data of {pending} had not arrived when the trace ended")
+    return notes + _missing_notes(name, summary.lost, summary.removed, summary.pending)
+
+
+def _missing_notes(name: str, lost: int, removed: int, pending: int) -> list[str]:
+    """Return notes about a kernel's launches whose data are missing. name: the kernel's."""
+    notes = []
+    if lost:
+        notes.append(f"{name}: the data of {_counted(lost, 'launch')} were lost on their way back")
+    if removed:
+        notes.append(f"{name}: the data of {_counted(removed, 'launch')} were removed to keep to --max-trace-size")
+    if pending:
+        notes.append(f"{name}: the data of {_counted(pending, 'launch')} had not arrived when the trace ended")
     return notes
 
 

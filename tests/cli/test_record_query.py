@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER_SIZE, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.cli import record_query
 from neutrino.cli.report import main
@@ -148,6 +149,7 @@ def test_records(
     names = ("launch", "kernel", "block", "warp", "k", "addr", "elapsed", "site", "bytes")
     assert [{name: row[name] for name in names} for row in document["rows"]] == wanted
     assert (document["records"], document["recorded"]) == (total, len(records(report.trace)))
+    assert document["traces"] == [{"path": str(report.trace)}]
     assert (document["where"], document["sort"], document["map"]) == (where, order, "Accesses")
     assert document["columns"] == [*names, "place", "instruction"]
     # As text, 20 without a number.
@@ -202,7 +204,7 @@ def test_groups(report: Report, key: str, where: str | None) -> None:
             expected = as_csv({"site": row["site"], "addr": 0})
             assert (shown["place"], shown["instruction"]) == (expected["place"], expected["instruction"])
     assert f"group{'s' * (len(groups) != 1)} of Accesses by {key}" in text
-    assert len(text.splitlines()) == 3 + len(rows) + text.count("no room")
+    assert len(text.splitlines()) == 3 + len(rows) + text.count("note: ")
 
 
 @pytest.mark.parametrize("order", ["elapsed_sum", "-elapsed_mean", "-records", "bytes", "bytes_max - elapsed_min"])
@@ -373,6 +375,30 @@ def test_too_much_is_refused(report: Report, monkeypatch: pytest.MonkeyPatch) ->
     assert len(report.rows("--sort", "addr", "--csv", "--records", "6")) == 6
     monkeypatch.setattr(queries, "MOST_GROUPS", 4)
     assert "error: more than 4 groups" in report("--group-by", "addr", status=2)
+
+
+def test_what_is_missing_is_said(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    from neutrino.tracing import Trace
+
+    path = report.trace / "launches.bin"
+    content = bytearray(path.read_bytes())
+    state = LAUNCHES_HEADER_SIZE + 2 * LAUNCH.size
+    content[state : state + 4] = int(LaunchState.LOST).to_bytes(4, "little")
+    path.write_bytes(content)
+    (report.trace / "events.jsonl").write_text(
+        "".join(line for line in (report.trace / "events.jsonl").open() if '"end"' not in line)
+    )
+    views = [launch.maps["Accesses"] for kernel in Trace(report.trace).kernels for launch in kernel.launches()]
+    wanted = [
+        "the trace is not complete: the process was killed or is still running",
+        "vecadd(int*): the data of 1 launch were lost on their way back",
+        f"{sum(view.dropped for view in views)} saves of map Accesses had no room and left no record",
+    ]
+    assert report("--records").splitlines()[-3:] == [f"note: {note}" for note in wanted]
+    assert report("--group-by", "block").splitlines()[-3:] == [f"note: {note}" for note in wanted]
+    assert report.document("--records")["notes"] == wanted
+    assert main([str(report.trace), "--map", "Accesses", "--csv"]) == 0
+    assert capsys.readouterr().err.splitlines() == [f"neutrino-report: note: {note}" for note in wanted]
 
 
 def test_no_record_matches(report: Report) -> None:
