@@ -113,7 +113,10 @@ def print_records(traces: Sequence[Trace], keep: Callable[[TraceKernel], bool], 
         say("no kernel to report")
         return NOTHING
     try:
-        _Query(traces, kernels, options).print()
+        query = _Query(traces, kernels, options)
+        # With stdout closed it is None.
+        if sys.stdout is not None:
+            query.print()
     except _QueryError as failure:
         error = failure.error
         place = f"neutrino-report: {failure.option}"
@@ -205,21 +208,26 @@ class _Query:
                 writer.writerows(zip(*self._csv_columns(part), strict=True))
         else:
             self._heading()
-            places = list(self._types)[: self._recorded.places]
-            head = [*(["trace"] if len(self._traces) > 1 else []), "launch"]
-            head += ["kernel"] if len(self._kernels) > 1 else []
-            head = [escaped(title) for title in (*head, *places[1:], *self._fields)]
-            cells = _Cells(rows, self._text_columns)
-            for line in table(head, cells, right=set(head) - {"trace", "kernel", "site"}) if rows.count else ():
+            launch, *others = self._types
+            trace = [self._title("trace")] if len(self._traces) > 1 else []
+            kernel = [self._title("kernel")] if len(self._kernels) > 1 else []
+            head = [escaped(title) for title in (*trace, launch, *kernel, *others)]
+            right = set(head) - {*trace, *kernel, "site"}
+            for line in table(head, _Cells(rows, self._text_columns), right) if rows.count else ():
                 print(line)
             shown = sum(len(part) for part in rows)
             self._footing(shown, rows.count, "record")
 
     def _record_titles(self, fields: Sequence[str]) -> list[str]:
         """Return the titles of records in CSV and JSON."""
-        places = list(self._types)[: self._recorded.places]
-        titles = [*(["trace"] if len(self._traces) > 1 else []), "launch", "kernel", *places[1:], *fields]
-        return titles + (["place", "instruction"] if self._has_sites else [])
+        launch, *places = list(self._types)[: self._recorded.places]
+        trace = [self._title("trace")] if len(self._traces) > 1 else []
+        sites = [self._title("place"), self._title("instruction")] if self._has_sites else []
+        return [*trace, launch, self._title("kernel"), *places, *fields, *sites]
+
+    def _title(self, word: str) -> str:
+        """Return the title of a column that is no field."""
+        return f"[{word}]" if word in self._fields else word
 
     def _owners(self, part: Rows, name: str) -> list[list[str]]:
         """Return the columns trace, if there are several, launch, and kernel if it has a name."""
@@ -290,6 +298,8 @@ class _Query:
         kernel = ["kernel"] if by in ("line", "site") and self._key is None and len(self._kernels) > 1 else []
         if self._options.csv or self._options.json:
             keys = ["site", "place", "instruction"] if by == "site" and self._key is None else [by]
+            # A field of this name.
+            keys = ["[records]"] if by == "records" else keys
             titles = [*kernel, *keys, "records", *(f"{name}_{kind}" for name in names for kind in _kinds(name))]
             if self._options.json:
                 rows_of = ([*(row.kernel for _ in kernel), *row.key, row.count, *row.values.values()] for row in found)

@@ -326,6 +326,28 @@ def test_only_some_kernels(report: Report) -> None:
     assert report.rows("--where", "async > load > 1", map_name="GmemBytes") == rows[1:]
 
 
+def test_fields_may_have_the_names_of_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("launch", "kernel", "block", "place", "instruction", "trace", "records", "site")
+    odd = make_map("Odd", "array", "block", dict.fromkeys(names, "u32"))
+    writer = TraceWriter(tmp_path / "t")
+    writer.kernel(1, "k", maps=[odd], sites=SITES)
+    values = [tuple(range(10 * block, 10 * block + 8)) for block in range(3)]
+    writer.launch(1, (3, 1, 1), (32, 1, 1), fill_regions([odd], 1, {"Odd": values}, blocks=3))
+    path = str(writer.write())
+    assert main([path, path, "--json", "--where", "launch > 0 and block != 2"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [[row[name] for name in names] for row in document["rows"]] == [list(row) for row in values[1:]] * 2
+    assert [(row["[launch]"], row["[block]"], row["[kernel]"]) for row in document["rows"]] == [
+        (0, 1, "k(int*)"), (0, 2, "k(int*)"),
+    ] * 2  # fmt: skip
+    assert len(document["columns"]) == len(set(document["columns"])) == 15
+    assert main([path, "--json", "--group-by", "records"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["[records]"], row["records"]) for row in document["rows"]] == [(6, 1), (16, 1), (26, 1)]
+    assert main([path, "--group-by", "kernel", "--csv"]) == 0
+    assert [row["records"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["1"] * 3
+
+
 def test_an_option_without_a_number_takes_no_path(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--map", "Accesses", "--records", str(trace)]) == 0
     assert "of Accesses; --records N prints more" in capsys.readouterr().out
@@ -412,7 +434,8 @@ def test_no_record_matches(report: Report) -> None:
 @pytest.mark.parametrize("form", ["", "--csv", "--json", "--group-by addr", "--sort addr"])
 def test_closed_and_full_outputs(trace: Path, form: str) -> None:
     command = f"'{sys.executable}' -m neutrino.cli.report '{trace}' --map Accesses --records {form}"
-    for closing, status, said in ((">/dev/full", 2, "No space left on device\n"), ("| head -c 1", 0, "")):
+    endings = ((">/dev/full", 2, "No space left on device\n"), ("| head -c 1", 0, ""), (">&-", 0, ""))
+    for closing, status, said in endings:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", f"{command} {closing}"], capture_output=True, text=True, check=False
         )
