@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,13 +127,14 @@ def trace(
         raise NeutrinoError(f"{', '.join(options)}: only install() takes that, and the process has its probes already")
     if hook is None:
         raise NeutrinoError("the hook is not in this process")
-    before = _counters(hook)
-    recording = Recording(hook, Selection(_patterns(kernels), ()), hook.now, before)
+    hook.flush(_FLUSH_MS)
+    recording = Recording(hook, Selection(_patterns(kernels), ()), _counters(hook), hook.now)
     try:
         yield recording
     finally:
+        end = hook.now
         recording.is_written = hook.flush(_FLUSH_MS)
-        recording.end = hook.now
+        recording.after, recording.end = _counters(hook), end
 
 
 @dataclass(frozen=True)
@@ -170,10 +171,12 @@ class Recording:
 
     _hook: Hook
     _selection: Selection
-    _begin: int
     _before: Any
+    _begin: int
     is_written: bool = False
-    end: int | None = field(default=None, repr=False)
+    # Set when the block ends: the counters, and the time.
+    after: Any = None
+    end: int | None = None
 
     @cached_property
     def trace(self) -> Trace:
@@ -222,13 +225,15 @@ class Recording:
         """What part of the launches in the block was probed, of all kernels."""
         import numpy as np
 
+        from neutrino.abi.launches import REASON_SLOTS
         from neutrino.tracing.coverage import Coverage
 
-        after = self.trace.counters
-        before = np.zeros_like(after)
+        if self.end is None:
+            raise NeutrinoError("the block has not ended yet: its launches may be running")
+        counters = np.zeros((1, REASON_SLOTS), "<u8") if self.after is None else self.after.copy()
         if self._before is not None:
-            before[: len(self._before)] = self._before
-        return Coverage.of(after - before)
+            counters[: len(self._before)] -= self._before
+        return Coverage.of(counters)
 
     def __repr__(self) -> str:
         if self.end is None:
@@ -237,14 +242,11 @@ class Recording:
 
 
 def _counters(hook: Hook) -> Any:
-    """The counters of a process's launches so far; None without a trace. Waits for the GPU."""
+    """The counters of a process's launches that are in the trace; None without one."""
     from neutrino.tracing.trace import Trace
 
     path = hook.trace_dir
-    if path is None:
-        return None
-    hook.flush(_FLUSH_MS)
-    return Trace(path).counters.copy()
+    return None if path is None else Trace(path).counters.copy()
 
 
 def _present() -> Hook | None:
