@@ -38,10 +38,13 @@ class Reason(enum.IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+CHOICE_OPTIONS = "-k, --filter, --rank, --device, --launches, --every or --duration"
+"""The options of ``neutrino`` that choose what is probed."""
+
 REASON_TEXT: dict[Reason, str] = {
     Reason.PROBED: "the twin ran",
     Reason.NO_PTX: "the image holds machine code only",
-    Reason.NOT_SELECTED: "left out by -k, --filter or --rank",
+    Reason.NOT_SELECTED: f"not chosen by {CHOICE_OPTIONS}",
     Reason.NO_SITE: "no instruction matches the probe",
     Reason.VARIANT: "the PTX is for another architecture than the machine code that runs",
     Reason.UNSUPPORTED: "the kernel or a probe needs something that twins do not support",
@@ -51,7 +54,8 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.VENDOR: "a vendor-licensed library, never rewritten",
     Reason.HELPER: "the helper that makes twins was not running or took too long",
     Reason.LOAD: "the driver did not load the twin, or a variable has no address",
-    Reason.GRAPH: "a node of a graph that is launched or changed from the device, or runs repeatedly and keeps records",
+    Reason.GRAPH: "a node of a graph that is launched or changed from the device, runs repeatedly and keeps records, "
+    "or cannot get its twin for some replays only",
     Reason.LAUNCH_FORM: "launched by a call that is not supported yet",
     Reason.OCCUPANCY: "the twin would fit fewer blocks on a multiprocessor than the original",
     Reason.MAP_SIZE: "the launch needs more map memory than the pool has",

@@ -38,7 +38,7 @@ class Why:
 
     @property
     def chosen(self) -> int:
-        """Launches that ``-k`` and ``--filter`` have not left out."""
+        """Launches that options such as ``-k`` and ``--launches`` have not left out."""
         return sum(count for reason, count in self.kernel.counters.items() if reason is not Reason.NOT_SELECTED)
 
     def lines(self) -> Iterator[Line]:

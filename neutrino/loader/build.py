@@ -21,6 +21,7 @@ from pathlib import Path
 
 SOURCES = (
     "backend.c",
+    "choice.c",
     "control.c",
     "counters.c",
     "coverage.c",
@@ -34,6 +35,7 @@ SOURCES = (
     "frames.c",
     "grace.c",
     "graph.c",
+    "graph_choice.c",
     "graph_layout.c",
     "graph_memory.c",
     "handles.c",

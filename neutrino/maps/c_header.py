@@ -23,7 +23,7 @@ from neutrino.abi.launches import (
 )
 from neutrino.abi.levels import LEVELS, PERS
 from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_PER_VARIABLE, MAX_MAPS
-from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
+from neutrino.abi.reasons import CHOICE_OPTIONS, REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST, REQUEST_MAGIC
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
@@ -107,6 +107,7 @@ def c_header() -> str:
     lines += [f"    NEUTRINO_PER_{per.name} = {number}," for number, per in enumerate(PERS)]
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]
+    lines += ["", f'#define NEUTRINO_CHOICE_OPTIONS "{CHOICE_OPTIONS}"']
     lines += ["", "#define NEUTRINO_REASON_TEXTS \\"]
     lines += [f'    [{reason.value}] = "{REASON_TEXT[reason]}", \\' for reason in Reason]
     lines += ["", "#define NEUTRINO_REASON_REMEDIES \\"]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.abi.reasons import Reason
+from neutrino.abi.reasons import CHOICE_OPTIONS, Reason
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Launches and kernels of a process, of those that ``-k`` and ``--filter`` have chosen.
+    """Launches and kernels of a process, of those that options such as ``-k`` and ``--launches`` have chosen.
 
     probed, launches: launches of twins (instrumented copies), and all. kernels_probed, kernels: those with such
     launches; functions that the hook has not seen obtained are no kernels. left_out: launches that were not chosen.
@@ -54,11 +54,11 @@ class Coverage:
     def sentence(self) -> str:
         """Launches and kernels in words, as the hook says them on stderr when the process ends (``coverage.c``)."""
         if not self.launches:
-            none = f"-k, --filter or --rank left out all {self.left_out:,} launches"
+            none = f"none of {self.left_out:,} launches was chosen ({CHOICE_OPTIONS})"
             return f"nothing was probed: {none if self.left_out else 'no launch of a kernel was seen'}"
         launches = f"{self.probed:,} of {self.launches:,} launches"
         kernels = f"{self.kernels_probed:,} of {self.kernels:,} kernels"
-        left_out = f"; -k, --filter or --rank left out {self.left_out:,} more" if self.left_out else ""
+        left_out = f"; not chosen: {self.left_out:,} more" if self.left_out else ""
         if not self.probed:
             return f"nothing was probed: {launches}, {kernels}{left_out}"
         return f"{launches} probed ({percent(self.probed, self.launches)}), {kernels}{left_out}"

@@ -11,7 +11,7 @@ from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.cli.report import main
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
-SENTENCE = "2 of 1,262 launches probed (under 1 %), 1 of 3 kernels; -k, --filter or --rank left out 40 more"
+SENTENCE = "2 of 1,262 launches probed (under 1 %), 1 of 3 kernels; not chosen: 40 more"
 
 
 @pytest.fixture

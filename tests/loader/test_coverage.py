@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
+from neutrino.abi.reasons import CHOICE_OPTIONS, REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.cache.entry import KernelEntry, read_entry, write_entry
 from neutrino.cache.store import Cache
 from neutrino.tracing import Trace
@@ -87,7 +87,7 @@ def test_the_three_reasons_with_most_launches_are_said(any_bench: Bench, tmp_pat
     assert (result.stdout, result.returncode) == reference("mixture")
     reasons = (in_words(Reason.VENDOR, "1,200"), in_words(Reason.NUMERICS, "4"), in_words(Reason.OCCUPANCY, "3"))
     assert said(tmp_path, result.stderr) == [
-        "1 of 1,210 launches probed (under 1 %), 1 of 5 kernels; -k, --filter or --rank left out 7 more",
+        "1 of 1,210 launches probed (under 1 %), 1 of 5 kernels; not chosen: 7 more",
         f"not probed: {'; '.join(reasons)}; 2 for other reasons{MORE}",
     ]
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
@@ -115,7 +115,7 @@ def test_nothing_probed(any_bench: Bench, tmp_path: Path, reason: Reason) -> Non
 def test_kernels_left_out_are_not_chosen(any_bench: Bench, tmp_path: Path) -> None:
     write_reasons(tmp_path, Reason.NOT_SELECTED)
     result = any_bench.run("plain", tmp_path, twins=False)
-    assert said(tmp_path, result.stderr) == ["nothing was probed: -k, --filter or --rank left out all 20 launches"]
+    assert said(tmp_path, result.stderr) == [f"nothing was probed: none of 20 launches was chosen ({CHOICE_OPTIONS})"]
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
 
 

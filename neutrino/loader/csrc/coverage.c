@@ -12,7 +12,7 @@
 
 #define REASONS_SAID 3
 
-/* Launches and kernels of the process. Chosen: not left out by -k, --filter or --rank. */
+/* Launches and kernels of the process. Chosen: not left out by an option such as -k. */
 struct coverage {
 	uint64_t chosen;
 	uint64_t probed;
@@ -99,9 +99,9 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	if (!coverage->chosen) {
 		add(text, "nothing was probed: ");
 		if (coverage->left_out) {
-			add(text, "-k, --filter or --rank left out all ");
+			add(text, "none of ");
 			add_number(text, coverage->left_out);
-			add(text, " launches");
+			add(text, " launches was chosen (" NEUTRINO_CHOICE_OPTIONS ")");
 		} else {
 			add(text, "no launch of a kernel was seen");
 		}
@@ -120,7 +120,7 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	add(text, ", ");
 	add_of(text, coverage->kernels_probed, coverage->kernels, "kernels");
 	if (coverage->left_out) {
-		add(text, "; -k, --filter or --rank left out ");
+		add(text, "; not chosen: ");
 		add_number(text, coverage->left_out);
 		add(text, " more");
 	}

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "choice.h"
 #include "grace.h"
+#include "graph_choice.h"
 #include "graph_layout.h"
 #include "graph_memory.h"
 #include "handles.h"
@@ -91,7 +93,7 @@ static void give_up(struct exec *exec)
 /* Get spare memory, for replays of the layout that find no room; without it, the originals run. */
 static void have_room(struct exec *exec)
 {
-	if (!exec->layout->probed || nt_graph_spare(exec->memory, exec->layout->size))
+	if (!exec->layout->twins || nt_graph_spare(exec->memory, exec->layout->size))
 		return;
 	nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
 	give_up(exec);
@@ -108,7 +110,7 @@ static struct nt_layout *changeable(struct exec *exec)
 {
 	struct nt_layout *layout = exec->layout;
 
-	if (!layout->replays && !layout->replays_full)
+	if (!layout->replays && !layout->replays_full && !layout->replays_left_out)
 		return layout;
 	layout = nt_layout_copy(layout);
 	if (layout)
@@ -162,7 +164,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	target->exec = handle;
 	target->graph = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
 	nt_driver.cuCtxGetCurrent(&target->context);
-	exec->memory = nt_graph_memory_of(target->context);
+	exec->memory = nt_choice_has_context(target->context) ? nt_graph_memory_of(target->context) : NULL;
 	if (flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		target->refusal = NEUTRINO_REASON_GRAPH;
 	else if (nt_context_is_green(target->context))
@@ -208,10 +210,11 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 	/*
 	 * The update has put originals into the executable graph. Its nodes are named only by those of the graph that
 	 * was instantiated, and only the driver knows how it has paired the two graphs. So it is updated once more, by
-	 * a clone of the program's graph with the twins in it.
+	 * a clone of the program's graph with the twins in it. Nodes without a name cannot get originals and twins by
+	 * turns, though.
 	 */
 	struct nt_graph_target target = exec->target;
-	if (nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
+	if (!nt_choice_is_by_number() && nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
 		layout = nt_layout_make(&target, graph, clone);
 		uint64_t info[4];
 		CUgraphNode node;
@@ -389,8 +392,32 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
 	return record;
 }
 
-/* A replay with twins in it. */
-static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream))
+/*
+ * Have the kernels whose launches in the next replay are chosen run their twins, and the others their originals. Whether
+ * any is chosen.
+ */
+static bool choose(struct exec *exec)
+{
+	enum nt_chosen chosen = nt_graph_ask(exec->layout);
+	struct nt_layout *layout = chosen == NT_CHOSEN_OTHERS ? nt_graph_leave_out(exec->layout) : NULL;
+
+	if (layout)
+		use_layout(exec, layout);
+	else if (chosen == NT_CHOSEN_OTHERS)
+		chosen = NT_CHOSEN_NONE; /* without memory */
+	if (!nt_graph_swap(&exec->target, exec->layout, chosen != NT_CHOSEN_NONE)) {
+		layout = nt_graph_drop(exec->layout);
+		if (layout)
+			use_layout(exec, layout);
+		else
+			chosen = NT_CHOSEN_NONE;
+	}
+	return chosen != NT_CHOSEN_NONE;
+}
+
+/* A replay with twins in it. is_chosen: that any of its launches is. */
+static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
+		       bool is_chosen)
 {
 	CUresult (*write)(CUstream, CUdeviceptr, uint64_t, unsigned) =
 		nt_driver.cuStreamWriteValue64_v2 ? nt_driver.cuStreamWriteValue64_v2 : nt_driver.cuStreamWriteValue64;
@@ -403,7 +430,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 
 	stream = nt_explicit_stream(stream, per_thread);
 	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pool_find(exec->target.context);
-	bool has_room = pool && nt_pool_take(pool, stream, size, &room) == NT_ROOM;
+	bool has_room = pool && is_chosen && layout->probed && nt_pool_take(pool, stream, size, &room) == NT_ROOM;
 	if (has_room) {
 		record = add_record(exec, pool, stream, &index);
 		if (!record) {
@@ -426,10 +453,13 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	exec->has_run = true;
 	bool is_launched = is_set && result == CUDA_SUCCESS;
 	if (is_launched)
-		__atomic_add_fetch(has_room ? &layout->replays : &layout->replays_full, 1, __ATOMIC_RELEASE);
+		__atomic_add_fetch(!is_chosen ? &layout->replays_left_out
+				   : has_room ? &layout->replays
+					      : &layout->replays_full,
+				   1, __ATOMIC_RELEASE);
 	/* give_up has made another layout, in which the originals run. */
 	if (!is_set && result == CUDA_SUCCESS)
-		__atomic_add_fetch(&exec->layout->replays, 1, __ATOMIC_RELEASE);
+		__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1, __ATOMIC_RELEASE);
 	if (has_room) {
 		if (!is_launched)
 			__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
@@ -450,33 +480,47 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 	uint32_t *reading = nt_reading_begin();
 	struct exec *exec = find_exec(handle);
 	if (!exec)
-		nt_launch_unknown(1); /* instantiated before the hook was loaded */
+		nt_launch_unknown(1, !nt_choice_has_ended()); /* instantiated before the hook was loaded */
 	/* In a capture: the driver refuses the launch, but would accept the write to the cell. */
 	if (!exec || nt_launch_is_captured(stream, per_thread)) {
 		result = real(handle, stream);
-	} else if (exec->layout->probed) {
-		result = replay(exec, stream, per_thread, real);
 	} else {
-		result = real(handle, stream);
-		if (result == CUDA_SUCCESS)
-			__atomic_add_fetch(&exec->layout->replays, 1, __ATOMIC_RELEASE);
+		bool is_chosen = !nt_choice_is_by_launch() || choose(exec);
+		if (exec->layout->twins) {
+			result = replay(exec, stream, per_thread, real, is_chosen);
+		} else {
+			result = real(handle, stream);
+			if (result == CUDA_SUCCESS)
+				__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1,
+						   __ATOMIC_RELEASE);
+		}
 	}
 	nt_reading_end(reading);
 	return result;
 }
 
-/* Count the launches of a layout's kernels in so many replays. full: these found no room in the pool. */
-static void count_replays(const struct nt_layout *layout, uint64_t replays, bool full)
+/*
+ * Count the launches of a layout's kernels in those of so many replays of one sort that are not counted yet. reason: PROBED,
+ * or why no twin of the layout ran, or was recorded, in them.
+ */
+static void count_replays(const struct nt_layout *layout, const uint64_t *replays, uint64_t *counted, unsigned reason)
 {
+	uint64_t now = __atomic_load_n(replays, __ATOMIC_ACQUIRE), added = now - *counted;
+
+	*counted = now;
+	if (!added)
+		return;
 	for (size_t i = 0; i < layout->count; i++) {
 		const struct nt_graph_node *node = &layout->nodes[i];
-		unsigned reason = node->reason == NEUTRINO_REASON_PROBED && full ? NEUTRINO_REASON_POOL_FULL : node->reason;
 		if (node->is_disabled)
 			continue;
-		if (node->kernel)
-			nt_trace_count_many(node->kernel->id, reason, replays);
+		bool is_chosen = !node->is_left_out && reason != NEUTRINO_REASON_NOT_SELECTED;
+		if (!node->kernel)
+			nt_launch_unknown(added, is_chosen);
+		else if (!is_chosen)
+			nt_trace_count_many(node->kernel->id, NEUTRINO_REASON_NOT_SELECTED, added);
 		else
-			nt_launch_unknown(replays);
+			nt_trace_count_many(node->kernel->id, node->reason ? node->reason : reason, added);
 	}
 }
 
@@ -487,14 +531,9 @@ void nt_graphs_count(void)
 		struct nt_layout *layout = *link;
 		bool is_retired = __atomic_load_n(&layout->is_retired, __ATOMIC_ACQUIRE) &&
 				  !__atomic_load_n(&layout->in_flight, __ATOMIC_ACQUIRE);
-		uint64_t replays = __atomic_load_n(&layout->replays, __ATOMIC_ACQUIRE);
-		uint64_t full = __atomic_load_n(&layout->replays_full, __ATOMIC_ACQUIRE);
-		if (replays > layout->counted)
-			count_replays(layout, replays - layout->counted, false);
-		if (full > layout->counted_full)
-			count_replays(layout, full - layout->counted_full, true);
-		layout->counted = replays;
-		layout->counted_full = full;
+		count_replays(layout, &layout->replays, &layout->counted, NEUTRINO_REASON_PROBED);
+		count_replays(layout, &layout->replays_full, &layout->counted_full, NEUTRINO_REASON_POOL_FULL);
+		count_replays(layout, &layout->replays_left_out, &layout->counted_left_out, NEUTRINO_REASON_NOT_SELECTED);
 		if (!is_retired) {
 			link = &layout->next;
 			continue;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "choice.h"
 #include "registry.h"
 #include "trace.h"
 #include "twin.h"
@@ -100,6 +101,22 @@ static CUresult set_node(const struct nt_launch *launch, CUfunction function, vo
 	return nt_driver.cuGraphKernelNodeSetParams_v2(place->node, &changed);
 }
 
+/* The launch of a node as the program has it, which sets that in its place. */
+static struct nt_launch launch_of(const struct place *place)
+{
+	const CUDA_KERNEL_NODE_PARAMS *parameters = place->parameters;
+
+	return (struct nt_launch){
+		.grid = {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
+		.block = {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
+		.shared = parameters->sharedMemBytes,
+		.parameters = parameters->kernelParams,
+		.extra = parameters->kernelParams ? NULL : parameters->extra,
+		.submit = set_node,
+		.argument = place,
+	};
+}
+
 /* The program's parameters in one buffer, NULL if they are not as the kernel's should be. */
 static uint8_t *pack(const struct nt_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS *parameters, size_t size)
 {
@@ -138,15 +155,7 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 {
 	const CUDA_KERNEL_NODE_PARAMS *parameters = place->parameters;
 	struct nt_function *function = nt_registry_find(parameters->kern ? parameters->kern : parameters->func);
-	struct nt_launch launch = {
-		.grid = {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
-		.block = {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
-		.shared = parameters->sharedMemBytes,
-		.parameters = parameters->kernelParams,
-		.extra = parameters->kernelParams ? NULL : parameters->extra,
-		.submit = set_node,
-		.argument = place,
-	};
+	struct nt_launch launch = launch_of(place);
 	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
 				     .cell = target->cell, .base = offset};
 
@@ -156,9 +165,11 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 	node->kernel = function ? function->kernel : NULL;
 	if (!function)
 		return NEUTRINO_REASON_LAUNCH_FORM;
+	struct nt_kernel *kernel = function->kernel;
+	if (!nt_choice_has_context(parameters->ctx ? parameters->ctx : target->context) || nt_choice_is_over(kernel))
+		return NEUTRINO_REASON_NOT_SELECTED;
 	if (function->reason != NEUTRINO_REASON_PROBED)
 		return function->reason;
-	struct nt_kernel *kernel = function->kernel;
 	if (target->refusal != NEUTRINO_REASON_PROBED)
 		return target->refusal;
 	if (parameters->ctx && parameters->ctx != target->context)
@@ -179,7 +190,8 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 		free(packed);
 		return NEUTRINO_REASON_REFUSED;
 	}
-	node->function = parameters->func ? parameters->func : parameters->kern;
+	node->function = parameters->func;
+	node->kern = parameters->kern;
 	node->packed = packed;
 	node->packed_size = packed_size;
 	node->variant = attempt.variant;
@@ -214,6 +226,8 @@ static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, un
 	if (reason != NEUTRINO_REASON_PROBED)
 		return;
 	layout->probed++;
+	node->has_twin = true;
+	layout->twins++;
 	if (node->room < node->size)
 		node->room = node->size;
 	if (node->offset + node->size > layout->size)
@@ -326,6 +340,7 @@ struct nt_layout *nt_layout_copy(const struct nt_layout *from)
 	}
 	ret->graph = from->graph;
 	ret->probed = from->probed;
+	ret->twins = from->twins;
 	ret->size = from->size;
 	ret->capacity = from->count + 1;
 	return ret;
@@ -348,7 +363,8 @@ void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layou
 	if (!found)
 		return;
 	struct nt_graph_node before = *found;
-	layout->probed -= before.reason == NEUTRINO_REASON_PROBED;
+	layout->probed -= before.reason == NEUTRINO_REASON_PROBED && !before.is_left_out;
+	layout->twins -= before.has_twin;
 	free(before.packed);
 	*found = (struct nt_graph_node){.node = node, .kernel = before.kernel, .may_repeat = before.may_repeat,
 					.is_disabled = before.is_disabled, .is_paired = before.is_paired,
@@ -409,33 +425,79 @@ void nt_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enable
 		found->is_disabled = !is_enabled;
 }
 
+/* A node's launch as the program has it. extra: room for its buffer. */
+static CUDA_KERNEL_NODE_PARAMS own_launch(const struct nt_graph_target *target, struct nt_graph_node *node, void *extra[5])
+{
+	extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+	extra[1] = node->packed;
+	extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+	extra[3] = &node->packed_size;
+	extra[4] = CU_LAUNCH_PARAM_END;
+	return (CUDA_KERNEL_NODE_PARAMS){
+		.func = node->kern ? NULL : node->function,
+		.kern = node->kern,
+		.gridDimX = node->grid[0],
+		.gridDimY = node->grid[1],
+		.gridDimZ = node->grid[2],
+		.blockDimX = node->block[0],
+		.blockDimY = node->block[1],
+		.blockDimZ = node->block[2],
+		.sharedMemBytes = node->shared,
+		.extra = node->packed_size ? extra : NULL,
+		.ctx = target->context,
+	};
+}
+
+bool nt_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+{
+	void *extra[5];
+	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, node, extra);
+
+	if (!node->is_paired)
+		return false;
+	if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS) {
+		nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
+		node->is_paired = false; /* so that it is not tried again */
+		return false;
+	}
+	node->has_twin = false;
+	layout->twins--;
+	return true;
+}
+
+bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+{
+	void *extra[5];
+	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, node, extra);
+	struct nt_function *function = nt_registry_find(node->kern ? node->kern : node->function);
+	struct place place = {target->exec, node->node, &parameters};
+	struct nt_launch launch = launch_of(&place);
+	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
+				     .cell = target->cell, .base = node->offset};
+
+	if (!node->is_paired || !function || function->kernel != node->kernel ||
+	    nt_launch_extent(&launch, node->kernel, &attempt.extent) != NEUTRINO_REASON_PROBED ||
+	    node->kernel->backend->choose(&attempt) != NEUTRINO_REASON_PROBED || attempt.variant != node->variant)
+		return false;
+	attempt.extent.log_units = node->log_units;
+	if (node->kernel->backend->submit(&attempt) != CUDA_SUCCESS) {
+		nt_trace_note("graph %u: a kernel node could not get its twin again", layout->graph);
+		return false;
+	}
+	node->has_twin = true;
+	layout->twins++;
+	return true;
+}
+
 void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];
 		/* A node that cannot be named with certainty keeps its twin, and its cell is written as before. */
-		if (node->reason != NEUTRINO_REASON_PROBED || !node->is_paired)
+		if (node->reason != NEUTRINO_REASON_PROBED || (node->has_twin && !nt_layout_put_original(target, layout, node)))
 			continue;
-		void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, node->packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
-				 &node->packed_size, CU_LAUNCH_PARAM_END};
-		CUDA_KERNEL_NODE_PARAMS parameters = {
-			.func = node->function,
-			.gridDimX = node->grid[0],
-			.gridDimY = node->grid[1],
-			.gridDimZ = node->grid[2],
-			.blockDimX = node->block[0],
-			.blockDimY = node->block[1],
-			.blockDimZ = node->block[2],
-			.sharedMemBytes = node->shared,
-			.extra = node->packed_size ? extra : NULL,
-			.ctx = target->context,
-		};
-		if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS) {
-			nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
-			continue;
-		}
 		node->reason = NEUTRINO_REASON_GRAPH;
-		layout->probed--;
+		layout->probed -= !node->is_left_out;
 	}
 }
 

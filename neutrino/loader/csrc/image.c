@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "choice.h"
 #include "driver.h"
 #include "entry_fetch.h"
 #include "needs.h"
@@ -208,7 +209,8 @@ static void free_image(struct nt_image *image)
 	free(image);
 }
 
-struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller)
+struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
+			     bool may_be_chosen)
 {
 	const char *library = source ? NULL : library_of(bytes->data);
 	const char *caller_library = source ? NULL : library_of(caller);
@@ -221,7 +223,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		log_device(device, arch);
 	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
 		assessment.reason = NEUTRINO_REASON_VENDOR;
-	else if (nt_settings()->is_other_rank)
+	else if (nt_settings()->is_other_rank || !may_be_chosen)
 		assessment.reason = NEUTRINO_REASON_NOT_SELECTED;
 	else if (in_sections)
 		assess_by_section(bytes, source, arch, &twins, &assessment);
@@ -340,6 +342,14 @@ static bool fetch_entry(struct nt_image *image)
 	return false;
 }
 
+/* Have an image go without its entry, because nothing is probed any more. By the one thread that resolves the image. */
+static void leave_out(struct nt_image *image)
+{
+	image->reason = NEUTRINO_REASON_NOT_SELECTED;
+	nt_entry_drop(image->begun_fd);
+	image->begun_fd = -1;
+}
+
 void nt_image_resolve(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
@@ -353,7 +363,10 @@ void nt_image_resolve(struct nt_image *image)
 			nt_sleep_us(500);
 		return;
 	}
-	if (image->from_section)
+	/* Twins that no launch can have are not waited for. */
+	if (image->reason == NEUTRINO_REASON_PROBED && nt_choice_has_ended())
+		leave_out(image);
+	else if (image->from_section)
 		open_copied_entry(image);
 	else if (image->reason == NEUTRINO_REASON_PROBED)
 		cached = fetch_entry(image);

@@ -43,9 +43,11 @@ void nt_images_use_sections(void);
 
 /*
  * The image with these bytes, which is made if it is new; NULL without memory. source: path of the file that the driver
- * loaded, NULL if the program gave it bytes in memory. caller: return address of the program's call.
+ * loaded, NULL if the program gave it bytes in memory. caller: return address of the program's call. may_be_chosen: whether
+ * any launch of its kernels can be; else it needs no twins.
  */
-struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller);
+struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
+			     bool may_be_chosen);
 
 /* Keep in the cache what memory the logs of all images' kernels wanted, where it is more than is kept there. */
 void nt_images_keep_needs(void);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "choice.h"
 #include "lifetimes.h"
 #include "trace.h"
 
@@ -22,12 +23,12 @@ bool nt_launch_is_ended(void)
 	return __atomic_load_n(&ended, __ATOMIC_ACQUIRE);
 }
 
-void nt_launch_unknown(uint64_t launches)
+void nt_launch_unknown(uint64_t launches, bool is_chosen)
 {
 	static int logged;
 
 	/* Kernel 0 stands for all of them. Its event is written once, after the trace has begun. */
-	nt_trace_count_many(0, NEUTRINO_REASON_LAUNCH_FORM, launches);
+	nt_trace_count_many(0, is_chosen ? NEUTRINO_REASON_LAUNCH_FORM : NEUTRINO_REASON_NOT_SELECTED, launches);
 	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_trace_path()[0] ||
 	    __atomic_exchange_n(&logged, 1, __ATOMIC_ACQ_REL))
 		return;
@@ -97,6 +98,32 @@ static CUcontext context_of(const struct nt_function *function, const struct nt_
 		return context;
 	nt_driver.cuCtxGetCurrent(&context);
 	return context;
+}
+
+/*
+ * Whether a launch runs where nothing is probed. That of a CUfunction always runs in its own context, which was asked for
+ * when it was obtained.
+ */
+static bool is_elsewhere(const struct nt_function *function, const struct nt_launch *launch)
+{
+	return function->is_kernel && nt_choice_is_by_device() && !nt_choice_has_context(context_of(function, launch));
+}
+
+unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch)
+{
+	if (!nt_choice_is_set)
+		return function->reason;
+	if (function->reason == NEUTRINO_REASON_NOT_SELECTED || is_elsewhere(function, launch) ||
+	    nt_choice_has_ended() || (nt_choice_is_by_launch() && !nt_choice_take(function->kernel)))
+		return NEUTRINO_REASON_NOT_SELECTED;
+	return function->reason;
+}
+
+/* Whether a launch is not chosen, as far as that is certain even if it is a node of a graph. Takes its number if so. */
+static bool is_passed(const struct nt_function *function, const struct nt_launch *launch)
+{
+	return function->reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
+	       (is_elsewhere(function, launch) || (nt_choice_is_by_launch() && nt_choice_pass(function->kernel)));
 }
 
 /*
@@ -247,7 +274,11 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	uint64_t index;
 
 	if (nt_launch_is_ended())
-		return run_original(function, launch, NEUTRINO_REASON_ENDING);
+		return run_original(function, launch, nt_launch_chosen(function, launch) == NEUTRINO_REASON_NOT_SELECTED
+							      ? NEUTRINO_REASON_NOT_SELECTED
+							      : NEUTRINO_REASON_ENDING);
+	if (nt_choice_is_set && is_passed(function, launch))
+		return run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
 	bool is_probed = function->reason == NEUTRINO_REASON_PROBED, captured = false;
 	CUresult asked = CUDA_SUCCESS;
 	if (is_probed || __atomic_load_n(&captures, __ATOMIC_RELAXED))
@@ -255,14 +286,15 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	/* Not a launch, but a node of a graph: graph.c counts it whenever the graph is launched. */
 	if (captured)
 		return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
-	if (!is_probed)
-		return run_original(function, launch, function->reason);
+	unsigned reason = nt_launch_chosen(function, launch);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, reason);
 	struct nt_attempt attempt = {
 		.function = function,
 		.launch = launch,
 		.stream = nt_explicit_stream(launch->stream, launch->per_thread),
 	};
-	unsigned reason = asked ? NEUTRINO_REASON_REFUSED : nt_launch_extent(launch, kernel, &attempt.extent);
+	reason = asked ? NEUTRINO_REASON_REFUSED : nt_launch_extent(launch, kernel, &attempt.extent);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
 

@@ -42,6 +42,12 @@ CUstream nt_explicit_stream(CUstream stream, bool per_thread);
 /* The system's id of the calling thread. */
 uint32_t nt_thread_id(void);
 
+/*
+ * Take the number of a launch, which is no node of a graph: NOT_SELECTED if it is not chosen, else the function's reason.
+ * Lock-free.
+ */
+unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch);
+
 /* Compute a launch's extent. PROBED, or the reason to run the original. */
 unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret);
 
@@ -56,7 +62,7 @@ void nt_launch_forget_context(CUcontext context, unsigned milliseconds);
 
 bool nt_launch_is_ended(void);
 
-/* Count launches of functions that were not obtained through the hook. */
-void nt_launch_unknown(uint64_t launches);
+/* Count launches of functions that were not obtained through the hook. is_chosen: they came before --duration was over. */
+void nt_launch_unknown(uint64_t launches, bool is_chosen);
 
 #endif

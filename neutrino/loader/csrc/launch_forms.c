@@ -1,5 +1,6 @@
 #include "launch_forms.h"
 
+#include "choice.h"
 #include "process.h"
 #include "registry.h"
 #include "trace.h"
@@ -14,7 +15,7 @@ static struct nt_function *recorded(CUfunction handle)
 		return NULL;
 	struct nt_function *function = nt_registry_find(handle);
 	if (!function)
-		nt_launch_unknown(1);
+		nt_launch_unknown(1, !nt_choice_has_ended());
 	return function;
 }
 
@@ -100,15 +101,16 @@ void nt_launch_of_other_form(CUfunction handle)
 {
 	uint32_t *reading = nt_reading_begin();
 	const struct nt_function *function = recorded(handle);
+	unsigned reason = function ? nt_launch_chosen(function, &(struct nt_launch){.stream = NULL}) : 0;
 
 	/* By the kernel's own reason if it has one. */
 	if (function)
-		nt_trace_count(function->kernel->id, function->reason ? function->reason : NEUTRINO_REASON_LAUNCH_FORM);
+		nt_trace_count(function->kernel->id, reason ? reason : NEUTRINO_REASON_LAUNCH_FORM);
 	nt_reading_end(reading);
 }
 
 void nt_launch_unknown_form(void)
 {
 	if (nt_process_mode() >= NT_TRACING)
-		nt_launch_unknown(1);
+		nt_launch_unknown(1, !nt_choice_has_ended());
 }

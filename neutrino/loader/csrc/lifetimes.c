@@ -1,5 +1,6 @@
 #include "lifetimes.h"
 
+#include "choice.h"
 #include "graph.h"
 #include "launch.h"
 #include "pool.h"
@@ -19,7 +20,8 @@ void nt_stream_ends(CUstream stream)
 
 void nt_context_comes(CUcontext context)
 {
-	if (context && nt_registry_has_probed() && !nt_pool_known(context) && !nt_context_is_green(context))
+	if (context && nt_registry_has_probed() && !nt_pool_known(context) && !nt_context_is_green(context) &&
+	    nt_choice_has_context(context))
 		nt_registry_prepare_context(context);
 }
 

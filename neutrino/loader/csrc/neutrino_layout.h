@@ -124,10 +124,12 @@ enum neutrino_per {
     [21] = "not-patched", \
     [22] = "local-memory", \
 
+#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every or --duration"
+
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
     [1] = "the image holds machine code only", \
-    [2] = "left out by -k, --filter or --rank", \
+    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every or --duration", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
     [5] = "the kernel or a probe needs something that twins do not support", \
@@ -137,7 +139,7 @@ enum neutrino_per {
     [9] = "a vendor-licensed library, never rewritten", \
     [10] = "the helper that makes twins was not running or took too long", \
     [11] = "the driver did not load the twin, or a variable has no address", \
-    [12] = "a node of a graph that is launched or changed from the device, or runs repeatedly and keeps records", \
+    [12] = "a node of a graph that is launched or changed from the device, runs repeatedly and keeps records, or cannot get its twin for some replays only", \
     [13] = "launched by a call that is not supported yet", \
     [14] = "the twin would fit fewer blocks on a multiprocessor than the original", \
     [15] = "the launch needs more map memory than the pool has", \

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "choice.h"
 #include "coverage.h"
 #include "drain.h"
 #include "driver.h"
@@ -244,6 +245,7 @@ bool nt_process_trace(void)
 	if (nt_process_mode() == NT_READY) {
 		bool started = nt_trace_start();
 		if (started) {
+			nt_choice_begin();
 			log_process();
 			if (!is_ahead) {
 				nt_trace_copy("probe.toml", nt_settings()->probe_file);

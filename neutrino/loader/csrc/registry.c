@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "backend.h"
+#include "choice.h"
 #include "drain.h"
 #include "lifetimes.h"
 #include "pool.h"
@@ -36,6 +37,8 @@ static void prepare(struct nt_function *function)
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	function->reason = function->kernel->reason;
+	if (!nt_choice_has_context(own) || nt_choice_is_over(function->kernel))
+		function->reason = NEUTRINO_REASON_NOT_SELECTED;
 	if (function->reason != NEUTRINO_REASON_PROBED)
 		return;
 	if (nt_context_is_green(own)) {
@@ -45,7 +48,7 @@ static void prepare(struct nt_function *function)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	nt_driver.cuCtxGetCurrent(&current);
 	/* A CUkernel is prepared for other contexts all the same. */
-	if (nt_context_is_green(current))
+	if (nt_context_is_green(current) || !nt_choice_has_context(current))
 		current = NULL;
 	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
 	bool is_own = !own || own == current || pushed;
@@ -187,7 +190,11 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
 			const void *caller)
 {
-	struct nt_image *image = nt_image_of(bytes, source, caller);
+	CUcontext context = NULL;
+
+	if (!is_library)
+		nt_driver.cuCtxGetCurrent(&context);
+	struct nt_image *image = nt_image_of(bytes, source, caller, nt_choice_has_image(context));
 
 	if (image)
 		add_owner(handle, is_library, image, NULL);

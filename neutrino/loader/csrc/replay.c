@@ -50,10 +50,10 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	return record;
 }
 
-/* Whether a node's twin has run in each replay. */
+/* Whether a node's twin has run, and is recorded, in each replay. */
 static bool has_run(const struct nt_graph_node *node)
 {
-	return node->reason == NEUTRINO_REASON_PROBED && !node->is_disabled;
+	return node->reason == NEUTRINO_REASON_PROBED && !node->is_disabled && !node->is_left_out;
 }
 
 /* The replay itself is done: its kernels have their own records. */

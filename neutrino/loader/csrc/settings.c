@@ -61,6 +61,40 @@ static bool lacks_rank(const char *list)
 	return true;
 }
 
+/* Set the range of launches from a text begin:end; without one, or with another text, it is all of them. */
+static void read_launches(const char *range)
+{
+	char *colon, *end;
+
+	settings.launches_end = UINT64_MAX;
+	if (!range || *range < '0' || *range > '9')
+		return;
+	unsigned long long first = strtoull(range, &colon, 10);
+	if (*colon != ':')
+		return;
+	unsigned long long last = strtoull(colon + 1, &end, 10);
+	if (*end)
+		return;
+	settings.launches_begin = first;
+	if (colon[1])
+		settings.launches_end = last;
+}
+
+/* The devices of a list of ordinals, separated by commas, as bits. */
+static uint64_t devices_of(const char *list)
+{
+	uint64_t ret = 0;
+
+	while (list && *list >= '0' && *list <= '9') {
+		char *end;
+		unsigned long long device = strtoull(list, &end, 10);
+		if (device < 64)
+			ret |= UINT64_C(1) << device;
+		list = *end == ',' ? end + 1 : end;
+	}
+	return ret;
+}
+
 static void read_environment(void)
 {
 	static const char *const ranks[NT_RANK_COUNT] = {NT_RANKS};
@@ -78,12 +112,16 @@ static void read_environment(void)
 		.pool = number_of("NEUTRINO_POOL"),
 		.timeout = number_of("NEUTRINO_TIMEOUT"),
 		.max_trace_size = number_of("NEUTRINO_MAX_TRACE_SIZE"),
+		.every = number_of("NEUTRINO_EVERY"),
+		.devices = devices_of(getenv("NEUTRINO_ONLY_DEVICES")),
+		.duration_ms = number_of("NEUTRINO_DURATION"),
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),
 		.hides_arguments = is_set("NEUTRINO_NO_ARGV"),
 		.is_other_rank = lacks_rank(getenv("NEUTRINO_ONLY_RANKS")),
 		.wants_results = is_set("NEUTRINO_RESULTS"),
 	};
+	read_launches(getenv("NEUTRINO_LAUNCHES"));
 	/* They would say that nothing was probed. */
 	settings.is_quiet |= settings.is_other_rank;
 	for (int i = 0; i < NT_RANK_COUNT; i++)

@@ -27,6 +27,11 @@ struct nt_settings {
 	uint64_t pool;		 /* NEUTRINO_POOL, bytes; 0: the default */
 	uint64_t timeout;	 /* NEUTRINO_TIMEOUT, seconds; 0: the default */
 	uint64_t max_trace_size; /* NEUTRINO_MAX_TRACE_SIZE, bytes; 0: no limit */
+	uint64_t launches_begin; /* NEUTRINO_LAUNCHES, begin:end; 0: from the first one */
+	uint64_t launches_end;	 /* after the last one; UINT64_MAX: no end */
+	uint64_t every;		 /* NEUTRINO_EVERY; 0: the default, 1 */
+	uint64_t devices;	 /* NEUTRINO_ONLY_DEVICES, a bit for each ordinal; 0: all */
+	uint64_t duration_ms;	 /* NEUTRINO_DURATION, in milliseconds; 0: without end */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
 	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */

@@ -258,6 +258,28 @@ void graph_short_streams(void)
 	}
 }
 
+/*
+ * A launch and a replay of two, every 20 ms, as often as the test asks; then launches of another image's kernel, and of a
+ * graph with it.
+ */
+void lasting(void)
+{
+	void *exec = made_of(chain(2, NULL));
+
+	for (int i = 0; i < wished(); i++) {
+		CHECK(count(function, 3, 32, stream));
+		CHECK(cu.GraphLaunch(exec, stream));
+		CHECK(cu.StreamSynchronize(stream));
+		usleep(20000);
+	}
+	image[strlen(image) - 1] ^= 1;
+	function = obtain(load(), "count_p2");
+	for (int i = 0; i < 3; i++)
+		CHECK(count(function, 3, 32, stream));
+	CHECK(cu.GraphLaunch(made_of(chain(2, NULL)), stream));
+	CHECK(cu.GraphLaunch(exec, stream));
+}
+
 /* The stream of a queued replay is destroyed while it is captured, and another replay follows elsewhere. */
 void graph_captured_end(void)
 {

@@ -195,6 +195,7 @@ static const struct scenario {
 	{"graph-captured-end", graph_captured_end, false},
 	{"graph-disabled", graph_disabled, false},
 	{"graph-handed", graph_handed, false},
+	{"lasting", lasting, false},
 };
 
 /* What the scenario needs before the program has asked for anything. */

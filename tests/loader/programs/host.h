@@ -103,5 +103,6 @@ void graph_short_streams(void);
 void graph_captured_end(void);
 void graph_disabled(void);
 void graph_handed(void);
+void lasting(void);
 
 #endif

@@ -1,0 +1,51 @@
+/*
+ * Which launches are probed, of all those of a process: --launches and --every by their number, --device by where they run,
+ * --duration by when. What is not chosen runs its original and is counted as not-selected.
+ */
+#ifndef NEUTRINO_CHOICE_H
+#define NEUTRINO_CHOICE_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+#include "kernel.h"
+
+/* The trace begins, and with it the duration. Once, before anything is recorded. */
+void nt_choice_begin(void);
+
+/* Whether any launch may not be chosen. Set when the trace begins. */
+extern bool nt_choice_is_set;
+
+/* Whether launches of one kernel in one context may differ: each must be asked for. */
+bool nt_choice_is_by_launch(void);
+/* Whether they may differ by their number. */
+bool nt_choice_is_by_number(void);
+
+/* Whether they may differ by their device. */
+bool nt_choice_is_by_device(void);
+
+/* Whether the duration has passed. Lock-free. */
+bool nt_choice_has_ended(void);
+
+/* Whether no later launch of the kernel is chosen. Lock-free. */
+bool nt_choice_is_over(const struct nt_kernel *kernel);
+
+/* Whether launches in a context are chosen, by its device; true for NULL, and where the device is not known. Lock-free. */
+bool nt_choice_has_context(CUcontext context);
+
+/*
+ * Whether any launch of an image that is loaded now can be chosen. context: of a module; NULL for a library, which any
+ * context can use.
+ */
+bool nt_choice_has_image(CUcontext context);
+
+/* Take the number of a launch of the kernel, after nt_choice_has_ended: whether it is chosen. Lock-free. */
+bool nt_choice_take(struct nt_kernel *kernel);
+
+/*
+ * Take the number of a launch if it is not chosen, as far as that is known without the clock. False if it may be: then no
+ * number is taken. Lock-free.
+ */
+bool nt_choice_pass(struct nt_kernel *kernel);
+
+#endif
