@@ -16,6 +16,7 @@ from neutrino.cli.loading import load
 from neutrino.cli.one_liner_results import MOST_ROWS, results_of
 from neutrino.cli.rows import number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.loader.choice import MOST_DEVICES, Choice
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.start import Request, say, start
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -58,6 +59,30 @@ def _rank(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank")
     return int(text)
+
+
+def _launches(text: str) -> tuple[int, int | None]:
+    """Parse ``A:B`` into the numbers of the first launch and of that after the last; None where B is left out."""
+    match = re.fullmatch(r"(\d{0,18}):(\d{0,18})", text, re.ASCII)
+    if not match or text == ":":
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of launches such as 10:20, which begin with 0")
+    first, end = int(match[1] or 0), int(match[2]) if match[2] else None
+    if end is not None and first >= end:
+        raise argparse.ArgumentTypeError(f"{text!r} holds no launch: B of A:B is the first that is not probed any more")
+    return first, end
+
+
+def _every(text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of launches from 1 on")
+    return int(text)
+
+
+def _duration(text: str) -> int:
+    """Parse seconds such as ``2.5`` into milliseconds."""
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds such as 30 or 2.5")
+    return round(float(text) * 1000)
 
 
 def _size(text: str) -> int:
@@ -162,15 +187,38 @@ def _parser() -> _Parser:
         action="store_true",
         help="do not print on stderr, at the end, where the trace is and what it covers",
     )
-    device = parser.add_mutually_exclusive_group()
-    device.add_argument(
+    parser.add_argument(
+        "--launches",
+        type=_launches,
+        default=(0, None),
+        metavar="A:B",
+        help="of each kernel, probe only launches A to B - 1; they are numbered from 0, and each kernel of each replay "
+        "of a graph is one. A or B may be left out",
+    )
+    parser.add_argument(
+        "--every",
+        type=_every,
+        default=1,
+        metavar="N",
+        help="of each kernel, probe only launches 0, N, 2N and so on; with --launches, those of them in A:B",
+    )
+    parser.add_argument(
+        "--duration",
+        type=_duration,
+        metavar="SECONDS",
+        help="probe nothing any more so long after a process has first loaded GPU code, as in 30 or 2.5",
+    )
+    parser.add_argument(
         "--device",
+        action="append",
+        default=[],
         metavar="DEVICE",
-        help="embedded: run the kernels' PTX on the CPU, without a GPU; times are steps, not cycles. "
+        help="N: probe only launches on the device that COMMAND knows as number N, from 0; "
+        "repeatable. embedded: run the kernels' PTX on the CPU, without a GPU; times are steps, not cycles. "
         "embedded:seed=N schedules warps in random order, the same for the same N; also delay=MICROSECONDS (random "
         "delay of a stream's work), memory=SIZE (of the device)",
     )
-    device.add_argument(
+    parser.add_argument(
         "--driver", type=Path, metavar="PATH", help="CUDA driver library to use instead of the machine's"
     )
     parser.add_argument(
@@ -241,6 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if not options.probe and not options.expression:
         _refuse_options_that_need_a_probe(options)
     try:
+        device, ordinals = _devices(options)
         # None: the run records with the twins that patched libraries carry.
         probes = None
         if options.probe or options.expression:
@@ -258,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             Selection(tuple(options.kernel), tuple(options.filter)),
             tracedir=options.tracedir,
             driver=options.driver,
-            device=EmbeddedDevice.parse(options.device) if options.device is not None else None,
+            device=device,
             pool=options.pool,
             timeout=options.timeout,
             save_temps=save_temps,
@@ -267,6 +316,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
             ranks=tuple(options.rank),
+            choice=Choice(
+                first=options.launches[0],
+                end=options.launches[1],
+                every=options.every,
+                devices=ordinals,
+                duration_ms=options.duration,
+            ),
             results=results_of(options.expression, options.rows) if options.expression else None,
         )
         start(request)
@@ -303,6 +359,26 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
             _parser().error(
                 f"{name} needs a probe (-p, -e); without one, only libraries that neutrino-patch patched are recorded"
             )
+
+
+def _devices(options: argparse.Namespace) -> tuple[EmbeddedDevice | None, tuple[int, ...]]:
+    """Return the embedded device, if --device names it, and the ordinals of the devices to probe, none for all.
+
+    Raises NeutrinoError for other names, and if --driver names another device's driver.
+    """
+    ordinals, embedded = [], []
+    for text in options.device:
+        if not re.fullmatch(r"\d+", text, re.ASCII):
+            embedded.append(EmbeddedDevice.parse(text))
+        elif int(text) < MOST_DEVICES:
+            ordinals.append(int(text))
+        else:
+            raise NeutrinoError(f"--device {text}: the number of a device is less than {MOST_DEVICES}")
+    if len(embedded) > 1:
+        raise NeutrinoError("--device: embedded is given more than once")
+    if embedded and options.driver:
+        raise NeutrinoError("--driver: not allowed with --device embedded, which has a driver of its own")
+    return embedded[0] if embedded else None, tuple(ordinals)
 
 
 def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:

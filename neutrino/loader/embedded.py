@@ -41,7 +41,7 @@ class EmbeddedDevice:
         if name != "embedded":
             raise NeutrinoError(
                 f"--device {text}: there is no device of that name; use embedded, or leave --device out to use the "
-                "machine's GPU"
+                "machine's GPU, or a number to probe only that GPU"
             )
         option_names = [field.name for field in fields(cls)]
         values = {}

@@ -19,6 +19,7 @@ from neutrino.cache.key import patcher_identity, run_key
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
+from neutrino.loader.choice import Choice
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.install import install_hook, variables
@@ -54,7 +55,7 @@ class Request:
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
-    none for all. scripts: False disables the probes'
+    none for all. choice: of the launches that are probed. scripts: False disables the probes'
     analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
     """
 
@@ -73,6 +74,7 @@ class Request:
     max_trace_size: int | None = None
     retarget: bool = False
     ranks: tuple[int, ...] = ()
+    choice: Choice = field(default_factory=Choice)
     scripts: bool = True
     results: Callable[[Path], str] | None = None
     pid: int | None = None
@@ -138,6 +140,7 @@ def prepare(request: Request) -> dict[str, str]:
         "NO_ARGV": 1 if request.hides_arguments else None,
         "MAX_TRACE_SIZE": request.max_trace_size,
         "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,
+        **dict(request.choice.variables()),
     }.items():
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)
@@ -146,9 +149,10 @@ def prepare(request: Request) -> dict[str, str]:
 
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
-    "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS",
+    "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
+    "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION",
 )  # fmt: skip
-"""Variables by which the hook knows the probes of a run; not all runs set all of them."""
+"""Variables by which the hook knows what a run probes; not all runs set all of them."""
 
 
 def _start_probing(

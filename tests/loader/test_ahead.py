@@ -257,6 +257,19 @@ def test_neutrino_without_a_probe_takes_those_of_the_libraries(programs: Program
     assert not (tmp_path / "cache" / "neutrino" / "twins").exists()
 
 
+def test_launches_of_the_libraries_can_be_chosen(programs: Programs, tmp_path: Path) -> None:
+    library = programs.library("chosen", section_of())
+    options = ("--device", "embedded", "--launches", "4:", "--every", "5")
+    result = neutrino(tmp_path, *options, str(programs.user), f"+{library}")
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2") == {"probed": 3, "not-selected": 17}
+    # Six tickets each, from a number that differs between runs.
+    tickets = files.check_tickets(programs.bench.maps)
+    assert len(tickets) == 18
+    assert [int(ticket - tickets[0]) for ticket in tickets[::6]] == [0, 30, 60]
+
+
 @pytest.mark.parametrize("options", [("-k", "a"), ("--filter", "a"), ("--save-temps", "d"), ("--timeout", "3")])
 def test_what_needs_a_probe_says_so(tmp_path: Path, options: tuple[str, str]) -> None:
     result = neutrino(tmp_path, *options, "true")

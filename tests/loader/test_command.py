@@ -117,6 +117,24 @@ def test_selection_leaves_a_kernel_alone(bench: Bench, home: Path) -> None:
     assert Files(home / "trace").counted("count_p2") == {"not-selected": 20}
 
 
+def test_the_options_choose_launches(bench: Bench, home: Path) -> None:
+    arguments = ("-p", str(TICKETS), "--launches", "3:12", "--every", "4", "--device", "0", "--duration", "1000")
+    result = neutrino(home, *arguments, str(bench.host), "plain", extra={"NEUTRINO_LAUNCHES": "0:1"})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert result.stderr.splitlines()[1:] == [
+        "neutrino: 2 of 2 launches probed (100 %), 1 of 1 kernels; not chosen: 18 more"
+    ]
+    files = Files(home / "trace")
+    assert files.counted("count_p2") == {"probed": 2, "not-selected": 18}
+    assert list(files.check_tickets(bench.maps)) == [*range(24, 30), *range(48, 54)]
+
+
+def test_no_option_of_an_earlier_run_chooses_launches(bench: Bench, home: Path) -> None:
+    extra = {"NEUTRINO_LAUNCHES": "0:1", "NEUTRINO_EVERY": "3", "NEUTRINO_ONLY_DEVICES": "1", "NEUTRINO_DURATION": "1"}
+    neutrino(home, "-p", str(TICKETS), str(bench.host), "plain", extra=extra)
+    assert Files(home / "trace").counted("count_p2") == {"probed": 20}
+
+
 def test_without_an_assembler_the_program_runs_and_the_reason_is_kept(bench: Bench, home: Path) -> None:
     broken = home / "ptxas"
     broken.write_text("#!/bin/sh\nexit 1\n")
@@ -198,6 +216,21 @@ def test_without_a_driver_the_command_runs_and_one_line_says_so(home: Path) -> N
         (("-p", "block_sched", "--pool", "many", "true"), 125, "is not a size"),
         (("-p", "block_sched", "--pool", "2T", "true"), 125, "is not a size"),
         (("-p", "block_sched", "--pool", "1025G", "true"), 125, "more than the maximum"),
+        (("-p", "block_sched", "--launches", "5", "true"), 125, "'5' is not a range of launches such as 10:20"),
+        (("-p", "block_sched", "--launches", ":", "true"), 125, "is not a range of launches"),
+        (("-p", "block_sched", "--launches", "1:x", "true"), 125, "is not a range of launches"),
+        (("-p", "block_sched", "--launches", "-1:4", "true"), 125, "launches"),
+        (("-p", "block_sched", "--launches", "5:5", "true"), 125, "'5:5' holds no launch"),
+        (("-p", "block_sched", "--launches", "0:0", "true"), 125, "'0:0' holds no launch"),
+        (("-p", "block_sched", "--every", "0", "true"), 125, "is not a number of launches from 1 on"),
+        (("-p", "block_sched", "--every", "1.5", "true"), 125, "is not a number of launches from 1 on"),
+        (("-p", "block_sched", "--launches", "5:10", "--every", "10", "true"), 125, "no launch has a number that both"),
+        (("-p", "block_sched", "--duration", "0", "true"), 125, "is not a number of seconds"),
+        (("-p", "block_sched", "--duration", "1m", "true"), 125, "is not a number of seconds"),
+        (("-p", "block_sched", "--duration", "0.0001", "true"), 125, "is not a number of seconds"),
+        (("-p", "block_sched", "--device", "64", "true"), 125, "the number of a device is less than 64"),
+        (("-p", "block_sched", "--device", "cuda", "true"), 125, "or a number to probe only that GPU"),
+        (("-p", "block_sched", "--device", "embedded:seed=3", "true"), 125, "given more than once"),
         (("-p", "block_sched", "--timeout", "0", "true"), 125, "from 1 to 86399"),
         (("-p", "block_sched", "--timeout", "-3", "true"), 125, "from 1 to 86399"),
         (("-p", "block_sched", "--tracedir", "image/trace", "true"), 125, "no trace can be written there"),

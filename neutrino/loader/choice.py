@@ -1,0 +1,47 @@
+"""Which launches are probed of those of a process: by their number, their device and their time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neutrino.errors import NeutrinoError
+
+MOST_DEVICES = 64
+"""Devices that can be named: ordinals are less."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The user's choice of launches; the rest run their original kernels and are counted as not chosen.
+
+    first, end: of each kernel, the launches from number first on, before number end; None for no end. Numbers begin
+    with 0. every: of these, the launches whose number is a multiple. devices: ordinals of CUDA devices, none for all;
+    what runs on others has no number. duration_ms: milliseconds from when the process first loads GPU code, None for no
+    end.
+
+    Raises NeutrinoError if no launch is chosen.
+    """
+
+    first: int = 0
+    end: int | None = None
+    every: int = 1
+    devices: tuple[int, ...] = ()
+    duration_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is a launch to choose."""
+        # The first multiple that is not below first.
+        lowest = -(-self.first // self.every) * self.every
+        if self.end is not None and lowest >= self.end:
+            raise NeutrinoError(
+                f"--launches {self.first}:{self.end} --every {self.every}: no launch has a number that both choose"
+            )
+
+    def variables(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the hook's variables, without ``NEUTRINO_``, and their values; None for one that is not needed."""
+        has_range = self.first or self.end is not None
+        yield "LAUNCHES", f"{self.first}:{'' if self.end is None else self.end}" if has_range else None
+        yield "EVERY", str(self.every) if self.every > 1 else None
+        yield "ONLY_DEVICES", ",".join(map(str, self.devices)) or None
+        yield "DURATION", None if self.duration_ms is None else str(self.duration_ms)
