@@ -32,6 +32,8 @@ class _State:
         self.lock = threading.RLock()
         self.hook: Hook | None = None
         self.digest = ""
+        # How many blocks are open.
+        self.blocks = 0
 
 
 _state = _State()
@@ -49,6 +51,7 @@ def install(
     timeout: int | None = None,
     retarget: bool = False,
     quiet: bool = False,
+    only_blocks: bool = False,
 ) -> None:
     """Have the kernels that this process loads from now on probed, as the command ``neutrino`` does.
 
@@ -59,7 +62,7 @@ def install(
     exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.
     device: ``embedded`` for the embedded device, without a GPU. defines: as of ``load_probes``. max_device_memory,
     max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. retarget, quiet: as the
-    options.
+    options. only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
     starts are not probed. Raises NeutrinoError if the process has other probes, or runs under ``neutrino``;
@@ -93,6 +96,7 @@ def install(
                 max_trace_size=max_trace_size,
                 retarget=retarget,
                 scripts=False,
+                is_switched=only_blocks,
             )
         )
         _state.digest = digest
@@ -110,9 +114,9 @@ def trace(
 ) -> Iterator[Recording]:
     """Record what is launched in a ``with`` block: ``with neutrino.trace("gmem_bytes") as t: …``, then ``t.maps``.
 
-    probes: as of ``install``, which is called with them and the options unless the process has these probes already;
-    none if it has some, or runs under ``neutrino``. kernels: patterns of kernel names, here of those to show; all are
-    probed that ``install`` chose.
+    probes: as of ``install``, which is called with them, ``only_blocks`` and the options unless the process has these
+    probes already; none if it has some, or runs under ``neutrino``. kernels: patterns of kernel names, here of those to
+    show; all are probed that ``install`` chose.
 
     The block's end waits for the GPU. Launches of all threads count, so blocks may be nested, and overlap in threads.
     Raises NeutrinoError without probes, and as ``install``.
@@ -121,7 +125,7 @@ def trace(
     if probes or hook is None:
         if not probes:
             raise NeutrinoError("no probes: give trace() some, or call install() before")
-        install(*probes, **options)
+        install(*probes, **{"only_blocks": True, **options})
         hook = _present()
     elif options:
         raise NeutrinoError(f"{', '.join(options)}: only install() takes that, and the process has its probes already")
@@ -129,10 +133,12 @@ def trace(
         raise NeutrinoError("the hook is not in this process")
     hook.flush(_FLUSH_MS)
     recording = Recording(hook, Selection(_patterns(kernels), ()), _counters(hook), hook.now)
+    _open_block(hook, 1)
     try:
         yield recording
     finally:
         end = hook.now
+        _open_block(hook, -1)
         recording.is_written = hook.flush(_FLUSH_MS)
         recording.after, recording.end = _counters(hook), end
 
@@ -239,6 +245,13 @@ class Recording:
         if self.end is None:
             return "<recording>"
         return f"<{len(self.launches)} launches of {len(self.kernels)} kernels in {self.trace.path}>"
+
+
+def _open_block(hook: Hook, change: int) -> None:
+    """Count the open blocks, and record while there are some."""
+    with _state.lock:
+        _state.blocks += change
+        hook.record(_state.blocks > 0)
 
 
 def _counters(hook: Hook) -> Any:

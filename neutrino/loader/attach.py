@@ -42,6 +42,10 @@ class Hook:
         """Wait for all launches so far, and have their records written; whether they are in the trace."""
         return bool(self._library.neutrino_flush(milliseconds))
 
+    def record(self, is_on: bool) -> None:
+        """Switch recording on or off, if the process began with it off."""
+        self._library.neutrino_record(is_on)
+
     @property
     def now(self) -> int:
         """Nanoseconds of the clock that launch records have."""

@@ -57,6 +57,8 @@ class Request:
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
     none for all. choice: of the launches that are probed. scripts: False disables the probes'
     analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
+    pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
+    switches recording on and off.
     """
 
     command: list[str]
@@ -78,6 +80,7 @@ class Request:
     scripts: bool = True
     results: Callable[[Path], str] | None = None
     pid: int | None = None
+    is_switched: bool = False
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -137,6 +140,7 @@ def prepare(request: Request) -> dict[str, str]:
         "TIMEOUT": request.timeout,
         "QUIET": 1 if request.quiet else None,
         "RESULTS": 1 if request.results else None,
+        "SWITCHED": 1 if request.is_switched else None,
         "NO_ARGV": 1 if request.hides_arguments else None,
         "MAX_TRACE_SIZE": request.max_trace_size,
         "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,
@@ -150,7 +154,7 @@ def prepare(request: Request) -> dict[str, str]:
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
-    "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION",
+    "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED",
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

@@ -114,6 +114,36 @@ except neutrino.NeutrinoError as error:
     assert several == {"error": "several kernels: saxpy, sum; see kernels, or give trace() a pattern"}
 
 
+@pytest.mark.parametrize("installs", [True, False])
+def test_only_blocks_are_recorded(folder: Folder, installs: bool) -> None:
+    # trace() alone installs so.
+    (found,) = _run(
+        folder,
+        f"""
+if {installs}:
+    neutrino.install("gmem_bytes", device="embedded", quiet=True, only_blocks=True)
+    vector = load()
+    saxpy(vector)
+with neutrino.trace("gmem_bytes", device="embedded") if not {installs} else neutrino.trace() as t:
+    vector = load()
+    saxpy(vector)
+    with neutrino.trace():
+        saxpy(vector)
+    saxpy(vector)
+saxpy(vector)
+with neutrino.trace() as u:
+    sums(vector)
+every = u.trace.coverage
+say(launches=[len(t.launches), len(u.launches)], left_out=every.left_out, probed=every.probed,
+    all=[t.coverage.probed, t.coverage.launches, t.coverage.left_out], y=y[6])
+""",
+    )
+    outside = 1 + installs
+    assert found == {
+        "launches": [3, 1], "left_out": outside, "probed": 4, "all": [3, 3, 0], "y": 12.0 * (3 + outside),
+    }  # fmt: skip
+
+
 def test_a_process_that_has_used_its_gpu(folder: Folder) -> None:
     (late,) = _run(
         folder,
@@ -146,7 +176,7 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
         ("with neutrino.trace(): pass", "no probes: give trace() some, or call install() before"),
         ('neutrino.install("gmem_bytes", device="other")',
          "--device other: there is no device of that name; use embedded, or leave --device out to use the machine's "
-         "GPU"),
+         "GPU, or a number to probe only that GPU"),
         ('neutrino.install("gmem_bytes", device="embedded", tracedir="/proc/x")',
          "--tracedir /proc/x: no trace can be written there: No such file or directory"),
         ('neutrino.install("gmem_bytes", device="embedded"); neutrino.install("block_sched")',

@@ -16,10 +16,13 @@ static struct {
 	uint64_t every;
 	uint64_t devices;  /* a bit for each; 0: all */
 	uint64_t until_ns; /* when the duration ends; 0: never */
+	bool is_switched;  /* by the program */
 } choice = {.end = UINT64_MAX, .every = 1};
 
 /* The duration has passed, so that the clock need not be asked again. */
 static int has_ended;
+/* Recording is on, in a program that switches it. */
+static int is_on;
 
 void nt_choice_begin(void)
 {
@@ -33,7 +36,8 @@ void nt_choice_begin(void)
 		choice.end = 0;
 	choice.devices = settings->devices;
 	choice.until_ns = settings->duration_ms ? nt_now_ns() + settings->duration_ms * 1000000 : 0;
-	nt_choice_is_set = choice.is_by_number || choice.devices || choice.until_ns;
+	choice.is_switched = settings->is_switched;
+	nt_choice_is_set = choice.is_by_number || choice.devices || choice.until_ns || choice.is_switched;
 }
 
 bool nt_choice_is_by_number(void)
@@ -43,7 +47,7 @@ bool nt_choice_is_by_number(void)
 
 bool nt_choice_is_by_launch(void)
 {
-	return choice.is_by_number || choice.until_ns;
+	return choice.is_by_number || choice.until_ns || choice.is_switched;
 }
 
 bool nt_choice_has_ended(void)
@@ -56,6 +60,16 @@ bool nt_choice_has_ended(void)
 		return false;
 	__atomic_store_n(&has_ended, 1, __ATOMIC_RELAXED);
 	return true;
+}
+
+bool nt_choice_is_off(void)
+{
+	return (choice.is_switched && !__atomic_load_n(&is_on, __ATOMIC_ACQUIRE)) || nt_choice_has_ended();
+}
+
+void nt_choice_switch(bool on)
+{
+	__atomic_store_n(&is_on, on, __ATOMIC_RELEASE);
 }
 
 /* Whether the launch of that number is chosen. */

@@ -1,6 +1,6 @@
 /*
  * Which launches are probed, of all those of a process: --launches and --every by their number, --device by where they run,
- * --duration by when. What is not chosen runs its original and is counted as not-selected.
+ * --duration by when; and in a program that switches recording on and off, while it is on. What is not chosen runs its original and is counted as not-selected.
  */
 #ifndef NEUTRINO_CHOICE_H
 #define NEUTRINO_CHOICE_H
@@ -26,6 +26,12 @@ bool nt_choice_is_by_device(void);
 
 /* Whether the duration has passed. Lock-free. */
 bool nt_choice_has_ended(void);
+
+/* Whether that, or the program has recording off now. Then launches have no numbers. Lock-free. */
+bool nt_choice_is_off(void);
+
+/* Switch recording on or off, in a program that may. From any thread, also before the trace begins. */
+void nt_choice_switch(bool is_on);
 
 /* Whether no later launch of the kernel is chosen. Lock-free. */
 bool nt_choice_is_over(const struct nt_kernel *kernel);

@@ -1,5 +1,6 @@
 #include "control.h"
 
+#include "choice.h"
 #include "pool.h"
 #include "process.h"
 #include "trace.h"
@@ -22,6 +23,11 @@ EXPORTED int neutrino_flush(uint32_t milliseconds)
 	/* Also counters, and records of launches without data. */
 	nt_writer_wake();
 	return nt_writer_flush(deadline, false) && all;
+}
+
+EXPORTED void neutrino_record(int is_on)
+{
+	nt_choice_switch(is_on);
 }
 
 EXPORTED uint64_t neutrino_now(void)

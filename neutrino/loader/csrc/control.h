@@ -13,6 +13,12 @@ const char *neutrino_trace_dir(void);
  */
 int neutrino_flush(uint32_t milliseconds);
 
+/*
+ * Switch recording on or off, in a process whose NEUTRINO_SWITCHED is set; then it is off at first. Launches that are not
+ * recorded run their own code, and count as not-selected.
+ */
+void neutrino_record(int is_on);
+
 /* CLOCK_MONOTONIC in nanoseconds, as launch records have it. */
 uint64_t neutrino_now(void);
 

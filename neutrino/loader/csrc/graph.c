@@ -480,7 +480,7 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 	uint32_t *reading = nt_reading_begin();
 	struct exec *exec = find_exec(handle);
 	if (!exec)
-		nt_launch_unknown(1, !nt_choice_has_ended()); /* instantiated before the hook was loaded */
+		nt_launch_unknown(1, !nt_choice_is_off()); /* instantiated before the hook was loaded */
 	/* In a capture: the driver refuses the launch, but would accept the write to the cell. */
 	if (!exec || nt_launch_is_captured(stream, per_thread)) {
 		result = real(handle, stream);

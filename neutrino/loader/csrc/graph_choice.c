@@ -4,7 +4,7 @@
 
 enum nt_chosen nt_graph_ask(struct nt_layout *layout)
 {
-	bool has_ended = nt_choice_has_ended(), is_any = false, is_as_before = true;
+	bool is_off = nt_choice_is_off(), is_any = false, is_as_before = true;
 
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];
@@ -12,7 +12,7 @@ enum nt_chosen nt_graph_ask(struct nt_layout *layout)
 		/* These have no number. */
 		if (node->is_disabled || node->reason == NEUTRINO_REASON_NOT_SELECTED)
 			continue;
-		node->is_wanted = !has_ended && (!node->kernel || nt_choice_take(node->kernel));
+		node->is_wanted = !is_off && (!node->kernel || nt_choice_take(node->kernel));
 		is_any |= node->is_wanted;
 		is_as_before &= node->is_wanted != node->is_left_out;
 	}

@@ -114,7 +114,7 @@ unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_la
 	if (!nt_choice_is_set)
 		return function->reason;
 	if (function->reason == NEUTRINO_REASON_NOT_SELECTED || is_elsewhere(function, launch) ||
-	    nt_choice_has_ended() || (nt_choice_is_by_launch() && !nt_choice_take(function->kernel)))
+	    nt_choice_is_off() || (nt_choice_is_by_launch() && !nt_choice_take(function->kernel)))
 		return NEUTRINO_REASON_NOT_SELECTED;
 	return function->reason;
 }
@@ -123,7 +123,8 @@ unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_la
 static bool is_passed(const struct nt_function *function, const struct nt_launch *launch)
 {
 	return function->reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
-	       (is_elsewhere(function, launch) || (nt_choice_is_by_launch() && nt_choice_pass(function->kernel)));
+	       (is_elsewhere(function, launch) ||
+		(nt_choice_is_by_launch() && (nt_choice_is_off() || nt_choice_pass(function->kernel))));
 }
 
 /*

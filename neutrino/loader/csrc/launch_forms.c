@@ -15,7 +15,7 @@ static struct nt_function *recorded(CUfunction handle)
 		return NULL;
 	struct nt_function *function = nt_registry_find(handle);
 	if (!function)
-		nt_launch_unknown(1, !nt_choice_has_ended());
+		nt_launch_unknown(1, !nt_choice_is_off());
 	return function;
 }
 
@@ -112,5 +112,5 @@ void nt_launch_of_other_form(CUfunction handle)
 void nt_launch_unknown_form(void)
 {
 	if (nt_process_mode() >= NT_TRACING)
-		nt_launch_unknown(1, !nt_choice_has_ended());
+		nt_launch_unknown(1, !nt_choice_is_off());
 }

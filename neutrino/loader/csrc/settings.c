@@ -114,6 +114,7 @@ static void read_environment(void)
 		.max_trace_size = number_of("NEUTRINO_MAX_TRACE_SIZE"),
 		.every = number_of("NEUTRINO_EVERY"),
 		.devices = devices_of(getenv("NEUTRINO_ONLY_DEVICES")),
+		.is_switched = is_set("NEUTRINO_SWITCHED"),
 		.duration_ms = number_of("NEUTRINO_DURATION"),
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),

@@ -31,6 +31,7 @@ struct nt_settings {
 	uint64_t launches_end;	 /* after the last one; UINT64_MAX: no end */
 	uint64_t every;		 /* NEUTRINO_EVERY; 0: the default, 1 */
 	uint64_t devices;	 /* NEUTRINO_ONLY_DEVICES, a bit for each ordinal; 0: all */
+	bool is_switched;	 /* NEUTRINO_SWITCHED: nothing is chosen until the program says so */
 	uint64_t duration_ms;	 /* NEUTRINO_DURATION, in milliseconds; 0: without end */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
