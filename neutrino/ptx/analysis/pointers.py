@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ _SIGNS = {
 }  # fmt: skip
 _LOADS = frozenset({"atom", "ld", "ldu", "shfl", "tex", "tld4"})
 """Opcodes, by their first part, whose results may be anything in each lane, if the lanes read different places."""
-_SAME_FOR_ALL = frozenset({"ld.param", "ld.const"})
+_SAME_FOR_ALL = ("ld.param", "ld.const")
 _LANES = ("%tid", "%laneid", "%clock", "%globaltimer")
 
 
@@ -101,7 +101,9 @@ class Addresses:
     def __init__(self, body: Body) -> None:
         self._body = body
         self._known: dict[tuple[str, int], Sum] = {}
+        # By register, what `_reaches` gave.
         self._scattered: dict[str, bool] = {}
+        self._by_lane: dict[str, bool] = {}
 
     def of(self, name: str, index: int) -> Sum | None:
         """The value of a register of 64 bits that the statement with an index reads; None if it is no register of the
@@ -188,35 +190,52 @@ class Addresses:
         return False
 
     def _is_scattered(self, name: str) -> bool:
-        if name not in self._scattered:
-            loads = (
-                read for read in self._reads(name)
-                if read.mnemonic.word in _LOADS and not read.opcode.startswith(tuple(_SAME_FOR_ALL))
-            )  # fmt: skip
-            self._scattered[name] = any(self._is_by_lane(read) for read in loads)
-        return self._scattered[name]
+        return self._reaches(name, self._scattered, self._is_loaded_by_lane, lambda read: not _is_load(read))
 
-    def _is_by_lane(self, load: Instruction) -> bool:
-        """Whether the lanes may read different places."""
-        return any(
-            source.startswith(_LANES)
-            for operand in load.sources for name in REGISTER.findall(operand)
-            for source in (name, *(part for read in self._reads(name) for part in _named(read)))
-        )  # fmt: skip
+    def _is_loaded_by_lane(self, read: Instruction) -> bool:
+        """Whether an instruction is a load for which the lanes may read different places."""
+        return _is_load(read) and any(
+            self._reaches(source, self._by_lane, _reads_lane, lambda _: True) for source in _named(read)
+        )
 
-    def _reads(self, name: str) -> Iterator[Instruction]:
-        """The instructions that a register is computed by, as far as the loads of what goes into it."""
-        waiting, seen = {name}, set[str]()
-        while waiting and len(seen) < _MOST_REGISTERS:
-            name = waiting.pop()
-            seen.add(name)
-            for index in self._writes.get(name, ()):
-                instruction = self._body.statement(index).instruction
-                if instruction is None:
-                    continue
-                yield instruction
-                if instruction.mnemonic.word not in _LOADS:
-                    waiting.update(set(_named(instruction)) - seen)
+    def _reaches(
+        self, name: str, known: dict[str, bool], is_found: Callable[[Instruction], bool],
+        is_followed: Callable[[Instruction], bool],
+    ) -> bool:  # fmt: skip
+        """Whether a register is computed by an instruction that is_found says, or from another one that is, through
+        those that is_followed says. known: what was found, by register."""
+        path, waiting = set[str](), [name]
+        while waiting:
+            top = waiting[-1]
+            if top in known:
+                waiting.pop()
+                continue
+            reads = [self._body.statement(index).instruction for index in self._writes.get(top, ())]
+            sources = {
+                source for read in reads if read is not None and is_followed(read) for source in _named(read)
+            }  # fmt: skip
+            # A register that is computed from itself adds nothing.
+            open_ones = sources - known.keys() - path - {top}
+            if open_ones and top not in path:
+                path.add(top)
+                waiting.extend(open_ones)
+                continue
+            path.discard(top)
+            waiting.pop()
+            known[top] = any(read is not None and is_found(read) for read in reads) or any(
+                known.get(source, False) for source in sources
+            )
+        return known[name]
+
+
+def _is_load(instruction: Instruction) -> bool:
+    """Whether it reads what may be anything in each lane."""
+    return instruction.mnemonic.word in _LOADS and not instruction.opcode.startswith(_SAME_FOR_ALL)
+
+
+def _reads_lane(instruction: Instruction) -> bool:
+    """Whether it reads a special register that differs from lane to lane."""
+    return any(name.startswith(_LANES) for name in _named(instruction))
 
 
 def _named(instruction: Instruction) -> Iterator[str]:

@@ -181,7 +181,8 @@ def _source(text: str, copies: re.Pattern[str], guard: Guard | None, lines: Sequ
     """What a register was last set to by the lines, through copies by opcodes that match, under the guard or none: no
     register that they write, or "" where they compute it otherwise."""
     for line in reversed(lines):
-        match = _WRITES.fullmatch(line)
+        # Most lines name other registers.
+        match = _WRITES.fullmatch(line) if text in line else None
         if match is None or text not in re.split(r"[{}, ]+", match[3]):
             continue
         predicate, opcode, destination, source = match.groups()
