@@ -44,9 +44,9 @@ def test_every_name_is_there_and_documented() -> None:
         if name != "__version__":
             assert inspect.getdoc(value), name
     functions = [getattr(neutrino, name) for name in neutrino.__all__ if inspect.isfunction(getattr(neutrino, name))]
-    names = {"Map", "extract", "load_probes", "open_trace", "patch_file", "probe"}
+    names = {"Map", "extract", "install", "load_probes", "open_trace", "patch_file", "probe", "trace", "trace_dir"}
     assert {function.__name__ for function in functions} == names
-    assert all("Raises" in (function.__doc__ or "") for function in functions)
+    assert all("Raises" in (function.__doc__ or "") for function in functions if function is not neutrino.trace_dir)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         neutrino.nothing  # noqa: B018
     with pytest.raises(AttributeError):
@@ -99,13 +99,18 @@ def test_nothing_inserts_what_is_not_verified(evil: Path, tmp_path: Path) -> Non
     kernels = ROOT / "examples" / "embedded" / "kernels.ptx"
     functions = [getattr(neutrino, name) for name in neutrino.__all__ if inspect.isfunction(getattr(neutrino, name))]
     takers = [function for function in functions if "probes" in inspect.signature(function).parameters]
-    assert takers == [neutrino.patch_file]
+    assert takers == [neutrino.install, neutrino.patch_file, neutrino.trace]
     module = parse(kernels.read_text("latin-1"))
     for given in (written, EVIL, str(evil), evil, None, [written]):
         with pytest.raises((TypeError, NeutrinoError)):
             neutrino.patch_file(kernels, given, tmp_path / "out.so")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="verified"):
             probe_module(module, given)  # type: ignore[arg-type]
+        # These take names, too, and verify what the files have.
+        with pytest.raises((TypeError, NeutrinoError, OSError)):
+            neutrino.install(given, device="embedded")  # type: ignore[arg-type]
+        with pytest.raises((TypeError, NeutrinoError, OSError)):
+            neutrino.trace(given, device="embedded").__enter__()  # type: ignore[arg-type]
     assert list(tmp_path.glob("out*")) == []
 
 

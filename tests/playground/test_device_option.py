@@ -89,7 +89,7 @@ def test_the_two_kinds_of_device_share_no_cache_entry() -> None:
     ("arguments", "said"),
     [
         (("--device", "embeded"), "there is no device of that name"),
-        (("--device", "embedded", "--driver", "/x"), "not allowed with argument --device"),
+        (("--device", "embedded", "--driver", "/x"), "not allowed with --device embedded"),
     ],
 )
 def test_nothing_starts_and_one_line_says_why(arguments: tuple[str, ...], said: str) -> None:
