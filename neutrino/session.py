@@ -52,6 +52,10 @@ def install(
     retarget: bool = False,
     quiet: bool = False,
     only_blocks: bool = False,
+    launches: tuple[int, int | None] = (0, None),
+    every: int = 1,
+    devices: Sequence[int] = (),
+    duration: float | None = None,
 ) -> None:
     """Have the kernels that this process loads from now on probed, as the command ``neutrino`` does.
 
@@ -62,16 +66,21 @@ def install(
     exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.
     device: ``embedded`` for the embedded device, without a GPU. defines: as of ``load_probes``. max_device_memory,
     max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. retarget, quiet: as the
-    options. only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code.
+    options. only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code, as
+    those do that launches (from a number to below another, of each kernel), every, devices and duration (in seconds) do
+    not choose.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
     starts are not probed. Raises NeutrinoError if the process has other probes, or runs under ``neutrino``;
     ProbeError, ToolError and OSError as the command would fail.
     """
     from neutrino.loader.attach import attach, find_hook
+    from neutrino.loader.choice import Choice
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.loader.start import Request
 
+    if every < 1 or launches[0] < 0 or (duration is not None and duration <= 0):
+        raise NeutrinoError(f"every={every}, launches={launches}, duration={duration}: these are positive numbers")
     chosen = _merged(probes, defines)
     selection = Selection(_patterns(kernels), _patterns(exclude))
     digest = f"{chosen.digest!r} {selection.digest!r}"
@@ -97,6 +106,13 @@ def install(
                 retarget=retarget,
                 scripts=False,
                 is_switched=only_blocks,
+                choice=Choice(
+                    first=launches[0],
+                    end=launches[1],
+                    every=every,
+                    devices=tuple(devices),
+                    duration_ms=None if duration is None else max(round(1000 * duration), 1),
+                ),
             )
         )
         _state.digest = digest

@@ -144,6 +144,23 @@ say(launches=[len(t.launches), len(u.launches)], left_out=every.left_out, probed
     }  # fmt: skip
 
 
+def test_a_choice_of_launches(folder: Folder) -> None:
+    (found,) = _run(
+        folder,
+        """
+neutrino.install("gmem_bytes", device="embedded", quiet=True, launches=(2, 9), every=3)
+vector = load()
+with neutrino.trace() as t:
+    for _ in range(10):
+        saxpy(vector)
+    sums(vector)
+say(launches=len(t.launches), coverage=[t.coverage.probed, t.coverage.launches, t.coverage.left_out], y=y[6])
+""",
+    )
+    # The numbers 3 and 6 of saxpy.
+    assert found == {"launches": 2, "coverage": [2, 2, 9], "y": 120.0}
+
+
 def test_a_process_that_has_used_its_gpu(folder: Folder) -> None:
     (late,) = _run(
         folder,
@@ -174,6 +191,10 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
     [
         ("neutrino.install()", "no probes: name some, as install('gmem_bytes')"),
         ("with neutrino.trace(): pass", "no probes: give trace() some, or call install() before"),
+        ('neutrino.install("gmem_bytes", every=0)',
+         "every=0, launches=(0, None), duration=None: these are positive numbers"),
+        ('neutrino.install("gmem_bytes", launches=(5, 9), every=10)',
+         "--launches 5:9 --every 10: no launch has a number that both choose"),
         ('neutrino.install("gmem_bytes", device="other")',
          "--device other: there is no device of that name; use embedded, or leave --device out to use the machine's "
          "GPU, or a number to probe only that GPU"),
