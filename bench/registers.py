@@ -54,8 +54,9 @@ LIGHT: Mapping[str, str] = {
 }
 """Probes that the bound holds for, and why they are light. The others keep a sum for each of many classes, compute at
 each site, or store a record there."""
-SPILLING = {"gmem_bytes": 1, "inst_count": 1}
-"""Kernels that may spill with a probe: a cumulative sum of f64 in Triton, 8 and 16 bytes."""
+SPILLING = {"gmem_bytes": 1, "inst_count": 1, "smem_bank_conflict": 2}
+"""Kernels that may spill with a probe: a cumulative sum of f64 in Triton, 8 and 16 bytes; and those that get fewer
+registers than ``ptxas`` takes by itself, so that more of their blocks fit, at most 48 bytes."""
 MOST_REGISTERS = 3.0
 """In the mean over the kernels that such a probe changes."""
 PROBES = (
