@@ -277,8 +277,10 @@ def _groups(view: MapView) -> list[tuple[int, int]]:
     for chunk in (0, 200 * LOG_UNIT, 204 * LOG_UNIT):
         at = (chunk + GROUP_ALIGN) // 4
         while words[at]:
-            further, area = int(words[at + 1]) >> 28, 16 if words[at + 1] & 0xFF else 0
-            found.append((int(words[at]).bit_count(), further))
+            further, lanes = int(words[at + 1]) >> 28, int(words[at]).bit_count()
+            # Of the fields only bytes may have an area: a mask and a value, or a value for each lane.
+            area = {0: 0, 1: 16, 3: -(-2 * lanes // 16) * 16}[int(words[at + 1]) >> 6 & 3]
+            found.append((lanes, further))
             at += (48 + area + 32 * further) // 4
     return found
 
@@ -301,6 +303,9 @@ def _groups(view: MapView) -> list[tuple[int, int]]:
         ([_EACH, *_ALIKE[1:]], 0, 0, [(32, 2)]),
         ([_EACH, *_ALIKE[1:]], 4, 20, [(32, 0), (16, 0), (16, 0)]),
         ([_EACH, *_COPIES, _ALIKE[2]], 0, 3, [(32, 1), (32, 1)]),
+        # Copies have a mask of their own, so all of them are of the same lanes.
+        ([_COPIES[0], f"@%p {_COPIES[1]}"], 0, 32, [(32, 1)]),
+        ([_COPIES[0], f"@%p {_COPIES[1]}"], 0, 20, [(32, 0), (20, 0)]),
         # Between them the stride changes, or lanes may meet.
         ([_ALIKE[0], *_MOVED, _ALIKE[1]], 0, 32, [(32, 0)] * 2),
         ([*_ALIKE[:2], *_MET, *_ALIKE[1:]], 0, 32, [(32, 1)] * 2),
@@ -337,7 +342,7 @@ def test_saves_of_one_block_share_a_group(
             if "@" not in load or low <= lane < high:
                 base = first + moved if "%a" in load else second
                 offset = int(load.partition("+")[2].partition("]")[0] or 0)
-                size = 0 if load in _COPIES and lane & 5 != 4 else 4
+                size = 0 if load.removeprefix("@%p ") in _COPIES and lane & 5 != 4 else 4
                 expected.append((base + 4 * lane + offset, size, number))
         own = rows[places["lane"] == lane]
         assert list(zip(own["address"].tolist(), own["bytes"].tolist(), own["site"].tolist(), strict=True)) == expected

@@ -152,7 +152,7 @@ class GroupCode(GroupForms):
         for shape, ((number, first), *others) in zip(shapes, kin.values(), strict=True):
             group, order, forms = savers[first.guard].mask, take("b32"), take("b32")
             two = self._two_valued(first.values)
-            has_own = any(save.guard != first.guard for _, save in others)
+            has_own = two is None and any(save.guard != first.guard for _, save in others)
             known = len(others) << GROUP_FURTHER_AT | (0 if two is None else GROUP_TWO_VALUES << 2 * two)
             lines += [
                 f"add.u32 {order}, {self.order}, {number + 1 - len(saves)};",
