@@ -86,37 +86,32 @@ def attach(request: Request) -> Hook:
 def _prepared(request: Request) -> dict[str, str]:
     """Return what ``prepare`` changes in the environment for this process. It runs in a process of its own, since the
     listener is forked from that one, and a process with threads or a GPU should not be forked."""
-    package = Path(__file__).resolve().parent.parent.parent
-    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # This package, whatever the current folder has.
+    package = str(Path(__file__).resolve().parents[2])
+    script = f"import sys; sys.path.insert(0, {package!r}); from neutrino.loader.attach import answer; answer()"
     done = subprocess.run(
-        [sys.executable, "-m", "neutrino.loader.attach"],
+        [sys.executable, "-c", script],
         input=pickle.dumps(replace(request, pid=os.getpid())), stdout=subprocess.PIPE, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     try:
-        answer = json.loads(done.stdout)
+        given = json.loads(done.stdout)
     except ValueError:
         raise NeutrinoError(f"the process that prepares the run ended with status {done.returncode}") from None
-    if "error" in answer:
-        raise NeutrinoError(answer["error"])
-    found: dict[str, str] = answer["environment"]
+    if "error" in given:
+        raise NeutrinoError(given["error"])
+    found: dict[str, str] = given["environment"]
     return found
 
 
-def _answer() -> None:
+def answer() -> None:
     """In that process: read the request, and print the answer."""
     request: Request = pickle.load(sys.stdin.buffer)
-    # Its own PYTHONPATH is none of the program's.
     before = dict(os.environ)
     try:
         after = prepare(request)
-        answer: dict[str, Any] = {
+        found: dict[str, Any] = {
             "environment": {name: value for name, value in after.items() if before.get(name) != value}
         }
     except (NeutrinoError, OSError) as error:
-        answer = {"error": str(error)}
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    _answer()
+        found = {"error": str(error)}
+    print(json.dumps(found))
