@@ -134,8 +134,8 @@ def trace(
     probes already; none if it has some, or runs under ``neutrino``. kernels: patterns of kernel names, here of those to
     show; all are probed that ``install`` chose.
 
-    The block's end waits for the GPU. Launches of all threads count, so blocks may be nested, and overlap in threads.
-    Raises NeutrinoError without probes, and as ``install``.
+    The block waits for the GPU where it begins and where it ends. Launches of all threads count, so blocks may be
+    nested, and overlap in threads. Raises NeutrinoError without probes, and as ``install``.
     """
     hook = _present()
     if probes or hook is None:

@@ -14,10 +14,9 @@ from typing import Any
 from neutrino.errors import NeutrinoError
 from neutrino.loader.driver import NAME
 from neutrino.loader.embedded import stand_in
-from neutrino.loader.install import built
+from neutrino.loader.install import LATE, MODULE, built
 from neutrino.loader.start import Request, prepare
 
-_LATE = "libneutrino_late.so"
 _LEFT_OUT = frozenset({"LD_AUDIT", "GLIBC_TUNABLES"})
 """Variables that would put the hook into the programs that this process starts: these have no request of their own."""
 
@@ -57,7 +56,7 @@ def find_hook() -> Hook | None:
     from neutrino.loader._interface import ffi
 
     # Else the driver's own library would be loaded into a process that may not want it.
-    if not os.environ.get("NEUTRINO_TRACEDIR") or "libneutrino_audit" not in os.environ.get("LD_AUDIT", ""):
+    if not os.environ.get("NEUTRINO_TRACEDIR") or MODULE not in os.environ.get("LD_AUDIT", ""):
         return None
     try:
         library: Any = ffi.dlopen(NAME)
@@ -75,17 +74,23 @@ def attach(request: Request) -> Hook:
     from neutrino.loader._interface import ffi
 
     environment = _prepared(request)
-    if "NEUTRINO_TRACEDIR" not in environment:
+    # Without a driver nothing was prepared.
+    if not environment:
         raise NeutrinoError("no CUDA driver (libcuda.so.1) on this machine; device='embedded' needs none")
-    os.environ.update({name: value for name, value in environment.items() if name not in _LEFT_OUT})
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        elif name not in _LEFT_OUT:
+            os.environ[name] = value
     # Whoever asks for the driver gets the embedded device, by its SONAME.
     driver = ffi.dlopen(str(stand_in()), ffi.RTLD_NOW | ffi.RTLD_GLOBAL) if request.device else None
-    return Hook(ffi.dlopen(str(built(_LATE)), ffi.RTLD_NOW | ffi.RTLD_LOCAL), driver)
+    return Hook(ffi.dlopen(str(built(LATE)), ffi.RTLD_NOW | ffi.RTLD_LOCAL), driver)
 
 
-def _prepared(request: Request) -> dict[str, str]:
-    """Return what ``prepare`` changes in the environment for this process. It runs in a process of its own, since the
-    listener is forked from that one, and a process with threads or a GPU should not be forked."""
+def _prepared(request: Request) -> dict[str, str | None]:
+    """Return what ``prepare`` changes in the environment for this process; None for a variable that it removes, one of
+    an earlier run. It runs in a process of its own, since the listener is forked from that one, and a process with
+    threads or a GPU should not be forked."""
     # This package, whatever the current folder has.
     package = str(Path(__file__).resolve().parents[2])
     script = f"import sys; sys.path.insert(0, {package!r}); from neutrino.loader.attach import answer; answer()"
@@ -99,7 +104,7 @@ def _prepared(request: Request) -> dict[str, str]:
         raise NeutrinoError(f"the process that prepares the run ended with status {done.returncode}") from None
     if "error" in given:
         raise NeutrinoError(given["error"])
-    found: dict[str, str] = given["environment"]
+    found: dict[str, str | None] = given["environment"]
     return found
 
 
@@ -110,7 +115,7 @@ def answer() -> None:
     try:
         after = prepare(request)
         found: dict[str, Any] = {
-            "environment": {name: value for name, value in after.items() if before.get(name) != value}
+            "environment": {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)}
         }
     except (NeutrinoError, OSError) as error:
         found = {"error": str(error)}

@@ -16,6 +16,7 @@ from neutrino.private_files import private_folder, read_private, write_private
 
 _BUILT = Path(__file__).resolve().parent / "lib"
 MODULE = "libneutrino_audit.so"
+LATE = "libneutrino_late.so"
 
 _ROOM = "glibc.rtld.optional_static_tls"
 _LEAST_ROOM = 512 + 4096

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,12 +62,8 @@ def chunks(region: Rows, size: int) -> Rows:
     """
     import numpy as np
 
-    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
-    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
-    units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
-    # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
-    words = units.view("<u4").data
-    heads = _heads(words, taken, own, own_each, size)
+    units, own, own_each = _opened(region)
+    heads = _heads(units, own, own_each, size)
     found = [(head.at, head.length, head.slot, head.rows, head.mask) for head in heads]
     table = np.array(found, np.int64).reshape(-1, 5)
     # Of chunks of one lane these are its records.
@@ -102,13 +98,24 @@ class _Head(NamedTuple):
     rows: int
 
 
-def _heads(words: Sequence[int], taken: int, own: int, own_each: int, size: int) -> Iterator[_Head]:
+def _opened(region: Rows) -> tuple[Rows, int, int]:
+    """Return the units of a log that were taken, as bytes; how many of them by chunks of warps, and by each of these.
+    region: the log's bytes, uint8."""
+    import numpy as np
+
+    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
+    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
+    return np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT]), own, own_each
+
+
+def _heads(units: Rows, own: int, own_each: int, size: int) -> Iterator[_Head]:
     """Yield the heads of a log's chunks, as ``Log.read`` finds them.
 
-    words: u32, of its units. taken: how many units were taken; own of them by chunks of warps, own_each by each.
-    size: of a record, in bytes.
+    units, own, own_each: as ``_opened`` returns them. size: of a record, in bytes.
     """
-    at, step = 0, LOG_UNIT // 4
+    # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
+    words = units.view("<u4").data
+    at, step, taken = 0, LOG_UNIT // 4, len(units) // LOG_UNIT
     while at < taken:
         slot, mask, rows, length = words[at * step : at * step + 4]
         is_of_lane = mask & LOG_LANE and not rows
@@ -153,10 +160,7 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
     """
     import numpy as np
 
-    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
-    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
-    units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
-    words = units.view("<u4").data
+    units, own, own_each = _opened(region)
 
     def cut(first: int, end: int) -> Rows:
         of_warps = min(max(own - first, 0), end - first)
@@ -166,7 +170,7 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
 
     # Where the slice begins, and where its last chunk ends: after that may be warps without records, and may be all.
     first = end = 0
-    for head in _heads(words, taken, own, own_each, size):
+    for head in _heads(units, own, own_each, size):
         if end > first and (head.at - first) * LOG_UNIT >= most:
             yield cut(first, end)
             end = first
@@ -185,10 +189,8 @@ def slot_slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
     """
     import numpy as np
 
-    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
-    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
-    units = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT])
-    found = _heads(units.view("<u4").data, taken, own, own_each, size)
+    units, own, own_each = _opened(region)
+    found = _heads(units, own, own_each, size)
     places = ((head.slot, head.at, head.length) for head in found)
     heads = np.fromiter(places, np.dtype([("slot", "<u4"), ("at", "<u4"), ("length", "<u4")]))
     heads = heads[np.argsort(heads["slot"], kind="stable")]

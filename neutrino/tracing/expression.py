@@ -134,7 +134,7 @@ class Expression:
     def values(self, columns: Mapping[str, Array], count: int) -> Array:
         """Return the value for each record: int64, uint64, Python's integers as objects, float64 or bool, ``[record]``.
 
-        columns: those of ``names``, 1-D, of one length, integers or floating point as ``read`` was told. count: the
+        columns: those of ``names``, 1-D, of one length, integers or floating point as in those of ``read``. count: the
         length. Raises ExpressionError where Python would raise, as for a division by zero, and for integers that may
         need more than 128 bits. As in Python, what follows ``and``, ``or`` or a comparison in a chain is only computed
         for records whose result depends on it.

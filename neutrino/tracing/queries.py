@@ -47,7 +47,7 @@ class GroupsError(NeutrinoError):
 class FirstRows:
     """The first records of a source, in its order or in that of an expression's values; equal ones stay in order.
 
-    count: how many records the source has, all told. NaNs come last.
+    count: how many records the source has in all. NaNs come last.
     """
 
     def __init__(self, source: Iterable[Rows], most: int, order: Expression | None = None) -> None:

@@ -161,6 +161,21 @@ say(launches=len(t.launches), coverage=[t.coverage.probed, t.coverage.launches, 
     assert found == {"launches": 2, "coverage": [2, 2, 9], "y": 120.0}
 
 
+def test_what_an_earlier_run_has_left_in_the_environment_does_not_count(folder: Folder) -> None:
+    (found,) = _run(
+        folder,
+        """
+with neutrino.trace("gmem_bytes", device="embedded", quiet=True) as t:
+    vector = load()
+    saxpy(vector)
+    saxpy(vector)
+say(launches=len(t.launches))
+""",
+        NEUTRINO_EVERY="2", NEUTRINO_AHEAD="1",
+    )  # fmt: skip
+    assert found == {"launches": 2}
+
+
 def test_a_process_that_has_used_its_gpu(folder: Folder) -> None:
     (late,) = _run(
         folder,
