@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
+from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble import parts
 from neutrino.assemble.attempts import ATTEMPTS, Way
@@ -119,6 +120,23 @@ def test_a_register_cap_costs_one(assembler: Assembler) -> None:
     entry = patched(shipped(wide(34), assembler), ptxas, load_probes(["block_sched"]))
     assert [kernel.reason for kernel in entry.kernels] == [Reason.PROBED]
     assert (ptxas.uncapped, ptxas.capped) == (2, 1)
+
+
+def test_a_twin_with_explicit_fma_waits_for_no_more_than_its_original(assembler: Assembler) -> None:
+    """It is read again, with the loops of the probe, which depend on what they read."""
+    ptxas = counting(assembler)
+    entry = patched(LAYER_NORM.read_bytes() + b"\0", ptxas, load_probes(["dmat"]))
+    assert (proofs(entry), [kernel.fewer_blocks for kernel in entry.kernels]) == ({"lines"}, [FewerBlocks.ANY])
+
+
+def test_fewer_registers_than_the_assembler_takes_cost_one(assembler: Assembler) -> None:
+    ptxas = counting(assembler)
+    entry = patched(LAYER_NORM.with_name("softmax_sm_90.ptx").read_bytes() + b"\0", ptxas, load_probes(["dmat"]))
+    manifest = json.loads(entry.kernels[0].files["manifest.json"])
+    caps = [int(cap) for text, _ in ptxas.runs for cap in re.findall(r"\.maxnreg (\d+)", text)]
+    # With the original's it spills much; with some more hardly.
+    assert (ptxas.capped, caps[0] < caps[1], manifest["maxnreg"]) == (2, True, caps[1])
+    assert sum(manifest["spills"]["twin"].values()) <= 48 < sum(manifest["spills"]["capped"].values())
 
 
 def test_an_unknown_assembly_is_tried_without_fusing(assembler: Assembler) -> None:
