@@ -222,7 +222,7 @@ class SnippetReader:
             pairs = zip(comparisons, known, known[1:], strict=False)
             return all(compare(left, right) for compare, left, right in pairs)
         value = self._constants.get(node.id) if isinstance(node, ast.Name) else None
-        return value if isinstance(value, bool) else None
+        return bool(value) if isinstance(value, int) else None
 
     def _check_augmented(self, target: ast.expr) -> None:
         """Raise LanguageError for a target of ``+=`` that is neither a name nor an element of an array."""
