@@ -5,6 +5,9 @@
 import neutrino.language as nl
 from neutrino import Map, probe
 
+# -D HISTOGRAM=1 adds a histogram of all loads.
+HISTOGRAM = 0
+
 start: nl.u32 = 0
 
 
@@ -36,7 +39,8 @@ def overhead():
 def arrived(value: nl.u64):
     cycles = nl.u32(nl.clock(after=value)) - start
     PerLoad.save(nl.site, cycles)
-    LoadCycles.save(cycles)
+    if HISTOGRAM:
+        LoadCycles.save(cycles)
 
 
 @probe(pos="(ld.global | ld.shared | ld.local | ld.generic) & !b128", level="thread", before=True)

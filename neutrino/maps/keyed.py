@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from neutrino.abi.records import MAX_TABLE, Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
-from neutrino.maps.target import KeyTable, SaveWriter
+from neutrino.maps.target import EndWriter, KeyTable, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -58,7 +58,6 @@ class _Keyed(MapType):
     field_hint = "write a key, of an integer type, and at most one value, of an unsigned one"
     most_fields = 2
     stores_at_sites = True
-    settles = False
     combines_lanes = True
     report = Report.KEYS
 
@@ -98,7 +97,7 @@ class _Keyed(MapType):
         if values:
             # Narrow types have been extended to 32 bits.
             value = (writer.value(1), max(32, values[0].type.size * 8))
-        table = KeyTable(self._places(), _PROBES, self.keep, self.period)
+        table = self._table()
         site = writer.site_key()
         if site is not None:
             writer.add_to_place(site if site < table.places else table.places + 1, value, table)
@@ -108,6 +107,10 @@ class _Keyed(MapType):
             letter = key.type.value[0]
             register = writer.convert(f"{letter}64", f"{letter}32", register)
         writer.add_to_key(register, value, table)
+
+    def settle(self, entry: Map, writer: EndWriter) -> None:
+        """Emit the addition of what lanes hold of sites."""
+        writer.add_held(self._table())
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -174,6 +177,9 @@ class _Keyed(MapType):
             table.fault("room", f"room is {room!r:.40}", f"write an integer from 1 to {most}")
             return None
         return room
+
+    def _table(self) -> KeyTable:
+        return KeyTable(self._places(), _PROBES, self.keep, self.period)
 
     def _places(self) -> int:
         """Return how many places a table has, a power of two."""

@@ -101,7 +101,7 @@ class SaveWriter(Operations, Protocol):
         """Return the number of the site if the first operand is SITE, as in all saves to the map; else None."""
 
     def add_to_place(self, place: int, value: tuple[str, int] | None, table: KeyTable) -> None:
-        """As ``add_to_key``, to the entry with a number."""
+        """As ``add_to_key``, to the entry with a number; ``EndWriter.add_held`` brings the rest to memory."""
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, kept until the thread ends and at first 0, to an unsigned value if that is greater.
@@ -139,6 +139,9 @@ class EndWriter(Operations, Protocol):
 
     def add_run(self) -> None:
         """Emit the addition of what ``add_at`` and ``add_to_one_of_two`` have counted in registers to the cells."""
+
+    def add_held(self, table: KeyTable) -> None:
+        """Emit the addition of what ``add_to_place`` has kept in registers to the table."""
 
     def close_log(self) -> None:
         """Emit the store of how many records fewer than it has room for the thread's last chunk has."""

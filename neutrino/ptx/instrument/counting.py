@@ -1,23 +1,113 @@
-"""Code that counts in memory: how often threads came to a cell, and what was saved with a key."""
+"""Code that counts: how often threads came to a cell, and what was saved with a key.
+
+The lanes of a warp together hold 32 sums in one register: lane n has the warp's sum of cell n, or of site n. Where a
+lane ends, it adds what it holds to memory. Atomics are left to lanes that are together without the one that holds. Each
+site has a copy of this code, so that it is short: a kernel with many sites waits for its instructions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.maps.regions import COPIES_MOST
 from neutrino.maps.target import KeyTable
 from neutrino.ptx.instrument.registers import Take
+from neutrino.ptx.isa.scalars import WARP_LANES
 
 _MOST = 1 << 26
 """What a thread counts in its register, so that the sum over 32 lanes fits in 32 bits."""
 _NONE = -1
 """The cell of threads that count nothing."""
+MOST_GROUPS = 2
+"""Of 32 cells, or sites, that lanes hold."""
+FIRST_HELD = 1
+"""The number, among a map's kept registers, of the first one that lanes hold; the one before has an address."""
 # Of tables of keys. A word is 8 bytes; the multiplier is 2 to the 64 divided by the golden ratio, so that keys at any
 # stride spread over the table; and the sum of so many bits over 32 lanes fits in 32 bits.
 _WORD = 8
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _ADDED_BITS = 27
+
+
+@dataclass(frozen=True)
+class LaneCounts:
+    """Writes the code of one map that counts to at most 64 cells, whose counts lanes hold.
+
+    held: registers of 64 bits that each thread keeps to its end, at first 0: lane n has the counts of cells n and
+    32 + n of its warp. base: one with the address of cell 0. take: gives a new register of a type (``Take``).
+    """
+
+    held: Sequence[str]
+    base: str
+    take: Take
+
+    def save(self, cell: str, lines: list[str], when: str | None, label: str) -> None:
+        """Append the code that counts one to a cell, in a register. It branches, but only forward, to labels of its
+        own, and may not stand between a product and its sum. when: a predicate for the threads that count; None for
+        all. label: begins the labels."""
+        take = self.take
+        here, differs, some, leads = take("b32"), take("pred"), take("pred"), take("pred")
+        least, lane, bit, wide = take("b32"), take("b32"), take("b32"), take("b64")
+        # Labels are local to braces, so that the text can be inserted again elsewhere.
+        lines += ["{", f"activemask.b32 {here};"]
+        saving = here
+        if when:
+            saving, own = take("b32"), take("b32")
+            lines += [f"vote.sync.ballot.b32 {saving}, {when}, {here};", f"selp.b32 {own}, {cell}, {_NONE}, {when};"]
+            cell = own
+        lines += [f"redux.sync.min.u32 {least}, {cell}, {here};", f"setp.ne.u32 {differs}, {cell}, {least};"]
+        if when:
+            lines.append(f"and.pred {differs}, {differs}, {when};")
+        lines += [
+            f"vote.sync.any.pred {some}, {differs}, {here};",
+            # The lane that holds the cell: it has to be here.
+            f"and.b32 {lane}, {least}, {WARP_LANES - 1};",
+            f"shr.u32 {bit}, {here}, {lane};",
+            f"and.b32 {bit}, {bit}, 1;",
+            f"setp.eq.or.u32 {some}, {bit}, 0, {some};",
+            f"popc.b32 {saving if when else bit}, {saving};",
+            f"cvt.u64.u32 {wide}, {saving if when else bit};",
+            f"@{some} bra {label}_memory;",
+            f"mov.u32 {bit}, %laneid;",
+            f"setp.eq.u32 {leads}, {bit}, {lane};",
+        ]
+        for number, held in enumerate(self.held):
+            holds = leads
+            if len(self.held) > 1:
+                holds = take("pred")
+                lines.append(f"setp.{'ge' if number else 'lt'}.and.u32 {holds}, {least}, {WARP_LANES}, {leads};")
+            lines.append(f"@{holds} add.u64 {held}, {held}, {wide};")
+        lines += [f"bra {label}_end;", f"{label}_memory:"]
+        # Of the lanes with one cell the lowest adds. Those that count nothing are a group of their own.
+        lines += [
+            f"match.any.sync.b32 {least}, {cell}, {here};",
+            f"mov.u32 {lane}, %lanemask_lt;",
+            f"and.b32 {lane}, {lane}, {least};",
+            f"setp.eq.u32 {leads}, {lane}, 0;",
+            f"setp.ne.and.u32 {leads}, {cell}, {_NONE}, {leads};",
+            f"popc.b32 {least}, {least};",
+            f"cvt.u64.u32 {wide}, {least};",
+            *self._add(cell, wide, leads, 0),
+            f"{label}_end:",
+            "}",
+        ]
+
+    def end(self, lines: list[str]) -> None:
+        """Append the code where a thread ends: what it holds goes to memory."""
+        lane = self.take("b32")
+        lines.append(f"mov.u32 {lane}, %laneid;")
+        for number, held in enumerate(self.held):
+            holds = self.take("pred")
+            lines += [f"setp.ne.u64 {holds}, {held}, 0;", *self._add(lane, held, holds, WARP_LANES * number)]
+
+    def _add(self, cell: str, amount: str, when: str, first: int) -> list[str]:
+        """The code that adds to a cell in memory. first: is added to the cell's number."""
+        address = self.take("b64")
+        return [
+            f"mad.wide.u32 {address}, {cell}, {_WORD}, {self.base};",
+            f"@{when} red.global.add.u64 [{address}+{_WORD * first}], {amount};",
+        ]
 
 
 @dataclass(frozen=True)
@@ -95,6 +185,186 @@ class RunCode:
         lines += [f"mad.wide.u32 {base}, {cell}, 8, {base};", f"@{leads} red.global.add.u64 [{base}], {wide};"]
 
 
+@dataclass(frozen=True)
+class SiteCode:
+    """Writes the code of one map whose keys are sites: of a site's entry, in a table as of ``KeyCode``.
+
+    keep: gives a register that is kept to the thread's end, by its number, its bits and its first value: lanes hold in
+    them what is saved at the first 64 sites. base: a register with the address of the entry of site 0. table: its form,
+    whose values have at most 32 bits. take: gives a new register of a type (``Take``).
+    """
+
+    keep: Callable[[int, int, int], str]
+    base: str
+    table: KeyTable
+    take: Take
+
+    def save(self, site: int, value: str, lines: list[str], when: str | None, label: str) -> None:
+        """Append the code that adds a save to a site's entry. It branches, but only forward, to labels of its own, and
+        may not stand between a product and its sum.
+
+        site: its number. value: a register of 32 bits; "" without one. when: a predicate for the threads that save;
+        None for all. label: begins the labels.
+        """
+        take, is_held = self.take, site < MOST_GROUPS * WARP_LANES
+        here, number, lane = take("b32"), take("b32"), take("b32")
+        count, address, apart = take("b64"), take("b64"), take("pred")
+        # Labels are local to braces, so that the text can be inserted again elsewhere.
+        lines += ["{", f"activemask.b32 {here};"]
+        saving = here
+        if when:
+            saving = take("b32")
+            lines.append(f"vote.sync.ballot.b32 {saving}, {when}, {here};")
+        value, totals = self._extremes(here, value, lines, when)
+        # Clocks are the same in all lanes: if the values are, their sum is a product.
+        product = is_held and {"sum", "min", "max"} == set(self.table.keep)
+        if "sum" in self.table.keep and not product:
+            totals["sum"] = self._sum(here, value, lines)
+        lines.append(f"popc.b32 {number}, {saving};")
+        if is_held:
+            group, holder = divmod(site, WARP_LANES)
+            registers = self._registers(group)
+            lines += [f"and.b32 {lane}, {here}, {1 << holder};", f"setp.eq.u32 {apart}, {lane}, 0;"]
+            if product:
+                lines.append(f"setp.ne.or.u32 {apart}, {totals['min']}, {totals['max']}, {apart};")
+            lines += [
+                f"@{apart} bra {label}_memory;",
+                f"mov.u32 {lane}, %laneid;",
+                f"setp.eq.u32 {apart}, {lane}, {holder};",
+                f"cvt.u64.u32 {count}, {number};",
+                f"@{apart} add.u64 {registers['count']}, {registers['count']}, {count};",
+            ]
+            for name in self.table.keep:
+                kept, kind = registers[name], "add.u64" if name == "sum" else f"{name}.u32"
+                if name == "sum" and product:
+                    lines.append(f"@{apart} mad.wide.u32 {kept}, {totals['min']}, {number}, {kept};")
+                else:
+                    lines.append(f"@{apart} {kind} {kept}, {kept}, {totals[name]};")
+            lines += [f"bra {label}_end;", f"{label}_memory:"]
+        if product:
+            totals["sum"] = self._sum(here, value, lines)
+        lines += [
+            f"mov.u32 {lane}, %lanemask_lt;",
+            f"and.b32 {lane}, {lane}, {here};",
+            f"setp.ne.u32 {apart}, {lane}, 0;",
+            f"setp.eq.or.u32 {apart}, {number}, 0, {apart};",
+            f"@{apart} bra {label}_added;",
+            f"cvt.u64.u32 {count}, {number};",
+            # Zero is added: for an address that is the same in all lanes ptxas would add up once more, in many
+            # instructions.
+            f"mad.wide.u32 {address}, {lane}, 1, {self.base};",
+            *self._add(address, site, count, totals),
+            # Together again, as the program had them.
+            f"{label}_added:",
+            f"bar.warp.sync {here};",
+        ]
+        if is_held:
+            lines.append(f"{label}_end:")
+        lines.append("}")
+
+    def end(self, group: int, lines: list[str], label: str) -> None:
+        """Append the code where a thread ends: what it holds of a group of 32 sites goes to memory. label: for one."""
+        take = self.take
+        lane, address, holds = take("b32"), take("b64"), take("pred")
+        registers = self._registers(group)
+        lines += [
+            f"mov.u32 {lane}, %laneid;",
+            f"mad.wide.u32 {address}, {lane}, {self._entry_size}, {self.base};",
+            f"setp.eq.u64 {holds}, {registers['count']}, 0;",
+            "{",
+            f"@{holds} bra {label};",
+            *self._add(address, group * WARP_LANES, registers["count"], registers, reads=True),
+            f"{label}:",
+            "}",
+        ]
+
+    @property
+    def _entry_size(self) -> int:
+        return _WORD * (2 + len(self.table.keep))
+
+    def _registers(self, group: int) -> dict[str, str]:
+        """The registers in which lanes hold a group's entries: of 64 bits the count and the sum, of 32 the others."""
+        first = FIRST_HELD + 4 * group
+        registers = {"count": self.keep(first, 64, 0)}
+        for name, number, bits, value in (("sum", 1, 64, 0), ("min", 2, 32, 0xFFFFFFFF), ("max", 3, 32, 0)):
+            if name in self.table.keep:
+                registers[name] = self.keep(first + number, bits, value)
+        return registers
+
+    def _extremes(self, here: str, value: str, lines: list[str], when: str | None) -> tuple[str, dict[str, str]]:
+        """A register with the value, which is 0 in lanes that do not save; and by its name, one of 32 bits with the
+        least and the greatest over the lanes that are here, of those that save: -1 and 0 if none does."""
+        take, keep = self.take, self.table.keep
+        totals, least = {}, value
+        if when and keep:
+            least, given, value = take("b32"), value, take("b32")
+            lines += [f"selp.b32 {least}, {given}, -1, {when};", f"selp.b32 {value}, {given}, 0, {when};"]
+        for name, source in (("min", least), ("max", value)):
+            if name in keep:
+                totals[name] = take("b32")
+                lines.append(f"redux.sync.{name}.u32 {totals[name]}, {source}, {here};")
+        return value, totals
+
+    def _sum(self, here: str, value: str, lines: list[str]) -> str:
+        """A register of 64 bits with the sum of a value of 32 bits over the lanes that are here."""
+        low, high, total = self.take("b32"), self.take("b32"), self.take("b64")
+        # ``redux`` adds 32 bits: halves of the value, whose sums over 32 lanes fit.
+        lines += [
+            f"and.b32 {low}, {value}, 0xffff;",
+            f"shr.u32 {high}, {value}, 16;",
+            f"redux.sync.add.u32 {low}, {low}, {here};",
+            f"redux.sync.add.u32 {high}, {high}, {here};",
+            f"cvt.u64.u32 {total}, {low};",
+            f"mad.wide.u32 {total}, {high}, 0x10000, {total};",
+        ]
+        return total
+
+    def _add(self, base: str, site: int, count: str, totals: Mapping[str, str], *, reads: bool = False) -> list[str]:
+        """The code that adds to a site's entry in memory. base: a register with the address of the entry of site 0.
+        reads: extremes are compared with those in memory first."""
+        lines, reds = [], [("add", count)]
+        for name in self.table.keep:
+            value = totals[name]
+            if name != "sum":
+                value = self.take("b64")
+                lines.append(f"cvt.u64.u32 {value}, {totals[name]};")
+            if name == "min":
+                lines.append(f"not.b64 {value}, {value};")
+            reds.append(("add" if name == "sum" else "max", value))
+        offset = site * self._entry_size + _WORD
+        places = [f"[{base}+{offset + _WORD * word}]" for word in range(len(reds))]
+        # Most warps raise nothing, and what another one raises meanwhile only gets greater: a load costs less than an
+        # atomic.
+        extremes = [place for place, (operation, _) in zip(places, reds, strict=True) if operation == "max" and reads]
+        found = {place: self.take("b64") for place in extremes}
+        lines += [f"ld.relaxed.gpu.global.u64 {register}, {place};" for place, register in found.items()]
+        for place, (operation, value) in zip(places, reds, strict=True):
+            prefix = ""
+            if place in found:
+                raises = self.take("pred")
+                lines.append(f"setp.gt.u64 {raises}, {value}, {found[place]};")
+                prefix = f"@{raises} "
+            lines.append(f"{prefix}red.global.{operation}.u64 {place}, {value};")
+        return lines
+
+
+def add_period(base: str, table: KeyTable, copies: int, take: Take, lines: list[str]) -> None:
+    """Append the code that makes the address of a table, in base, that of the entry of site 0.
+
+    copies: the most that the table has; from as many multiprocessors on others of an entry's places are taken, too.
+    """
+    # How many places of an entry are used.
+    uses = min(table.places // table.period, COPIES_MOST // copies) if table.period else 1
+    if uses < 2:
+        return
+    use = take("b32")
+    lines += [
+        f"mov.u32 {use}, %smid;",
+        f"bfe.u32 {use}, {use}, {copies.bit_length() - 1}, {uses.bit_length() - 1};",
+        f"mad.wide.u32 {base}, {use}, {table.period * _WORD * (2 + len(table.keep))}, {base};",
+    ]
+
+
 class KeyCode:
     """Appends to lines the code that adds a save to the entry of its key in a table in memory (``maps/keyed.py``).
 
@@ -128,106 +398,6 @@ class KeyCode:
         for number, (operation, register) in enumerate(reds, 1):
             where = f"{address}+{offset + _WORD * number}"
             self._lines.append(f"@{adds} red.global.{operation}.u64 [{where}], {register};")
-
-    def write_once(self, address: Callable[[str], str], saves: str | None, label: str, copies: int) -> None:
-        """As ``write`` with combine, for an entry with a number: one lane adds for all that are here. It branches, but
-        only forward, to labels of its own, and may not stand between a product and its sum.
-
-        address: appends the code for a register with the table's address, and returns it, given ``lower`` of
-        ``copy_address``. label: begins the labels. copies: the most that the table has; from as many multiprocessors
-        on others of the entry's places are taken, too.
-        """
-        take, lines = self._take, self._lines
-        here, lower, count, adds = take("b32"), take("b32"), take("b64"), take("pred")
-        saving = here
-        # Labels are local to braces, so that the text can be inserted again elsewhere.
-        lines += ["{", f"activemask.b32 {here};"]
-        if saves is not None:
-            saving = take("b32")
-            lines.append(f"vote.sync.ballot.b32 {saving}, {saves}, {here};")
-        aggregates = self._over_lanes(here, saves, f"{label}_sum")
-        lines += [
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {here};",
-            f"setp.eq.u32 {adds}, {lower}, 0;",
-        ]
-        if saves is not None:
-            lines.append(f"setp.ne.and.u32 {adds}, {saving}, 0, {adds};")
-        number = take("b32")
-        lines += [f"@!{adds} bra {label}_end;", f"popc.b32 {number}, {saving};", f"cvt.u64.u32 {count}, {number};"]
-        base = address(lower)
-        period = self._table.period
-        # How many places of an entry are used.
-        uses = min(self._table.places // period, COPIES_MOST // copies) if period else 1
-        if uses > 1:
-            use = take("b32")
-            lines += [
-                f"mov.u32 {use}, %smid;",
-                f"bfe.u32 {use}, {use}, {copies.bit_length() - 1}, {uses.bit_length() - 1};",
-                f"mad.wide.u32 {base}, {use}, {period * self._entry_size}, {base};",
-            ]
-        wide = {}
-        for name, register in aggregates.items():
-            wide[name] = register
-            if self._given()[1] == 32 and name != "sum":
-                wide[name] = take("b64")
-                lines.append(f"cvt.u64.u32 {wide[name]}, {register};")
-                if name == "min":
-                    lines.append(f"not.b64 {wide[name]}, {wide[name]};")
-        offset = int(self._key) * self._entry_size
-        reds = [("add", count), *(("add" if name == "sum" else "max", wide[name]) for name in self._table.keep)]
-        for word, (operation, register) in enumerate(reds, 1):
-            lines.append(f"red.global.{operation}.u64 [{base}+{offset + _WORD * word}], {register};")
-        # Together again, as the program had them.
-        lines += [f"{label}_end:", f"bar.warp.sync {here};", "}"]
-
-    def _over_lanes(self, here: str, saves: str | None, label: str) -> dict[str, str]:
-        """By its name, a register with each aggregate of the value over all lanes that are here, of those that save.
-
-        Of a value of 32 bits ``min`` and ``max`` have 32, and ``min`` is not inverted. saves: as of ``write``. label: a
-        name for one.
-        """
-        if not self._table.keep:
-            return {}
-        take, lines, keep = self._take, self._lines, self._table.keep
-        value = self._given()
-        name, bits = value
-        results: dict[str, str] = {}
-        # Lanes that save nothing have the value that changes nothing.
-        least = greatest = name
-        if saves is not None:
-            least, greatest = take(f"b{bits}"), take(f"b{bits}")
-            lines += [f"selp.b{bits} {least}, {name}, -1, {saves};", f"selp.b{bits} {greatest}, {name}, 0, {saves};"]
-        for aggregate in ("min", "max"):
-            if aggregate not in keep:
-                continue
-            self._value = (least if aggregate == "min" else greatest), bits
-            if bits == 64:
-                results[aggregate] = self._greatest(here, inverted=aggregate == "min")
-            else:
-                results[aggregate] = take("b32")
-                lines.append(f"redux.sync.{aggregate}.u32 {results[aggregate]}, {self._value[0]}, {here};")
-        if "sum" in keep:
-            self._value = greatest, bits
-            results["sum"] = self._short_sum(here, results["max"], label) if bits == 32 and "max" in keep else (
-                self._sum(here)
-            )  # fmt: skip
-        self._value = value
-        return results
-
-    def _short_sum(self, here: str, greatest: str, label: str) -> str:
-        """As ``_sum`` of a value of 32 bits whose greatest is known: mostly the sum fits into 32 bits, too."""
-        small, low = self._take("pred"), self._take("b32")
-        name, _ = self._given()
-        self._lines += [
-            f"redux.sync.add.u32 {low}, {name}, {here};",
-            f"setp.lt.u32 {small}, {greatest}, {1 << _ADDED_BITS};",
-        ]
-        total = self._take("b64")
-        self._lines += [f"cvt.u64.u32 {total}, {low};", f"@{small} bra {label};"]
-        exact = self._sum(here)
-        self._lines += [f"mov.b64 {total}, {exact};", f"{label}:"]
-        return total
 
     def _alone(self, saves: str | None) -> tuple[str, str, dict[str, str]]:
         """What each thread adds for itself: a predicate, whether it adds; a count; and the aggregates of the value."""

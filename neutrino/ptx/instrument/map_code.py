@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from neutrino.abi.levels import Level, Per
 from neutrino.maps.declaration import Layout, Map
@@ -15,7 +16,15 @@ from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.statements import Save
 from neutrino.ptx.analysis.pointers import Sum
-from neutrino.ptx.instrument.counting import KeyCode, RunCode
+from neutrino.ptx.instrument.counting import (
+    FIRST_HELD,
+    MOST_GROUPS,
+    KeyCode,
+    LaneCounts,
+    RunCode,
+    SiteCode,
+    add_period,
+)
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
@@ -31,8 +40,9 @@ from neutrino.ptx.instrument.records import (
     is_constant,
     moved_from,
 )
-from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
-from neutrino.ptx.instrument.sums import Sums
+from neutrino.ptx.instrument.registers import Arithmetic, Guard, Kept, Take, Value, guarded, positive
+from neutrino.ptx.instrument.sums import Difference, Sums
+from neutrino.ptx.isa.scalars import WARP_LANES
 
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 
@@ -52,8 +62,8 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 Counted = dict[tuple[int, int], int]
 """How much all threads add at a place to cells of maps in registers, by map and cell: (map number, cell number)."""
 
-_DIFFERENCES = 2
-"""The number, among a map's kept registers, of the first one that adds up a ``Difference``; ``RunCode`` has two."""
+_DIFFERENCES = FIRST_HELD + MOST_GROUPS
+"""The number, among a map's kept registers, of the first one that adds up a ``Difference``."""
 
 
 @dataclass
@@ -69,16 +79,6 @@ class Later:
     sum_of: Callable[[tuple[str, int]], Sum | None]
     mask: str = ""
     saves: dict[int, list[PendingSave]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Of saves that each count to one of two cells, where all are counted to the first: amount, that such a save adds
-    to a register if it is the second cell's."""
-
-    amount: int
-    first: int
-    second: int
 
 
 class MapCode:
@@ -109,6 +109,8 @@ class MapCode:
         self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
         # By the map's index, what `keep_difference` was asked for.
         self._differences: dict[int, list[Difference]] = kernel._differences if kernel else {}
+        # By the map's index, what `_base` was asked for.
+        self._bases: dict[int, KeyTable | None] = kernel._bases if kernel else {}
         # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
         self.waiting_memory = f"{prefix[1:]}waiting"
         self.waiting_bytes = 0
@@ -181,34 +183,64 @@ class MapCode:
             return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
         return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
 
-    def run(self, index: int, *, ending: bool) -> RunCode | None:
+    def run(self, index: int, *, ending: bool) -> RunCode | LaneCounts | None:
         """Writes the code that counts to cells of the index-th map; None where each save goes to memory at once.
 
         ending: as of ``ProbeBlock.load_map``.
         """
         entry = self.maps[index]
-        if entry.level is not Level.THREAD or entry.per is Per.THREAD or self.architecture < _REDUCES:
+        if not self._meet_in_warp(entry):
             return None
-
-        def address(lines: list[str]) -> str:
-            return copy_address(entry, index, self.block, self.take, lines, ending=ending)
-
+        groups = -(-len(entry.kind.cells(entry.fields)) // WARP_LANES)
+        if groups <= MOST_GROUPS:
+            held = [self.keep(index, FIRST_HELD + number, 64) for number in range(groups)]
+            return LaneCounts(held, self._base(index, None), self.take)
+        address = partial(self.address, index, None, ending=ending)
         return RunCode(self.keep(index, 0, 32), self.keep(index, 1, 32), address, self.take)
+
+    def site_code(self, index: int, table: KeyTable, bits: int) -> SiteCode | None:
+        """Writes the code of entries of sites in the index-th map's table; None where a save to one is as to any key.
+
+        bits: of what is saved with a site.
+        """
+        if bits > 32 or not self._meet_in_warp(self.maps[index]):
+            return None
+        return SiteCode(partial(self.keep, index), self._base(index, table), table, self.take)
+
+    def address(self, index: int, table: KeyTable | None, lines: list[str], *, ending: bool) -> str:
+        """The address of the copy of the index-th map's record that this thread adds to. table: the form of one, for
+        the address of the entry of site 0. ending: as of ``ProbeBlock.load_map``."""
+        entry = self.maps[index]
+        address = copy_address(entry, index, self.block, self.take, lines, ending=ending)
+        if table is not None:
+            add_period(address, table, most_copies(entry.kind, entry.size), self.take, lines)
+        return address
+
+    def _meet_in_warp(self, entry: Map) -> bool:
+        """Whether what the lanes of a warp save to a map is added up before it goes to memory."""
+        return entry.level is Level.THREAD and entry.per is not Per.THREAD and self.architecture >= _REDUCES
+
+    def _base(self, index: int, table: KeyTable | None) -> str:
+        """The register with ``address`` from the kernel's entry on."""
+        self._bases[index] = table
+        return self.keep(index, 0, 64)
 
     def label(self, index: int) -> str:
         """What labels begin with in code of the index-th map. They are local to the code's braces."""
         return f"${self._prefix[1:]}k{index}"
 
-    def has_run(self, index: int) -> bool:
-        """Whether some body has code of ``run`` for the index-th map."""
-        return (index, 0) in self._all_kept
+    def has_kept(self, index: int, number: int = 0) -> bool:
+        """Whether some body asked ``keep`` for that register of the index-th map."""
+        return (index, number) in self._all_kept
 
     def kept_register(self, index: int, number: int) -> str:
         """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
         return self._kept[index, number].name
 
     def begin(self, lines: list[str]) -> None:
-        """Append the code where a kernel begins, once all other code is written: of logs whose warps have chunks."""
+        """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
+        for index, table in sorted(self._bases.items()):
+            lines.append(f"mov.b64 {self.keep(index, 0, 64)}, {self.address(index, table, lines, ending=False)};")
         for index in sorted({index for index, _ in self._all_kept}):
             if self.maps[index].kind.layout is Layout.CHUNKS:
                 log = self.log(index)
@@ -243,54 +275,7 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     return tuple(maps)
 
 
-class _Operations:
-    """Appends arithmetic to lines, each operation with a new register for its result, whose name it returns.
-
-    Implements ``neutrino.maps.target.Operations``.
-    """
-
-    def __init__(self, take: Take, lines: list[str]) -> None:
-        self._take = take
-        self._lines = lines
-
-    def binary(self, operation: str, kind: str, a: Operand, b: Operand) -> str:
-        """As of ``Operations``."""
-        name = self._take(f"b{kind[1:]}")
-        self._lines.append(f"{operation}.{kind} {name}, {a}, {b};")
-        return name
-
-    def compare(self, relation: str, kind: str, a: Operand, b: Operand) -> str:
-        """As of ``Operations``."""
-        name = self._take("pred")
-        self._lines.append(f"setp.{relation}.{kind} {name}, {a}, {b};")
-        return name
-
-    def both(self, a: str, b: str) -> str:
-        """As of ``Operations``."""
-        name = self._take("pred")
-        self._lines.append(f"and.pred {name}, {a}, {b};")
-        return name
-
-    def select(self, bits: int, when: str, a: Operand, b: Operand) -> str:
-        """As of ``Operations``."""
-        name = self._take(f"b{bits}")
-        self._lines.append(f"selp.b{bits} {name}, {a}, {b}, {when};")
-        return name
-
-    def convert(self, to: str, kind: str, a: str) -> str:
-        """As of ``Operations``."""
-        name = self._take(f"b{to[1:]}")
-        self._lines.append(f"cvt.{to}.{kind} {name}, {a};")
-        return name
-
-    def highest_bit(self, kind: str, a: str) -> str:
-        """As of ``Operations``."""
-        name = self._take("b32")
-        self._lines.append(f"bfind.{kind} {name}, {a};")
-        return name
-
-
-class SaveCode(_Operations):
+class SaveCode(Arithmetic):
     """Writes one ``SAVE`` to the index-th map, by the operations that its map type asks for: implements
     ``neutrino.maps.target.SaveWriter``.
 
@@ -434,6 +419,9 @@ class SaveCode(_Operations):
         take, when, lines = self._take, self._counting_threads(), self._code.stores
         # Not where a product and its sum are around: ptxas would compute the product again after a branch.
         run = None if self._waits else self._maps.run(self.index, ending=self._ending)
+        if isinstance(run, LaneCounts):
+            run.save(cell, lines, when, self._maps.label(self.index))
+            return
         if run is not None:
             run.save(cell, lines, when)
             return
@@ -489,19 +477,24 @@ class SaveCode(_Operations):
             flag, saves = take("b32"), take("pred")
             self._lines.append(f"selp.b32 {flag}, 1, 0, {when};")
             stores.append(f"setp.ne.u32 {saves}, {flag}, 0;")
+        # Not where a product and its sum are around: ptxas would compute the product again after a branch.
+        if isinstance(entry, int) and not self._waits:
+            sites = self._maps.site_code(self.index, table, value[1] if value else 0)
+            if sites is not None:
+                sites.save(entry, value[0] if value else "", stores, saves, self._maps.label(self.index))
+                return
         needed = _REDUCES if table.keep else _MATCHES
         combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
-        table_map = self._maps.maps[self.index]
-
-        def address(lower: str | None = None) -> str:
-            return copy_address(table_map, self.index, self._maps.block, take, stores, lower, ending=self._ending)
-
-        code = KeyCode(take, stores, entry, value, table)
-        # Not where a product and its sum are around: ptxas would compute the product again after a branch.
-        if isinstance(entry, int) and combine and self._maps.architecture >= _REDUCES and not self._waits:
-            code.write_once(address, saves, self._maps.label(self.index), most_copies(table_map.kind, table_map.size))
-        else:
-            code.write(address(), saves, combine=combine)
+        # Saves under a condition are rare: where no lane has one, the rest is left out.
+        skip = f"{self._maps.label(self.index)}_none" if saves and combine and not self._waits else ""
+        if skip:
+            here, some = take("b32"), take("pred")
+            stores += ["{", f"activemask.b32 {here};", f"vote.sync.any.pred {some}, {saves}, {here};"]
+            stores.append(f"@!{some} bra {skip};")
+        base = self._maps.address(self.index, table if isinstance(entry, int) else None, stores, ending=self._ending)
+        KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
+        if skip:
+            stores += [f"{skip}:", "}"]
 
     def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
         """Raise a register, which is kept until the thread ends, to a value if that is greater.
@@ -627,7 +620,7 @@ class _EndingThreads:
         return best
 
 
-class EndCode(_Operations):
+class EndCode(Arithmetic):
     """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``.
 
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
@@ -671,7 +664,7 @@ class EndCode(_Operations):
             count = self._divided(name, difference.amount)
             sums.add_amount(self._index, difference.second, count, "", self._lines)
             sums.add_amount(self._index, difference.first, count, "", self._lines, operation="sub")
-        run = self._maps.run(self._index, ending=True) if self._maps.has_run(self._index) else None
+        run = self._maps.run(self._index, ending=True) if self._maps.has_kept(self._index) else None
         if run is not None:
             run.end(self._lines)
 
@@ -680,6 +673,14 @@ class EndCode(_Operations):
         if divisor & (divisor - 1):
             return self.binary("div", "u64", name, divisor)
         return self.binary("shr", "u64", name, divisor.bit_length() - 1)
+
+    def add_held(self, table: KeyTable) -> None:
+        """As of ``EndWriter``."""
+        for group in range(MOST_GROUPS):
+            if self._maps.has_kept(self._index, FIRST_HELD + 4 * group):
+                sites = self._maps.site_code(self._index, table, 0)
+                if sites is not None:
+                    sites.end(group, self._lines, self._maps.label(self._index))
 
     def close_log(self) -> None:
         """As of ``EndWriter``."""

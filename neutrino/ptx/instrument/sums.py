@@ -48,6 +48,16 @@ class Word:
     signed: bool = False
 
 
+@dataclass(frozen=True)
+class Difference:
+    """Of saves that each count to one of two cells, where all are counted to the first: amount, that such a save adds
+    to a register if it is the second cell's."""
+
+    amount: int
+    first: int
+    second: int
+
+
 class EndSums:
     """Collects the sums of one kernel, then writes the code that adds them to memory where threads end.
 
