@@ -44,8 +44,8 @@ void ed_event_set(CUevent event, struct ed_mark *mark)
 	ed_mark_release(before);
 }
 
-/* Record an event on a queue: its new mark gets the time when the work before it has run. */
-CUresult ed_event_record(CUevent event, struct ed_queue *queue)
+/* Record an event on a queue: its new mark gets the time when the work before it has run, and that of the moments after. */
+static CUresult record_after(CUevent event, struct ed_queue *queue, const struct ed_moment *after, size_t count)
 {
 	struct ed_mark *mark = ed_mark_make();
 
@@ -58,7 +58,7 @@ CUresult ed_event_record(CUevent event, struct ed_queue *queue)
 	};
 	__atomic_add_fetch(&mark->holders, 1, __ATOMIC_ACQ_REL);
 	/* No other thread has the mark before it has its moment. */
-	struct ed_moment moment = ed_queue_submit(queue, &operation, NULL, 0);
+	struct ed_moment moment = ed_queue_submit(queue, &operation, after, count);
 	if (!moment.queue) {
 		ed_mark_release(mark);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -66,6 +66,11 @@ CUresult ed_event_record(CUevent event, struct ed_queue *queue)
 	mark->moment = moment;
 	ed_event_set(event, mark);
 	return CUDA_SUCCESS;
+}
+
+CUresult ed_event_record(CUevent event, struct ed_queue *queue)
+{
+	return record_after(event, queue, NULL, 0);
 }
 
 API cuEventCreate(CUevent *event, unsigned int flags)
@@ -171,6 +176,30 @@ API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int fla
 {
 	ENTER_CONTEXT(context);
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, true);
+}
+
+/* cuCtxRecordEvent: an event after all work of a context. A capture in the context is refused, and invalidated. */
+API cuCtxRecordEvent(CUcontext handle, CUevent event)
+{
+	struct ed_moment ends[ED_QUEUE_ENDS];
+	struct ed_context *context;
+
+	ENTER();
+	CUresult result = ed_context_of(handle, &context);
+	if (!result && (!ed_object_check(event, ED_EVENT) || event->context != context))
+		result = CUDA_ERROR_INVALID_HANDLE;
+	if (!result)
+		result = ed_capture_waits_for_all(context);
+	if (result)
+		return result;
+	size_t count = ed_queue_ends(context, ends, ED_QUEUE_ENDS);
+	/* On a queue of its own, for which nothing waits. */
+	struct ed_queue *queue = ed_queue_take(context, false, false);
+	if (!queue)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = record_after(event, queue, ends, count);
+	ed_queue_give(queue);
+	return result;
 }
 
 API cuEventQuery(CUevent event)

@@ -224,19 +224,32 @@ struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *op
 	return moment;
 }
 
-/* Wait for what is on the queues of a context now; on all of them, or on those of blocking streams. */
-static void wait_for_queues(const struct ed_context *context, bool only_blocking)
+/* What is on the queues of a context now, on all of them or on those of blocking streams: returns how many, at most most. */
+static size_t ends_of(const struct ed_context *context, bool only_blocking, struct ed_moment *ret, size_t most)
 {
-	struct ed_moment moments[1024];
 	size_t count = 0;
 
 	pthread_mutex_lock(&queues_mutex);
-	for (struct ed_queue *queue = all_queues; queue && count < 1024; queue = queue->next_of_all)
+	for (struct ed_queue *queue = all_queues; queue && count < most; queue = queue->next_of_all)
 		if (queue->context == context && (queue->is_blocking || !only_blocking)) {
-			moments[count] = ed_queue_end(queue);
-			count += !ed_moment_is_past(moments[count]);
+			ret[count] = ed_queue_end(queue);
+			count += !ed_moment_is_past(ret[count]);
 		}
 	pthread_mutex_unlock(&queues_mutex);
+	return count;
+}
+
+size_t ed_queue_ends(const struct ed_context *context, struct ed_moment *ret, size_t most)
+{
+	return ends_of(context, false, ret, most);
+}
+
+/* Wait for what is on the queues of a context now; on all of them, or on those of blocking streams. */
+static void wait_for_queues(const struct ed_context *context, bool only_blocking)
+{
+	struct ed_moment moments[ED_QUEUE_ENDS];
+	size_t count = ends_of(context, only_blocking, moments, ED_QUEUE_ENDS);
+
 	for (size_t i = 0; i < count; i++)
 		ed_moment_wait(moments[i]);
 }

@@ -53,6 +53,10 @@ struct ed_moment ed_queue_end(struct ed_queue *queue);
 bool ed_moment_is_past(struct ed_moment moment);
 void ed_moment_wait(struct ed_moment moment);
 
+/* The moments at which what is on the queues of a context now has run, at most most of them. Returns how many there are. */
+#define ED_QUEUE_ENDS 1024
+size_t ed_queue_ends(const struct ed_context *context, struct ed_moment *ret, size_t most);
+
 /* Wait for all queues of a context, as they are now. */
 void ed_queue_wait_all(const struct ed_context *context);
 
