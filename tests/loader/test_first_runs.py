@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import pty
-import socket
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST
-from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
-from tests.loader.conftest import IMAGE, RUN_KEY, Bench, compile_c, entry_of
+from tests.loader.conftest import IMAGE, Bench, compile_c
+from tests.loader.listeners import MAKE, MAKE_AHEAD, MAY_BE_CACHED, TEXT, listener
 from tests.loader.trace_files import Files
-
-MAKE, MAKE_AHEAD = 2, 4
-ENTRY, TEXT, MAY_BE_CACHED = 0, 1, 2
 
 
 @pytest.fixture(scope="module")
@@ -30,73 +23,6 @@ def program(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("many") / "many"
     compile_c(path, str(Path(__file__).parent / "programs" / "many.c"), str(bench.driver))
     return path
-
-
-class Listener:
-    """In the listener's place. status: of its answers to requests that are made ahead; None: it gives none at all.
-
-    asked: requests by kind. answered: whether others get entries.
-    """
-
-    def __init__(self, path: Path, cache: Cache, status: int | None, *, answers: bool) -> None:
-        self.path = path
-        self.cache = cache
-        self.status = status
-        self.answers = answers
-        self.asked: Counter[int] = Counter()
-        self.kept: list[socket.socket] = []
-
-    def serve(self, listening: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            self.answer(connection)
-
-    def answer(self, connection: socket.socket) -> None:
-        import numpy as np
-
-        header = connection.recv(REQUEST.size, socket.MSG_WAITALL)
-        request = np.frombuffer(header, REQUEST.dtype)[0]
-        kind, size = int(request["kind"]), int(request["size"])
-        data = connection.recv(size, socket.MSG_WAITALL) if size else b""
-        self.asked[kind] += 1
-        status, answer = None, b""
-        if kind == MAKE_AHEAD:
-            status, answer = self.status, b"said the test" if self.status == TEXT else b""
-            if status == MAY_BE_CACHED and self.answers:
-                self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
-        elif kind == MAKE and self.answers:
-            status, answer = ENTRY, entry_of(data)
-        if kind in (MAKE, MAKE_AHEAD) and status is None:
-            # Whoever waits for it waits for ever.
-            self.kept.append(connection)
-            return
-        if status is not None:
-            reply = np.zeros((), REPLY.dtype)
-            reply["magic"], reply["status"], reply["size"] = REPLY_MAGIC, status, len(answer)
-            connection.sendall(reply.tobytes() + answer)
-        connection.close()
-
-
-@contextmanager
-def listener(home: Path, status: int | None, *, answers: bool = True) -> Iterator[Listener]:
-    home.mkdir(exist_ok=True)
-    path = home / "socket"
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-        listening.listen(64)
-        found = Listener(path, Cache(home / "cache"), status, answers=answers)
-        thread = threading.Thread(target=found.serve, args=(listening,))
-        thread.start()
-        try:
-            yield found
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            for connection in found.kept:
-                connection.close()
 
 
 def run(bench: Bench, program: Path, home: Path, count: int, when: str, **extra: str) -> str:
