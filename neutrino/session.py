@@ -49,6 +49,8 @@ def install(
     max_device_memory: int | None = None,
     max_trace_size: int | None = None,
     timeout: int | None = None,
+    wait: bool = True,
+    hot: int = 0,
     retarget: bool = False,
     quiet: bool = False,
     only_blocks: bool = False,
@@ -65,10 +67,11 @@ def install(
     probes: names of shipped probes, paths, functions with ``@nl.probe``, or what ``load_probes`` returns. kernels,
     exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.
     device: ``embedded`` for the embedded device, without a GPU. defines: as of ``load_probes``. max_device_memory,
-    max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. retarget, quiet: as the
-    options. only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code, as
-    those do that launches (from a number to below another, of each kernel), every, devices and duration (in seconds) do
-    not choose.
+    max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. wait: False is
+    ``--no-wait``: launches run without probes until their twins are ready. hot: twins are made at that launch of a
+    kernel, from 1 (``--when launch``), and not waited for. retarget, quiet: as the options. only_blocks: whether only
+    blocks of ``trace`` are recorded; other launches run their own machine code, as those do that launches (from a
+    number to below another, of each kernel), every, devices and duration (in seconds) do not choose.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
     starts are not probed. Raises NeutrinoError if the process has other probes, or runs under ``neutrino``;
@@ -81,6 +84,8 @@ def install(
 
     if every < 1 or launches[0] < 0 or (duration is not None and duration <= 0):
         raise NeutrinoError(f"every={every}, launches={launches}, duration={duration}: these are positive numbers")
+    if hot < 0:
+        raise NeutrinoError(f"hot={hot}: a number of launches, or 0")
     chosen = _merged(probes, defines)
     selection = Selection(_patterns(kernels), _patterns(exclude))
     digest = f"{chosen.digest!r} {selection.digest!r}"
@@ -101,6 +106,8 @@ def install(
                 device=EmbeddedDevice.parse(device) if device is not None else None,
                 pool=max_device_memory,
                 timeout=timeout,
+                waits=wait,
+                hot=hot,
                 quiet=quiet,
                 max_trace_size=max_trace_size,
                 retarget=retarget,

@@ -31,6 +31,7 @@ class Reason(enum.IntEnum):
     ENDING = 20
     NOT_PATCHED = 21
     LOCAL_MEMORY = 22
+    NOT_READY = 23
 
     @property
     def word(self) -> str:
@@ -66,6 +67,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.ENDING: "the trace had ended",
     Reason.NOT_PATCHED: "no probe was given, and the kernel's file has no usable twin of it",
     Reason.LOCAL_MEMORY: "the twin needs more local memory than the context has set aside and the original needs",
+    Reason.NOT_READY: "launched before its twin was ready, which --no-wait, --when launch and --hot do not wait for",
 }
 
 REASON_REMEDY: dict[Reason, str] = {
@@ -81,5 +83,6 @@ REASON_REMEDY: dict[Reason, str] = {
     Reason.POOL_FULL: "a larger --max-device-memory",
     Reason.TABLE_FULL: "fewer kernels, by -k",
     Reason.NOT_PATCHED: "neutrino-patch the file, or neutrino -p PROBE",
+    Reason.NOT_READY: "run again without these options: twins that were made are cached now",
 }
 """What the user can do about a reason. A reason without an entry has no remedy."""

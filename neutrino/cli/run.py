@@ -78,6 +78,12 @@ def _every(text: str) -> int:
     return int(text)
 
 
+def _hot(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of launches from 1 on")
+    return int(text)
+
+
 def _duration(text: str) -> int:
     """Parse seconds such as ``2.5`` into milliseconds."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text, re.ASCII) or not float(text):
@@ -257,6 +263,26 @@ def _parser() -> _Parser:
         metavar="SECONDS",
         help="how long a module load may wait for its twins to be made (default: 120)",
     )
+    parser.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="never wait for twins that are not in the cache: they are made and loaded beside COMMAND, whose launches "
+        "run without probes until then, as not-ready",
+    )
+    parser.add_argument(
+        "--when",
+        choices=("load", "launch"),
+        help="when twins are made: when COMMAND loads the code, and waited for (load, the default), or when it first "
+        "launches a kernel, and not waited for (launch)",
+    )
+    parser.add_argument(
+        "--hot",
+        type=_hot,
+        default=0,
+        metavar="N",
+        help="as --when launch, but at the Nth launch of a kernel, for programs that launch many kernels only a few "
+        "times",
+    )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument(
         "--include-dir",
@@ -286,6 +312,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         _parser().error("no COMMAND to run")
+    if options.hot and options.when == "load":
+        _parser().error("--hot N makes twins at a launch, --when load does not: give one of them")
     if not options.probe and not options.expression:
         _refuse_options_that_need_a_probe(options)
     try:
@@ -310,6 +338,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             device=device,
             pool=options.pool,
             timeout=options.timeout,
+            waits=not options.no_wait,
+            hot=options.hot or int(options.when == "launch"),
             save_temps=save_temps,
             quiet=options.quiet,
             hides_arguments=options.no_argv,
@@ -350,6 +380,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
         "-k": options.kernel,
         "--filter": options.filter,
         "--timeout": options.timeout,
+        "--no-wait": options.no_wait,
         "--retarget": options.retarget,
         "--save-temps": options.save_temps,
         "--callback": options.callback,

@@ -20,7 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = (
+    "assess.c",
+    "attributes.c",
     "backend.c",
+    "background.c",
     "choice.c",
     "control.c",
     "counters.c",
@@ -50,6 +53,7 @@ SOURCES = (
     "needs.c",
     "pool.c",
     "process.c",
+    "quiet.c",
     "quiet_write.c",
     "records.c",
     "regions.c",

@@ -51,7 +51,9 @@ class Request:
     gave them, for the trace. tracedir: the folder in which traces are made. driver: path of the driver's library,
     None to find it. device: the embedded device (emulator) instead of the machine's GPU; driver is ignored then.
     pool: bytes of device memory for maps, None for the default. timeout: seconds that the program waits for the
-    twins of an image, None for the default. save_temps: a folder for the output of each stage. quiet: whether not
+    twins of an image, None for the default. waits: whether the program waits for twins; else they are made and loaded
+    beside it. hot: the launch of a kernel, from 1, at which its twin is requested, 0: when its image is loaded; the
+    program does not wait for those. save_temps: a folder for the output of each stage. quiet: whether not
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
@@ -70,6 +72,8 @@ class Request:
     device: EmbeddedDevice | None = None
     pool: int | None = None
     timeout: int | None = None
+    waits: bool = True
+    hot: int = 0
     save_temps: Path | None = None
     quiet: bool = False
     hides_arguments: bool = False
@@ -138,6 +142,8 @@ def prepare(request: Request) -> dict[str, str]:
     for name, value in {
         "POOL": request.pool,
         "TIMEOUT": request.timeout,
+        "NO_WAIT": None if request.waits else 1,
+        "HOT": request.hot or None,
         "QUIET": 1 if request.quiet else None,
         "RESULTS": 1 if request.results else None,
         "SWITCHED": 1 if request.is_switched else None,
@@ -154,7 +160,7 @@ def prepare(request: Request) -> dict[str, str]:
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
-    "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED",
+    "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

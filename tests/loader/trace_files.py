@@ -58,7 +58,10 @@ class Files:
 
     def kernels(self, *names: str) -> list[int]:
         """Ids of the kernels of these names: one for each image."""
-        return [int(event["id"]) for event in self.events if event["event"] == "kernel" and event["name"] in names]
+        # It is reported again when its reason changes.
+        return sorted(
+            {int(event["id"]) for event in self.events if event["event"] == "kernel" and event["name"] in names}
+        )
 
     def counted(self, *names: str) -> dict[str, int]:
         """Launches of the kernels of these names by what became of them."""

@@ -5,9 +5,10 @@
  * A function that is to be intercepted is one row of NT_DRIVER_WRAPPED. Its columns are name, parameters, arguments, what
  * is done before the real call and what after it. In the last two, `result` is what the real call returned, and
  *   ON_SUCCESS(action)   the real call succeeded
+ *   ON_FAILURE(action)   it did not
  *   IN_TRACE(action)     a trace is being written
  *   AGAIN_WITHOUT_POOL(call)   if the driver had no memory and the hook could give some back, the result of call instead
- *   FOR_TWINS(handle, call)   both, and call is made for each `twin` of the function or kernel
+ *   FOR_TWINS(handle, NT_SET_..., attribute, value, device)   both, and the twins of the function or kernel get it, too
  * hook.c makes the exported functions of these rows, and has those of NT_DRIVER_HAND_WRAPPED in full.
  */
 #ifndef NEUTRINO_CUDA_FUNCTIONS_H
@@ -35,6 +36,7 @@
 	X(cuCtxGetCurrent, (CUcontext *))                                                                              \
 	X(cuCtxGetDevice, (CUdevice *))                                                                                \
 	X(cuStreamGetId, (CUstream, unsigned long long *))                                                             \
+	X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                      \
 	X(cuCtxGetId, (CUcontext, unsigned long long *))                                                               \
 	X(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                                   \
 	X(cuCtxPushCurrent_v2, (CUcontext))                                                                            \
@@ -57,7 +59,7 @@
 	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                      \
 	X(cuKernelGetName, (const char **, CUkernel))                                                                  \
 	X(cuFuncGetName, (const char **, CUfunction))                                                                  \
-	X(cuFuncGetAttribute, (int *, int, CUfunction))                                                                 \
+	X(cuFuncGetAttribute, (int *, int, CUfunction))                                                                \
 	X(cuCtxGetLimit, (size_t *, int))                                                                              \
 	X(cuFuncLoad, (CUfunction))                                                                                    \
 	X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                     \
@@ -125,38 +127,38 @@
 	  (function, kernel), NOTHING, ON_SUCCESS(IN_TRACE(nt_registry_function_of(kernel, *function))))               \
 	X(cuFuncSetAttribute, (CUfunction function, int attribute, int value),                                         \
 	  (function, attribute, value), NOTHING,                                                                       \
-	  FOR_TWINS(function, nt_driver.cuFuncSetAttribute(twin, attribute, value)))                                   \
+	  FOR_TWINS(function, NT_SET_ATTRIBUTE, attribute, value, 0))                                                  \
 	X(cuFuncSetCacheConfig, (CUfunction function, int config),                                                     \
-	  (function, config), NOTHING, FOR_TWINS(function, nt_driver.cuFuncSetCacheConfig(twin, config)))              \
+	  (function, config), NOTHING, FOR_TWINS(function, NT_SET_CACHE, 0, config, 0))                                \
 	X(cuFuncSetSharedMemConfig, (CUfunction function, int config),                                                 \
-	  (function, config), NOTHING, FOR_TWINS(function, nt_driver.cuFuncSetSharedMemConfig(twin, config)))          \
+	  (function, config), NOTHING, FOR_TWINS(function, NT_SET_SHARED, 0, config, 0))                               \
 	X(cuKernelSetAttribute, (int attribute, int value, CUkernel kernel, CUdevice device),                          \
 	  (attribute, value, kernel, device), NOTHING,                                                                 \
-	  FOR_TWINS(kernel, nt_driver.cuKernelSetAttribute(attribute, value, twin, device)))                           \
+	  FOR_TWINS(kernel, NT_SET_KERNEL_ATTRIBUTE, attribute, value, device))                                        \
 	X(cuKernelSetCacheConfig, (CUkernel kernel, int config, CUdevice device),                                      \
 	  (kernel, config, device), NOTHING,                                                                           \
-	  FOR_TWINS(kernel, nt_driver.cuKernelSetCacheConfig(twin, config, device)))                                   \
+	  FOR_TWINS(kernel, NT_SET_KERNEL_CACHE, 0, config, device))                                                   \
 	/* Launches that run their originals: counted. */                                                              \
 	X(cuLaunchCooperativeKernelMultiDevice, (void *launches, unsigned count, unsigned flags),                      \
-	  (launches, count, flags), nt_launch_unknown_form(), NOTHING)                                                 \
-	X(cuLaunch, (CUfunction function), (function), nt_launch_of_other_form(function), NOTHING)                     \
+	  (launches, count, flags), nt_launch_unknown_form(), nt_quiet_launch_ends())                                  \
+	X(cuLaunch, (CUfunction function), (function), nt_launch_of_other_form(function), nt_quiet_launch_ends())      \
 	X(cuLaunchGrid, (CUfunction function, int width, int height),                                                  \
-	  (function, width, height), nt_launch_of_other_form(function), NOTHING)                                       \
+	  (function, width, height), nt_launch_of_other_form(function), nt_quiet_launch_ends())                        \
 	X(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream),                            \
-	  (function, width, height, stream), nt_launch_of_other_form(function), NOTHING)                               \
+	  (function, width, height, stream), nt_launch_of_other_form(function), nt_quiet_launch_ends())                \
 	/* Captures of streams: counted, so that launches need not ask while there is none. */                         \
-	X(cuStreamBeginCapture, (CUstream stream), (stream), NOTHING, ON_SUCCESS(nt_capture_begins()))                 \
-	X(cuStreamBeginCapture_ptsz, (CUstream stream), (stream), NOTHING, ON_SUCCESS(nt_capture_begins()))            \
-	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode), NOTHING,                               \
-	  ON_SUCCESS(nt_capture_begins()))                                                                             \
-	X(cuStreamBeginCapture_v2_ptsz, (CUstream stream, int mode), (stream, mode), NOTHING,                          \
-	  ON_SUCCESS(nt_capture_begins()))                                                                             \
+	X(cuStreamBeginCapture, (CUstream stream), (stream), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))       \
+	X(cuStreamBeginCapture_ptsz, (CUstream stream), (stream), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))  \
+	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode), nt_capture_begins(),                   \
+	  ON_FAILURE(nt_capture_ends()))                                                                               \
+	X(cuStreamBeginCapture_v2_ptsz, (CUstream stream, int mode), (stream, mode), nt_capture_begins(),              \
+	  ON_FAILURE(nt_capture_ends()))                                                                               \
 	X(cuStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,               \
 	   const void *edges, size_t count, int mode),                                                                 \
-	  (stream, graph, dependencies, edges, count, mode), NOTHING, ON_SUCCESS(nt_capture_begins()))                 \
+	  (stream, graph, dependencies, edges, count, mode), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))       \
 	X(cuStreamBeginCaptureToGraph_ptsz, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,          \
 	   const void *edges, size_t count, int mode),                                                                 \
-	  (stream, graph, dependencies, edges, count, mode), NOTHING, ON_SUCCESS(nt_capture_begins()))                 \
+	  (stream, graph, dependencies, edges, count, mode), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))       \
 	X(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_capture_ends())          \
 	X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_capture_ends())     \
 	/* Executable graphs: made, changed, destroyed. */                                                             \
@@ -188,15 +190,15 @@
 	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
 	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
 	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), nt_graph_exec_ends(exec), NOTHING)                           \
-	X(cuGraphDestroy, (CUgraph graph), (graph), nt_bodies_forget(graph), NOTHING)                                   \
+	X(cuGraphDestroy, (CUgraph graph), (graph), nt_bodies_forget(graph), NOTHING)                                  \
 	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
 	   CUgraphNodeParams *parameters),                                                                             \
 	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
-	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
+	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                   \
 	X(cuGraphAddNode_v2, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,                       \
 	   const void *edges, size_t count, CUgraphNodeParams *parameters),                                            \
 	  (node, graph, dependencies, edges, count, parameters), NOTHING,                                              \
-	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                \
+	  ON_SUCCESS(nt_graph_node_added(*node, graph, parameters)))                                                   \
 	/* Allocations of device memory: the driver may have none because the hook has it. */                          \
 	X(cuMemAlloc_v2, (CUdeviceptr *address, size_t size),                                                          \
 	  (address, size), NOTHING, AGAIN_WITHOUT_POOL(nt_driver.cuMemAlloc_v2(address, size)))                        \
@@ -234,7 +236,7 @@
 	X(cuCtxDestroy, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                   \
 	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device),                                             \
-	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(device)))                               \
+	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(device)))                                         \
 	X(cuGreenCtxCreate, (void **green, void *resources, CUdevice device, unsigned flags),                          \
 	  (green, resources, device, flags), NOTHING, ON_SUCCESS(nt_green_context_comes(*green)))                      \
 	X(cuCtxFromGreenCtx, (CUcontext *context, void *green),                                                        \

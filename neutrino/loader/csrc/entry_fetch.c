@@ -290,6 +290,11 @@ int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, 
 	return -1;
 }
 
+bool nt_entry_is_near(int fd, const uint8_t key[32])
+{
+	return fd >= 0 ? is_readable(fd, 0) : seems_cached(key);
+}
+
 void nt_entry_drop(int fd)
 {
 	if (fd < 0)

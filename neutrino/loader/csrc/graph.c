@@ -14,6 +14,7 @@
 #include "lifetimes.h"
 #include "pool.h"
 #include "process.h"
+#include "quiet.h"
 #include "trace.h"
 
 /* A replay's memory is at most this part (1/4) of the pool, so that several can be queued. */
@@ -477,6 +478,7 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 
 	if (nt_process_mode() < NT_TRACING)
 		return real(handle, stream);
+	nt_quiet_launch_begins();
 	uint32_t *reading = nt_reading_begin();
 	struct exec *exec = find_exec(handle);
 	if (!exec)
@@ -496,6 +498,7 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 		}
 	}
 	nt_reading_end(reading);
+	nt_quiet_launch_ends();
 	return result;
 }
 

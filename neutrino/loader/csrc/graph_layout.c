@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "background.h"
 #include "choice.h"
 #include "registry.h"
 #include "trace.h"
@@ -168,15 +169,18 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 	struct nt_kernel *kernel = function->kernel;
 	if (!nt_choice_has_context(parameters->ctx ? parameters->ctx : target->context) || nt_choice_is_over(kernel))
 		return NEUTRINO_REASON_NOT_SELECTED;
-	if (function->reason != NEUTRINO_REASON_PROBED)
-		return function->reason;
+	unsigned reason = nt_function_reason(function);
+	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function))
+		nt_background_request(function, target->context);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
 	if (target->refusal != NEUTRINO_REASON_PROBED)
 		return target->refusal;
 	if (parameters->ctx && parameters->ctx != target->context)
 		return NEUTRINO_REASON_CONTEXT;
 	if (is_updatable(node->node) || (node->may_repeat && !nt_maps_add_up(kernel->maps, kernel->map_count)))
 		return NEUTRINO_REASON_GRAPH;
-	unsigned reason = nt_launch_extent(&launch, kernel, &attempt.extent);
+	reason = nt_launch_extent(&launch, kernel, &attempt.extent);
 	if (reason == NEUTRINO_REASON_PROBED)
 		reason = kernel->backend->choose(&attempt);
 	if (reason != NEUTRINO_REASON_PROBED)

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "attributes.h"
 #include "driver.h"
 #include "graph.h"
 #include "graph_layout.h"
@@ -12,8 +13,8 @@
 #include "loaded.h"
 #include "pool.h"
 #include "process.h"
+#include "quiet.h"
 #include "registry.h"
-#include "twin.h"
 
 /* The stub redirects slots in memory to these functions; it does not interpose them by name. */
 #ifdef NEUTRINO_LATE
@@ -71,6 +72,9 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 #define ON_SUCCESS(...)                                                                                                \
 	if (result == CUDA_SUCCESS)                                                                                    \
 	__VA_ARGS__
+#define ON_FAILURE(...)                                                                                                \
+	if (result != CUDA_SUCCESS)                                                                                    \
+	__VA_ARGS__
 #define IN_TRACE(...)                                                                                                  \
 	if (nt_process_mode() == NT_TRACING)                                                                           \
 	__VA_ARGS__
@@ -78,21 +82,10 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 #define AGAIN_WITHOUT_POOL(call)                                                                                       \
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && nt_process_mode() == NT_TRACING && nt_pool_give_back(GIVE_BACK_LIMIT_MS)) \
 	result = (call)
-/* Repeat a change of a function's attribute for its twins. Errors are ignored: the program's own call has succeeded. */
+/* Repeat a change of a function for its twins. */
 #define FOR_TWINS(handle, ...)                                                                                         \
-	if (result == CUDA_SUCCESS && nt_process_mode() == NT_TRACING) {                                               \
-		uint32_t *reading = nt_reading_begin();                                                                \
-		struct nt_function *found = nt_registry_find(handle);                                                  \
-		void *const twins[] = {found ? found->twin : NULL, found ? found->capped : NULL};                      \
-		for (int each = 0; each < 2; each++) {                                                                 \
-			void *twin = twins[each];                                                                      \
-			if (twin)                                                                                      \
-				__VA_ARGS__;                                                                           \
-		}                                                                                                      \
-		if (found)                                                                                             \
-			nt_twin_forget_shapes(found);                                                                  \
-		nt_reading_end(reading);                                                                               \
-	}
+	if (result == CUDA_SUCCESS && nt_process_mode() == NT_TRACING)                                                 \
+	nt_attributes_set(handle, (struct nt_setting){__VA_ARGS__, NULL})
 
 #define NT_WRAP(name, parameters, arguments, before, after)                                                            \
 	EXPORT CUresult name parameters                                                                                \

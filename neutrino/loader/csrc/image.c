@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "assess.h"
 #include "backend.h"
+#include "background.h"
 #include "choice.h"
 #include "driver.h"
 #include "entry_fetch.h"
@@ -15,7 +17,6 @@
 #include "regions.h"
 #include "section.h"
 #include "settings.h"
-#include "sha256.h"
 #include "trace.h"
 
 /* Guards the lists of images and of their kernels. Never held across a driver call or a request. */
@@ -24,7 +25,6 @@ static struct nt_hash_table images;
 static uint32_t image_count, kernel_count;
 static bool in_sections; /* set by nt_images_use_sections: twins come from patched files */
 
-#define IDENTITY_BYTES 65536u
 #define LOGGED_DEVICES 64
 
 void nt_images_use_sections(void)
@@ -98,22 +98,6 @@ static void log_device(CUdevice device, const char *arch)
 	nt_event_end(&event);
 }
 
-/*
- * An identity for an image without an entry, by which it is found again: the hash of its size and its first
- * IDENTITY_BYTES, which takes less time than hashing all of it. If two images had the same, the trace would show them as
- * one, but no twin would be used for a wrong kernel.
- */
-static void identity_of(const struct nt_image_bytes *bytes, uint8_t ret[32])
-{
-	struct nt_sha256 hash;
-	uint64_t size = bytes->size;
-
-	nt_sha256_init(&hash);
-	nt_sha256_add(&hash, &size, sizeof(size));
-	nt_sha256_add(&hash, bytes->data, bytes->size < IDENTITY_BYTES ? bytes->size : IDENTITY_BYTES);
-	nt_sha256_finish(&hash, ret);
-}
-
 /* The hash of a key, which is a hash itself. */
 static uint64_t key_hash(const uint8_t key[32])
 {
@@ -132,59 +116,6 @@ static struct nt_image *find_image(const uint8_t key[32])
 	while (found && memcmp(((struct nt_image *)found)->key, key, 32) != 0)
 		found = nt_hashed_next(found->next, hash);
 	return (struct nt_image *)found;
-}
-
-/* What is known of an image before its entry is read. */
-struct assessment {
-	unsigned reason; /* PROBED: there may be an entry with this key; else why the image has no twins */
-	uint8_t key[32];
-	char detail[NT_SECTION_PATH + 128];
-};
-
-/*
- * Look for an image's twins in the .neutrino section of the loaded file that contains it. is_file: whether the bytes were
- * read from a file by the hook, and so are in no loaded object. *twins is set if ret->reason is PROBED.
- */
-static void assess_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
-			      struct nt_section_twins *twins, struct assessment *ret)
-{
-	bool embedded = nt_driver.neutrinoEmbeddedRefusal != NULL;
-
-	ret->reason = bytes->has_ptx ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
-	switch (is_file ? NT_SECTION_NONE : nt_section_find(bytes, arch, embedded, twins)) {
-	case NT_SECTION_FOUND:
-		ret->reason = NEUTRINO_REASON_PROBED;
-		memcpy(ret->key, twins->key, sizeof(ret->key));
-		break;
-	case NT_SECTION_OTHER:
-		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
-		snprintf(ret->detail, sizeof(ret->detail), "%s has no twins of this image for %s", twins->library,
-			 embedded ? "the embedded device" : arch);
-		break;
-	case NT_SECTION_UNSOUND:
-		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
-		snprintf(ret->detail, sizeof(ret->detail),
-			 "the twins in %s are damaged; patch it again", twins->library);
-		break;
-	case NT_SECTION_OTHER_VERSION:
-		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
-		snprintf(ret->detail, sizeof(ret->detail),
-			 "%s was patched by another version of Neutrino; patch it again", twins->library);
-		break;
-	case NT_SECTION_NONE:
-		break;
-	}
-}
-
-/* Compute the cache key of an image in a run with probes of its own, if it can have an entry. */
-static void assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct assessment *ret)
-{
-	if (!bytes->has_ptx) {
-		ret->reason = NEUTRINO_REASON_NO_PTX;
-	} else if (!nt_entry_key(arch, bytes->data, bytes->size, ret->key)) {
-		ret->reason = NEUTRINO_REASON_HELPER;
-		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a valid key");
-	}
 }
 
 /*
@@ -215,7 +146,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	const char *library = source ? NULL : library_of(bytes->data);
 	const char *caller_library = source ? NULL : library_of(caller);
 	struct nt_section_twins twins;
-	struct assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
+	struct nt_assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
 	char arch[16] = "";
 	CUdevice device;
 
@@ -226,13 +157,13 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	else if (nt_settings()->is_other_rank || !may_be_chosen)
 		assessment.reason = NEUTRINO_REASON_NOT_SELECTED;
 	else if (in_sections)
-		assess_by_section(bytes, source, arch, &twins, &assessment);
+		nt_assess_by_section(bytes, source, arch, &twins, &assessment);
 	else
-		assess_by_run(bytes, arch, &assessment);
+		nt_assess_by_run(bytes, arch, &assessment);
 	bool has_entry = assessment.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
 	/* Images are listed by key: without an entry, by an identity in its place. */
 	if (!has_entry)
-		identity_of(bytes, assessment.key);
+		nt_assess_identity(bytes, assessment.key);
 	if (from_section)
 		nt_section_use(&twins);
 
@@ -252,6 +183,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	image->source = strdup(source ? source : library ? library : caller_library ? caller_library : "");
 	image->reason = assessment.reason;
 	image->detail = *assessment.detail ? strdup(assessment.detail) : NULL;
+	image->has_entry = has_entry;
 	image->from_section = from_section;
 	memcpy(image->key, assessment.key, sizeof(assessment.key));
 	memcpy(image->arch, arch, sizeof(arch));
@@ -261,10 +193,8 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	else if (has_entry) {
 		copy_bytes(image, bytes->data, bytes->size);
 		/* Its twins are made while the program goes on, until it obtains a kernel. */
-		image->begun_pid = getpid();
-		if (image->copy)
-			image->begun_fd =
-				nt_entry_begin(image->key, arch, driver_version(), bytes->data, bytes->size);
+		if (!nt_background_is_by_launch())
+			nt_image_begin(image);
 	}
 	pthread_mutex_lock(&mutex);
 	struct nt_image *other = find_image(assessment.key);
@@ -277,6 +207,21 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		return other;
 	}
 	return image;
+}
+
+void nt_image_begin(struct nt_image *image)
+{
+	if (nt_image_is_resolved(image) || image->begun_pid || !image->copy || image->from_section)
+		return;
+	image->begun_pid = getpid();
+	int fd = nt_entry_begin(image->key, image->arch, driver_version(), image->copy, image->size);
+	__atomic_store_n(&image->begun_fd, fd, __ATOMIC_RELEASE);
+}
+
+bool nt_image_is_answered(const struct nt_image *image)
+{
+	/* The descriptor may be closed meanwhile by a thread that resolves the image, which changes the answer at worst. */
+	return image->from_section || nt_entry_is_near(__atomic_load_n(&image->begun_fd, __ATOMIC_ACQUIRE), image->key);
 }
 
 /* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
@@ -333,7 +278,7 @@ static bool fetch_entry(struct nt_image *image)
 	}
 	if (begun_fd < 0 && nt_entry_read(image->key, &image->entry))
 		return true;
-	image->begun_fd = -1;
+	__atomic_store_n(&image->begun_fd, -1, __ATOMIC_RELEASE);
 	if (!image->copy || !nt_entry_request(begun_fd, image->key, image->arch, driver_version(), image->copy, image->size,
 					  &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
@@ -346,8 +291,41 @@ static bool fetch_entry(struct nt_image *image)
 static void leave_out(struct nt_image *image)
 {
 	image->reason = NEUTRINO_REASON_NOT_SELECTED;
-	nt_entry_drop(image->begun_fd);
-	image->begun_fd = -1;
+	nt_entry_drop(__atomic_exchange_n(&image->begun_fd, -1, __ATOMIC_ACQ_REL));
+}
+
+/* The last step of resolving an image. cached, begin: since when it was resolved, as for log_image. By the same thread. */
+static void settle(struct nt_image *image, bool cached, uint64_t begin)
+{
+	if (image->reason == NEUTRINO_REASON_PROBED)
+		nt_entry_index(&image->entry);
+	/* The image's bytes, if these were copied, are not needed any more. */
+	free(image->copy);
+	image->copy = NULL;
+	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
+	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
+}
+
+bool nt_image_resolve_at_once(struct nt_image *image)
+{
+	int unresolved = UNRESOLVED;
+	uint64_t begin = nt_now_ns();
+	struct nt_entry entry;
+
+	if (image->from_section)
+		nt_image_resolve(image);
+	if (nt_image_is_resolved(image) || !nt_entry_read(image->key, &entry))
+		return nt_image_is_resolved(image);
+	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		/* By another thread, which may wait for the listener. */
+		free((void *)(uintptr_t)entry.data);
+		return nt_image_is_resolved(image);
+	}
+	image->entry = entry;
+	nt_entry_drop(__atomic_exchange_n(&image->begun_fd, -1, __ATOMIC_ACQ_REL));
+	settle(image, true, begin);
+	return true;
 }
 
 void nt_image_resolve(struct nt_image *image)
@@ -370,13 +348,7 @@ void nt_image_resolve(struct nt_image *image)
 		open_copied_entry(image);
 	else if (image->reason == NEUTRINO_REASON_PROBED)
 		cached = fetch_entry(image);
-	if (image->reason == NEUTRINO_REASON_PROBED)
-		nt_entry_index(&image->entry);
-	/* The image's bytes, if these were copied, are not needed any more. */
-	free(image->copy);
-	image->copy = NULL;
-	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
-	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
+	settle(image, cached, begin);
 }
 
 /* Write the files of a kernel's entry (manifest, PTX) into the trace. */
@@ -395,7 +367,7 @@ static void write_kernel_files(const struct nt_image *image, const struct nt_ker
 	}
 }
 
-/* Write the event of a kernel, and a line for event.log. detail: what the reason alone does not say, or NULL. */
+/* Write the files of a kernel, its event, and a line for event.log. detail: what the reason alone does not say, or NULL. */
 static void log_kernel(const struct nt_image *image, const struct nt_kernel *kernel, const char *detail)
 {
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
@@ -403,6 +375,8 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	struct nt_event event;
 	unsigned reason = kernel->reason;
 
+	if (reason == NEUTRINO_REASON_PROBED)
+		write_kernel_files(image, kernel);
 	nt_event_begin(&event, "kernel");
 	nt_event_number(&event, "id", kernel->id);
 	nt_event_number(&event, "image", image->id);
@@ -428,9 +402,51 @@ static struct nt_kernel *find_kernel(const struct nt_image *image, const char *n
 	return (struct nt_kernel *)found;
 }
 
+/*
+ * Set what launches of a kernel need, by the entry of its image, which is resolved. Returns the kernel's reason, and in
+ * detail what that does not say, or NULL. Without memory it is PROBED without maps.
+ */
+static unsigned describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
+{
+	const struct nt_entry *entry = &image->entry;
+
+	*detail = image->detail;
+	if (image->reason != NEUTRINO_REASON_PROBED)
+		return image->reason;
+	kernel->twin = nt_entry_find(entry, kernel->name);
+	*detail = kernel->twin ? nt_entry_string(entry, kernel->twin->detail_offset)
+			       : "the image's PTX has no kernel of this name";
+	unsigned reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
+	kernel->backend = &nt_backends[NT_BACKEND_TWIN];
+	kernel->maps = nt_entry_maps(entry, kernel->twin);
+	kernel->map_count = entry->header->maps;
+	for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++) {
+		kernel->log_count += nt_map_is_log(&kernel->maps[i]);
+		kernel->run_count += nt_map_is_of_run(&kernel->maps[i]);
+	}
+	if (kernel->log_count) {
+		struct nt_need kept = nt_need_of(image->key, kernel->name);
+		/* nt_images_keep_needs reads them. */
+		pthread_mutex_lock(&mutex);
+		kernel->log_kept = kept;
+		kernel->log_wanted = kept.units;
+		kernel->log_per_warp = kept.per_warp;
+		pthread_mutex_unlock(&mutex);
+	}
+	kernel->parameters = (const void *)(entry->data + kernel->twin->parameters_offset);
+	kernel->parameter_count = kernel->twin->parameters;
+	kernel->block_offset = kernel->twin->block_offset;
+	kernel->block_size = kernel->twin->block_size;
+	kernel->variable_count = kernel->twin->variables;
+	kernel->lanes = NEUTRINO_LANES;
+	return reason;
+}
+
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 {
-	const char *detail = image->detail;
+	const char *detail = NULL;
 
 	pthread_mutex_lock(&mutex);
 	struct nt_kernel *kernel = find_kernel(image, name);
@@ -444,35 +460,11 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		return NULL;
 	/* Without memory for these, and for its maps, the kernel is not listed. */
 	kernel->name = strdup(name);
-	bool has_memory = kernel->name;
-	kernel->reason = image->reason;
-	if (image->reason == NEUTRINO_REASON_PROBED) {
-		kernel->twin = nt_entry_find(&image->entry, name);
-		kernel->reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
-		detail = kernel->twin ? nt_entry_string(&image->entry, kernel->twin->detail_offset)
-				   : "the image's PTX has no kernel of this name";
-	}
-	if (kernel->reason == NEUTRINO_REASON_PROBED) {
-		kernel->backend = &nt_backends[NT_BACKEND_TWIN];
-		kernel->maps = nt_entry_maps(&image->entry, kernel->twin);
-		kernel->map_count = image->entry.header->maps;
-		for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++) {
-			kernel->log_count += nt_map_is_log(&kernel->maps[i]);
-			kernel->run_count += nt_map_is_of_run(&kernel->maps[i]);
-		}
-		if (kernel->log_count) {
-			kernel->log_kept = nt_need_of(image->key, name);
-			kernel->log_wanted = kernel->log_kept.units;
-			kernel->log_per_warp = kernel->log_kept.per_warp;
-		}
-		kernel->parameters = (const void *)(image->entry.data + kernel->twin->parameters_offset);
-		kernel->parameter_count = kernel->twin->parameters;
-		kernel->block_offset = kernel->twin->block_offset;
-		kernel->block_size = kernel->twin->block_size;
-		kernel->variable_count = kernel->twin->variables;
-		kernel->lanes = NEUTRINO_LANES;
-		has_memory = has_memory && kernel->maps;
-	}
+	kernel->image = image;
+	kernel->reason = NEUTRINO_REASON_NOT_READY;
+	if (kernel->name && (!image->has_entry || nt_image_is_resolved(image)))
+		kernel->reason = describe(image, kernel, &detail);
+	bool has_memory = kernel->name && (kernel->maps || kernel->reason != NEUTRINO_REASON_PROBED);
 	pthread_mutex_lock(&mutex);
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
 	bool added = !other && has_memory &&
@@ -487,10 +479,22 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		return other;
 	}
 	nt_trace_kernel(kernel->id);
-	if (kernel->reason == NEUTRINO_REASON_PROBED)
-		write_kernel_files(image, kernel);
 	log_kernel(image, kernel, detail);
 	return kernel;
+}
+
+void nt_image_complete(struct nt_kernel *kernel)
+{
+	const char *detail;
+
+	if (kernel->reason != NEUTRINO_REASON_NOT_READY)
+		return;
+	unsigned reason = describe(kernel->image, kernel, &detail);
+	/* Without memory. */
+	if (reason == NEUTRINO_REASON_PROBED && !kernel->maps)
+		reason = NEUTRINO_REASON_LOAD;
+	__atomic_store_n(&kernel->reason, reason, __ATOMIC_RELEASE);
+	log_kernel(kernel->image, kernel, detail);
 }
 
 /* Needs of the kernels of an image that are more than what the cache has, most at once; returns how many. ret may be NULL. */

@@ -5,6 +5,7 @@
 #ifndef NEUTRINO_IMAGE_H
 #define NEUTRINO_IMAGE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "entry.h"
@@ -29,6 +30,7 @@ struct nt_image {
 	unsigned reason; /* PROBED: the entry has a reason per kernel */
 	char *detail;
 	int state;	   /* enum nt_resolve_state */
+	bool has_entry;	   /* or may have one: kernels that are obtained before it is resolved are not ready */
 	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
 	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
@@ -55,7 +57,28 @@ void nt_images_keep_needs(void);
 /* Get an image's entry, once. Takes long if twins have to be made; other threads wait for the first. */
 void nt_image_resolve(struct nt_image *image);
 
-/* The kernel of that name in a resolved image, which is made and logged if it is new; NULL without memory. */
+/* Whether that was done. Lock-free. */
+static inline bool nt_image_is_resolved(const struct nt_image *image)
+{
+	return __atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVED;
+}
+
+/* The same as far as the entry is there already; whether the image is resolved now. */
+bool nt_image_resolve_at_once(struct nt_image *image);
+
+/* Have the entry made while the caller goes on, unless that was asked for. By the one thread that resolves images. */
+void nt_image_begin(struct nt_image *image);
+
+/* Whether resolving it takes no wait for the listener, as far as is known. */
+bool nt_image_is_answered(const struct nt_image *image);
+
+/* The image is resolved: set what is known of a kernel that was obtained before, and log it again. By one thread. */
+void nt_image_complete(struct nt_kernel *kernel);
+
+/*
+ * The kernel of that name, which is made and logged if it is new: not ready if its image is not resolved. NULL without
+ * memory.
+ */
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name);
 
 /* How many kernels there are in all images: their ids are 1 to this number. */

@@ -10,12 +10,18 @@
 #include "neutrino_layout.h"
 
 struct nt_backend;
+struct nt_image;
 struct nt_run;
 
 struct nt_kernel {
 	struct nt_hashed by_name; /* first: in its image's table */
 	uint32_t id;	 /* in the trace, from 1 */
-	unsigned reason; /* NEUTRINO_REASON_PROBED: launches go to the backend; else why the original runs */
+	/*
+	 * PROBED: launches go to the backend; else why the original runs. NOT_READY: the image is not resolved, and what
+	 * follows not known yet (nt_kernel_reason).
+	 */
+	unsigned reason;
+	struct nt_image *image;
 	const struct nt_backend *backend;
 	char *name;
 	const struct neutrino_map *maps; /* as the twin has them: nt_entry_maps */
@@ -39,7 +45,17 @@ struct nt_kernel {
 	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */
 	char before[64];   /* so that no other member is in the line of what launches change */
 	uint64_t launches; /* choice.c's: how many have a number */
-	char after[56];
+	/* background.c's: launches while it is not ready, up to --hot; whether it is listed, and the next in the list. */
+	uint64_t called;
+	struct nt_kernel *next_requested;
+	int is_requested;
+	char after[36];
 };
+
+/* Lock-free. */
+static inline unsigned nt_kernel_reason(const struct nt_kernel *kernel)
+{
+	return __atomic_load_n(&kernel->reason, __ATOMIC_ACQUIRE);
+}
 
 #endif

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include "backend.h"
+#include "background.h"
 #include "choice.h"
 #include "lifetimes.h"
+#include "quiet.h"
 #include "trace.h"
 
 static int ended;
@@ -54,7 +56,14 @@ static int captures;
 
 void nt_capture_begins(void)
 {
-	__atomic_add_fetch(&captures, 1, __ATOMIC_RELAXED);
+	/* Before the other: see record() of quiet.c. */
+	__atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
+	nt_quiet_capture_begins();
+}
+
+bool nt_capture_is_any(void)
+{
+	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST);
 }
 
 void nt_capture_ends(void)
@@ -109,20 +118,20 @@ static bool is_elsewhere(const struct nt_function *function, const struct nt_lau
 	return function->is_kernel && nt_choice_is_by_device() && !nt_choice_has_context(context_of(function, launch));
 }
 
-unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch)
+unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
 {
 	if (!nt_choice_is_set)
-		return function->reason;
-	if (function->reason == NEUTRINO_REASON_NOT_SELECTED || is_elsewhere(function, launch) ||
+		return reason;
+	if (reason == NEUTRINO_REASON_NOT_SELECTED || is_elsewhere(function, launch) ||
 	    nt_choice_is_off() || (nt_choice_is_by_launch() && !nt_choice_take(function->kernel)))
 		return NEUTRINO_REASON_NOT_SELECTED;
-	return function->reason;
+	return reason;
 }
 
 /* Whether a launch is not chosen, as far as that is certain even if it is a node of a graph. Takes its number if so. */
-static bool is_passed(const struct nt_function *function, const struct nt_launch *launch)
+static bool is_passed(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
 {
-	return function->reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
+	return reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
 	       (is_elsewhere(function, launch) ||
 		(nt_choice_is_by_launch() && (nt_choice_is_off() || nt_choice_pass(function->kernel))));
 }
@@ -271,25 +280,30 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;
-	const struct nt_backend *backend = kernel->backend;
+	/* Once: it may change meanwhile. */
+	unsigned reason = nt_function_reason(function);
 	uint64_t index;
 
 	if (nt_launch_is_ended())
-		return run_original(function, launch, nt_launch_chosen(function, launch) == NEUTRINO_REASON_NOT_SELECTED
-							      ? NEUTRINO_REASON_NOT_SELECTED
-							      : NEUTRINO_REASON_ENDING);
-	if (nt_choice_is_set && is_passed(function, launch))
+		return run_original(function, launch,
+				    nt_launch_chosen(function, launch, reason) == NEUTRINO_REASON_NOT_SELECTED
+					    ? NEUTRINO_REASON_NOT_SELECTED
+					    : NEUTRINO_REASON_ENDING);
+	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function) && !is_elsewhere(function, launch))
+		nt_background_request(function, context_of(function, launch));
+	if (nt_choice_is_set && is_passed(function, launch, reason))
 		return run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
-	bool is_probed = function->reason == NEUTRINO_REASON_PROBED, captured = false;
+	bool is_probed = reason == NEUTRINO_REASON_PROBED, captured = false;
 	CUresult asked = CUDA_SUCCESS;
 	if (is_probed || __atomic_load_n(&captures, __ATOMIC_RELAXED))
 		asked = ask_captured(launch->stream, launch->per_thread, &captured);
 	/* Not a launch, but a node of a graph: graph.c counts it whenever the graph is launched. */
 	if (captured)
 		return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
-	unsigned reason = nt_launch_chosen(function, launch);
+	reason = nt_launch_chosen(function, launch, reason);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
+	const struct nt_backend *backend = kernel->backend;
 	struct nt_attempt attempt = {
 		.function = function,
 		.launch = launch,

@@ -29,9 +29,11 @@ struct nt_launch {
  */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch);
 
-/* A capture of a stream has begun, or ended: what is launched in one is counted when its graph is. */
+/* A capture of a stream begins, or has ended: what is launched in one is counted when its graph is. */
 void nt_capture_begins(void);
 void nt_capture_ends(void);
+/* Whether there is one, as far as the hook has seen. */
+bool nt_capture_is_any(void);
 
 /* Whether a launch's stream is being captured. */
 bool nt_launch_is_captured(CUstream stream, bool per_thread);
@@ -43,10 +45,10 @@ CUstream nt_explicit_stream(CUstream stream, bool per_thread);
 uint32_t nt_thread_id(void);
 
 /*
- * Take the number of a launch, which is no node of a graph: NOT_SELECTED if it is not chosen, else the function's reason.
+ * Take the number of a launch, which is no node of a graph: NOT_SELECTED if it is not chosen, else reason, the function's.
  * Lock-free.
  */
-unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch);
+unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch, unsigned reason);
 
 /* Compute a launch's extent. PROBED, or the reason to run the original. */
 unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret);

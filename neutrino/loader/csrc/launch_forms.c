@@ -2,6 +2,7 @@
 
 #include "choice.h"
 #include "process.h"
+#include "quiet.h"
 #include "registry.h"
 #include "trace.h"
 
@@ -17,6 +18,19 @@ static struct nt_function *recorded(CUfunction handle)
 	if (!function)
 		nt_launch_unknown(1, !nt_choice_is_off());
 	return function;
+}
+
+/* Around a launch: a reading section, in which no image of ours is loaded. */
+static uint32_t *begin_launch(void)
+{
+	nt_quiet_launch_begins();
+	return nt_reading_begin();
+}
+
+static void end_launch(uint32_t *reading)
+{
+	nt_reading_end(reading);
+	nt_quiet_launch_ends();
 }
 
 /* nt_launch.submit for cuLaunchKernel. */
@@ -36,28 +50,29 @@ static CUresult submit_config(const struct nt_launch *l, CUfunction function, vo
 
 CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = begin_launch();
 	struct nt_function *function = recorded(handle);
 
 	launch->submit = submit_plain;
 	launch->is_ordinary = true;
 	CUresult result = function ? nt_launch(function, launch)
 				   : submit_plain(launch, handle, launch->parameters, launch->extra);
-	nt_reading_end(reading);
+	end_launch(reading);
 	return result;
 }
 
 CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
 			  bool per_thread)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = begin_launch();
 	struct nt_function *function = config ? recorded(handle) : NULL;
 
 	/* Also without a configuration, which the driver refuses. */
 	if (!function) {
-		nt_reading_end(reading);
-		return (per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(config, handle,
-												   parameters, extra);
+		CUresult result = (per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(
+			config, handle, parameters, extra);
+		end_launch(reading);
+		return result;
 	}
 	struct nt_launch launch = {
 		{config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -72,7 +87,7 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 		config->numAttrs == 0,
 	};
 	CUresult result = nt_launch(function, &launch);
-	nt_reading_end(reading);
+	end_launch(reading);
 	return result;
 }
 
@@ -87,30 +102,34 @@ static CUresult submit_cooperative(const struct nt_launch *l, CUfunction functio
 
 CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = begin_launch();
 	struct nt_function *function = recorded(handle);
 
 	launch->submit = submit_cooperative;
 	CUresult result = function ? nt_launch(function, launch)
 				   : submit_cooperative(launch, handle, launch->parameters, NULL);
-	nt_reading_end(reading);
+	end_launch(reading);
 	return result;
 }
 
 void nt_launch_of_other_form(CUfunction handle)
 {
+	nt_quiet_launch_begins();
 	uint32_t *reading = nt_reading_begin();
 	const struct nt_function *function = recorded(handle);
-	unsigned reason = function ? nt_launch_chosen(function, &(struct nt_launch){.stream = NULL}) : 0;
+	unsigned reason = function ? nt_function_reason(function) : 0;
 
 	/* By the kernel's own reason if it has one. */
+	if (function && (reason == NEUTRINO_REASON_PROBED || reason == NEUTRINO_REASON_NOT_READY))
+		reason = NEUTRINO_REASON_LAUNCH_FORM;
 	if (function)
-		nt_trace_count(function->kernel->id, reason ? reason : NEUTRINO_REASON_LAUNCH_FORM);
+		nt_trace_count(function->kernel->id, nt_launch_chosen(function, &(struct nt_launch){.stream = NULL}, reason));
 	nt_reading_end(reading);
 }
 
 void nt_launch_unknown_form(void)
 {
+	nt_quiet_launch_begins();
 	if (nt_process_mode() >= NT_TRACING)
 		nt_launch_unknown(1, !nt_choice_is_off());
 }

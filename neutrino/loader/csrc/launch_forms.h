@@ -14,7 +14,7 @@ CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void 
 /* A launch by cuLaunchCooperativeKernel or cuLaunchCooperativeKernel_ptsz; launch lacks only how it is submitted. */
 CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch);
 
-/* A launch by a call whose kernels run as they are: counted. */
+/* Before a launch by a call whose kernels run as they are, which is counted; nt_quiet_launch_ends is called after it. */
 void nt_launch_of_other_form(CUfunction handle);
 /* The same of a call that launches several kernels at once. */
 void nt_launch_unknown_form(void);

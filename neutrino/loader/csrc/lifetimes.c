@@ -1,5 +1,6 @@
 #include "lifetimes.h"
 
+#include "background.h"
 #include "choice.h"
 #include "graph.h"
 #include "launch.h"
@@ -82,16 +83,21 @@ void nt_context_ends(CUcontext context)
 {
 	if (nt_process_mode() != NT_TRACING || !context)
 		return;
+	nt_background_hold(DRAIN_LIMIT_MS);
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
 	nt_graphs_context_ends(context);
 	nt_registry_forget_context(context);
+	/* Nothing of it is left that the thread in the background could find. */
+	nt_background_release();
 }
 
 void nt_context_may_end(CUcontext context)
 {
-	if (context)
-		nt_pool_flush(context, DRAIN_LIMIT_MS);
+	if (!context)
+		return;
+	nt_background_hold(DRAIN_LIMIT_MS);
+	nt_pool_flush(context, DRAIN_LIMIT_MS);
 }
 
 /* Forget what is known of a context, if there is anything: the driver has destroyed what was in it. */
@@ -109,6 +115,7 @@ void nt_context_may_have_ended(CUcontext context)
 
 	if (context && nt_driver.cuCtxGetId && nt_driver.cuCtxGetId(context, &id) != CUDA_SUCCESS)
 		forget(context);
+	nt_background_release();
 }
 
 /*
@@ -165,6 +172,7 @@ void nt_primary_was_reset(CUdevice device)
 		forget(context);
 	else
 		nt_context_may_have_ended(context);
+	nt_background_release();
 }
 
 void nt_primary_release_begins(CUdevice device)
@@ -186,4 +194,5 @@ void nt_primary_released(CUdevice device, CUresult result)
 		;
 	if (nt_process_mode() == NT_TRACING && (nt_driver.cuCtxGetId || (!result && count == 1)))
 		nt_primary_was_reset(device);
+	nt_background_release();
 }

@@ -61,6 +61,7 @@ enum neutrino_reason {
     NEUTRINO_REASON_ENDING = 20,
     NEUTRINO_REASON_NOT_PATCHED = 21,
     NEUTRINO_REASON_LOCAL_MEMORY = 22,
+    NEUTRINO_REASON_NOT_READY = 23,
 };
 
 /* Where the records of a map are. */
@@ -123,6 +124,7 @@ enum neutrino_per {
     [20] = "ending", \
     [21] = "not-patched", \
     [22] = "local-memory", \
+    [23] = "not-ready", \
 
 #define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every or --duration"
 
@@ -150,6 +152,7 @@ enum neutrino_per {
     [20] = "the trace had ended", \
     [21] = "no probe was given, and the kernel's file has no usable twin of it", \
     [22] = "the twin needs more local memory than the context has set aside and the original needs", \
+    [23] = "launched before its twin was ready, which --no-wait, --when launch and --hot do not wait for", \
 
 #define NEUTRINO_REASON_REMEDIES \
     [1] = "keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true", \
@@ -163,6 +166,7 @@ enum neutrino_per {
     [16] = "a larger --max-device-memory", \
     [19] = "fewer kernels, by -k", \
     [21] = "neutrino-patch the file, or neutrino -p PROBE", \
+    [23] = "run again without these options: twins that were made are cached now", \
 
 #define NEUTRINO_VENDOR_LIBRARIES \
     "libcublas", \

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "background.h"
 #include "choice.h"
 #include "coverage.h"
 #include "drain.h"
@@ -96,6 +97,7 @@ static void at_exit(void)
 	struct nt_event event;
 	uint64_t begin = nt_now_ns();
 	nt_launch_end();
+	nt_background_end();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
 	nt_graphs_count();
 	nt_images_keep_needs();
@@ -124,6 +126,7 @@ static void in_child(void)
 {
 	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
 	nt_launch_end();
+	nt_background_child();
 	nt_trace_child();
 	nt_pool_child();
 }
@@ -246,6 +249,7 @@ bool nt_process_trace(void)
 		bool started = nt_trace_start();
 		if (started) {
 			nt_choice_begin();
+			nt_background_begin();
 			log_process();
 			if (!is_ahead) {
 				nt_trace_copy("probe.toml", nt_settings()->probe_file);

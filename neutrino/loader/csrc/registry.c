@@ -4,11 +4,14 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "attributes.h"
 #include "backend.h"
+#include "background.h"
 #include "choice.h"
 #include "drain.h"
 #include "lifetimes.h"
 #include "pool.h"
+#include "quiet.h"
 #include "trace.h"
 #include "twin.h"
 
@@ -26,25 +29,37 @@ struct nt_owner *nt_owner_library(struct nt_owner *owner)
 	return owner->alias ? owner->alias : owner;
 }
 
+/* Why a function is not prepared: NOT_READY if that comes later; PROBED if it is to be prepared now. */
+static unsigned reason_before(const struct nt_function *function)
+{
+	unsigned reason = nt_kernel_reason(function->kernel);
+
+	if (!nt_choice_has_context(function->context) || nt_choice_is_over(function->kernel))
+		return NEUTRINO_REASON_NOT_SELECTED;
+	if (reason != NEUTRINO_REASON_PROBED && reason != NEUTRINO_REASON_NOT_READY)
+		return reason;
+	if (nt_context_is_green(function->context))
+		return NEUTRINO_REASON_LAUNCH_FORM;
+	return reason;
+}
+
 /*
- * Have the kernel's backend prepare a function for launches, or set the reason why its original runs. A function of a
- * module belongs to the module's context, which is made current meanwhile if it is not. In the program's thread, without
- * the lock.
+ * Have the kernel's backend prepare a function for launches; returns why its original runs, or PROBED. A function of a
+ * module belongs to the module's context, which is made current meanwhile if it is not. quiet_ms: how long that may take to
+ * be idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
  */
-static void prepare(struct nt_function *function)
+static unsigned prepare(struct nt_function *function, unsigned quiet_ms)
 {
 	CUcontext current = NULL, own = function->context, popped; /* own: NULL for a CUkernel */
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	unsigned reason = reason_before(function);
 
-	function->reason = function->kernel->reason;
-	if (!nt_choice_has_context(own) || nt_choice_is_over(function->kernel))
-		function->reason = NEUTRINO_REASON_NOT_SELECTED;
-	if (function->reason != NEUTRINO_REASON_PROBED)
-		return;
-	if (nt_context_is_green(own)) {
-		function->reason = NEUTRINO_REASON_LAUNCH_FORM;
-		return;
-	}
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
+	if (quiet_ms && function->is_kernel)
+		own = __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE);
+	if (nt_context_is_green(own) || !nt_choice_has_context(own))
+		own = NULL;
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	nt_driver.cuCtxGetCurrent(&current);
 	/* A CUkernel is prepared for other contexts all the same. */
@@ -53,14 +68,26 @@ static void prepare(struct nt_function *function)
 	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
 	bool is_own = !own || own == current || pushed;
 	CUcontext context = pushed ? own : current;
-	function->reason = is_own ? function->kernel->backend->prepare(function, context) : NEUTRINO_REASON_LOAD;
-	if (function->reason == NEUTRINO_REASON_PROBED) {
+	/* Made before: a launch would wait for that, too. */
+	if (quiet_ms && is_own)
+		nt_pool_prepare(context);
+	bool waits = quiet_ms && context;
+	if (!is_own)
+		reason = NEUTRINO_REASON_LOAD;
+	else if (waits && !nt_quiet_begin(context, quiet_ms))
+		reason = NEUTRINO_REASON_NOT_READY;
+	else
+		reason = function->kernel->backend->prepare(function, context);
+	if (waits && reason != NEUTRINO_REASON_NOT_READY)
+		nt_quiet_end();
+	if (reason == NEUTRINO_REASON_PROBED) {
 		__atomic_store_n(&any_probed, 1, __ATOMIC_RELEASE);
 		nt_backend_expect(function->kernel, nt_pool_prepare(context));
 	}
 	if (pushed)
 		nt_driver.cuCtxPopCurrent_v2(&popped);
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return reason;
 }
 
 /*
@@ -82,6 +109,7 @@ static void release_function(struct nt_retired *record)
 
 	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++)
 		free(function->addresses[i]);
+	nt_attributes_release(function);
 	free(function);
 }
 
@@ -111,6 +139,19 @@ static void retire_all(struct nt_owner *owner)
 	nt_drain_wake_from(NT_ASLEEP);
 }
 
+/* Whether a function's twin is loaded later, by the thread of background.c. */
+static bool is_later(const struct nt_function *function)
+{
+	unsigned reason = reason_before(function);
+
+	/* If that thread is loading for the same module, nobody waits for it either. */
+	return nt_background_is_on &&
+	       (reason == NEUTRINO_REASON_NOT_READY ||
+		(reason == NEUTRINO_REASON_PROBED &&
+		 (nt_background_is_by_launch() ||
+		  __atomic_load_n(&nt_owner_library(function->owner)->users, __ATOMIC_ACQUIRE))));
+}
+
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
@@ -128,7 +169,14 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		function->context = owner->context;
 	else if (!is_kernel)
 		nt_driver.cuCtxGetCurrent(&function->context);
-	prepare(function);
+	if (is_later(function)) {
+		function->reason = NEUTRINO_REASON_NOT_READY;
+		if (is_kernel)
+			nt_driver.cuCtxGetCurrent(&function->wanted_in);
+	} else {
+		function->reason = prepare(function, 0);
+	}
+	bool is_ready = function->reason != NEUTRINO_REASON_NOT_READY;
 	pthread_mutex_lock(&mutex);
 	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
 	struct nt_function *other = nt_handles_find(&function_table, handle);
@@ -139,6 +187,9 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		owner->functions = function;
 	}
 	pthread_mutex_unlock(&mutex);
+	/* In the reading section of the caller. */
+	if (added && !is_ready)
+		nt_background_added(function);
 	if (!added)
 		release_function(&function->retired);
 }
@@ -224,7 +275,8 @@ static void obtained(void *owner_handle, bool is_library, void *handle, const ch
 	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
 				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
 		return;
-	nt_image_resolve(owner->image);
+	if (!nt_background_defers(owner->image))
+		nt_image_resolve(owner->image);
 	struct nt_kernel *kernel = nt_image_kernel(owner->image, name);
 	if (kernel)
 		add_function(owner, handle, kernel, is_library);
@@ -338,7 +390,11 @@ static void forget_functions(CUcontext context)
 			pthread_mutex_lock(&mutex);
 			nt_handles_remove(&function_table, row);
 			pthread_mutex_unlock(&mutex);
+			/* Its library may still list it. */
+			nt_function_set_reason(function, NEUTRINO_REASON_CONTEXT);
 		}
+		CUcontext wanted = context;
+		__atomic_compare_exchange_n(&function->wanted_in, &wanted, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		for (int j = 0; j < NT_FUNCTION_CONTEXTS; j++) {
 			struct nt_addresses *addresses = __atomic_load_n(&function->addresses[j], __ATOMIC_ACQUIRE);
 			/* Not freed, since a launch may be reading it; NULL equals no context. */
@@ -368,7 +424,7 @@ void nt_registry_prepare_context(CUcontext context)
 	pthread_mutex_lock(&mutex);
 	for (struct nt_owner *owner = owners; owner; owner = owner->next)
 		for (struct nt_function *function = owner->functions; function; function = function->next) {
-			if (!function->is_kernel || function->reason != NEUTRINO_REASON_PROBED)
+			if (!function->is_kernel || nt_function_reason(function) != NEUTRINO_REASON_PROBED)
 				continue;
 			if (count == capacity) {
 				size_t larger = capacity ? 2 * capacity : 64;
@@ -397,6 +453,48 @@ void nt_registry_prepare_context(CUcontext context)
 		nt_backend_expect(list[i]->kernel, pool);
 	nt_reading_end(reading);
 	free(list);
+}
+
+/*
+ * A function of the kernel that is not ready, after so many that are skipped; NULL if there is none. Its module's twins stay
+ * loaded until it is given back.
+ */
+static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned skipped)
+{
+	struct nt_function *found = NULL;
+
+	pthread_mutex_lock(&mutex);
+	for (struct nt_owner *owner = owners; owner && !found; owner = owner->next) {
+		if (owner->image != kernel->image)
+			continue;
+		for (struct nt_function *function = owner->functions; function && !found; function = function->next)
+			if (function->kernel == kernel && nt_function_reason(function) == NEUTRINO_REASON_NOT_READY &&
+			    !skipped--)
+				found = function;
+	}
+	if (found)
+		__atomic_add_fetch(&nt_owner_library(found->owner)->users, 1, __ATOMIC_ACQ_REL);
+	pthread_mutex_unlock(&mutex);
+	return found;
+}
+
+bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
+{
+	uint32_t *reading = nt_reading_begin();
+	struct nt_function *function;
+	unsigned skipped = 0;
+
+	while ((function = take_unready(kernel, skipped))) {
+		struct nt_owner *owner = nt_owner_library(function->owner);
+		unsigned reason = prepare(function, milliseconds);
+		if (reason == NEUTRINO_REASON_NOT_READY)
+			skipped++;
+		else
+			nt_attributes_publish(function, reason);
+		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
+	}
+	nt_reading_end(reading);
+	return !skipped;
 }
 
 bool nt_registry_has_probed(void)

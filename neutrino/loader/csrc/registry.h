@@ -14,6 +14,7 @@
 #define NT_FUNCTION_SHAPES 16
 
 struct nt_part;
+struct nt_setting;
 
 /* A module or a library of the program. */
 struct nt_owner {
@@ -46,8 +47,11 @@ struct nt_function {
 	struct nt_owner *owner;
 	struct nt_kernel *kernel;
 	bool is_kernel; /* a CUkernel: one handle for all contexts */
-	unsigned reason; /* PROBED: launches go to the kernel's backend */
+	unsigned reason; /* PROBED: launches go to the kernel's backend. nt_function_reason */
 	CUcontext context; /* that a CUfunction belongs to */
+	/* While it is not ready: the context that a CUkernel is prepared for, and what the program has set of it. */
+	CUcontext wanted_in;
+	struct nt_setting *settings;
 	struct nt_addresses *addresses[NT_FUNCTION_CONTEXTS];
 	/* twin.c's: the same sort of handle, or NULL. */
 	void *twin;
@@ -56,6 +60,17 @@ struct nt_function {
 	uint64_t shapes[NT_FUNCTION_SHAPES];
 	struct nt_function *next;
 };
+
+/* Lock-free. It changes at most once, from NOT_READY. */
+static inline unsigned nt_function_reason(const struct nt_function *function)
+{
+	return __atomic_load_n(&function->reason, __ATOMIC_ACQUIRE);
+}
+
+static inline void nt_function_set_reason(struct nt_function *function, unsigned reason)
+{
+	__atomic_store_n(&function->reason, reason, __ATOMIC_RELEASE);
+}
 
 /* The library that a module was made of; else the owner itself. */
 struct nt_owner *nt_owner_library(struct nt_owner *owner);
@@ -84,6 +99,12 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 
 /* Register the CUfunction of a CUkernel that the program has obtained for the current context. */
 void nt_registry_function_of(CUkernel kernel, CUfunction function);
+
+/*
+ * Prepare the functions of a kernel that are not ready, now that its image is resolved. False if a context was not idle for
+ * so long: then this is to be called again. By one thread at a time, in which no context is current.
+ */
+bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds);
 
 /*
  * The function of that handle, or NULL. In a reading section (grace.h), which lasts as long as it is used: it is freed some

@@ -116,6 +116,8 @@ static void read_environment(void)
 		.devices = devices_of(getenv("NEUTRINO_ONLY_DEVICES")),
 		.is_switched = is_set("NEUTRINO_SWITCHED"),
 		.duration_ms = number_of("NEUTRINO_DURATION"),
+		.hot = number_of("NEUTRINO_HOT"),
+		.waits_for_none = is_set("NEUTRINO_NO_WAIT"),
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),
 		.hides_arguments = is_set("NEUTRINO_NO_ARGV"),

@@ -33,6 +33,8 @@ struct nt_settings {
 	uint64_t devices;	 /* NEUTRINO_ONLY_DEVICES, a bit for each ordinal; 0: all */
 	bool is_switched;	 /* NEUTRINO_SWITCHED: nothing is chosen until the program says so */
 	uint64_t duration_ms;	 /* NEUTRINO_DURATION, in milliseconds; 0: without end */
+	uint64_t hot;		 /* NEUTRINO_HOT: the launch of a kernel at which its twin is requested; 0: when it is obtained */
+	bool waits_for_none;	 /* NEUTRINO_NO_WAIT: the program waits for no twin */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
 	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */

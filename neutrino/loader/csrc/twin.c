@@ -229,9 +229,11 @@ static bool wait_for_users(const struct nt_owner *owner)
 
 void nt_twins_unload(struct nt_owner *owner)
 {
+	/* First: another thread may be about to load them. */
+	bool is_unused = wait_for_users(owner);
 	struct nt_part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
 
-	if (!parts || !wait_for_users(owner))
+	if (!parts || !is_unused)
 		return;
 	for (uint32_t i = 0; i < owner->image->entry.header->images; i++) {
 		/* One that another thread is loading stays: the program must not use a module while it unloads it. */

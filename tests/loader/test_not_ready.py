@@ -1,0 +1,354 @@
+"""--no-wait, --when launch, --hot: launches run originals until their twins are ready, and nobody waits for those."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neutrino.abi.launches import REASON_SLOTS
+from neutrino.abi.reasons import Reason
+from tests.loader.conftest import HERE, IMAGE, Bench, compile_c
+from tests.loader.listeners import MAKE, MAKE_AHEAD, MAY_BE_CACHED, Listener, listener
+from tests.loader.trace_files import Files
+from tests.once import SANITIZERS, once
+
+NO_WAIT, WHEN_LAUNCH = {"NEUTRINO_NO_WAIT": "1"}, {"NEUTRINO_HOT": "1"}
+BOTH = pytest.mark.parametrize("mode", [NO_WAIT, WHEN_LAUNCH], ids=["no-wait", "launch"])
+PATIENCE = 20000
+"""Launches until a twin must be ready: so many take far longer than that ever takes."""
+
+
+class Told:
+    """``told.c``, line by line."""
+
+    def __init__(self, program: Path, environment: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self.answers: list[str] = []
+        self.stderr = ""
+
+    def __call__(self, *lines: str) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        for line in lines:
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+            assert answer, (line, self.end())
+            self.lines.append(line)
+            self.answers.append(answer)
+
+    def end(self) -> str:
+        rest, self.stderr = self.process.communicate(timeout=120)
+        assert not rest
+        assert "Sanitizer" not in self.stderr, self.stderr[:6000]
+        assert self.process.returncode == 0, self.stderr
+        return self.stderr
+
+    @property
+    def launches(self) -> int:
+        """Of count_p2, so far, those of replays left out."""
+        words = [line.split() for line in self.lines]
+        return sum(int(times) for word, _, times in (w for w in words if len(w) == 3) if word == "launch")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Bench], Path]:
+    def build(bench: Bench) -> Path:
+        def compile_into(folder: Path) -> None:
+            sources = [str(HERE / "programs" / name) for name in ("told.c", "program.c")]
+            compile_c(folder / "told", *SANITIZERS[bench.sanitizer], *sources)
+
+        return once(tmp_path_factory, f"told-{bench.sanitizer}", compile_into) / "told"
+
+    return build
+
+
+class Scene:
+    """A program under the hook in home, and the listener that it asks."""
+
+    def __init__(self, bench: Bench, home: Path, program: Path, asked: Listener, mode: Mapping[str, str]) -> None:
+        self.bench, self.home, self.program, self.asked = bench, home, program, asked
+        (home / "image").write_bytes(IMAGE)
+        self.plain = bench.environment(home)
+        hooked = bench.hooked(bench.environment(home, {"count": home / "counts.json"}), home)
+        self.told = Told(program, hooked | {"NEUTRINO_SOCKET": str(home / "socket"), **mode})
+
+    def row(self) -> Counter[str]:
+        """Launches by what became of them, as the trace has them now."""
+        (path,) = (self.home / "trace").iterdir()
+        rows = np.fromfile(path / "counters.bin", "<u8")
+        sums = rows[: rows.size // REASON_SLOTS * REASON_SLOTS].reshape(-1, REASON_SLOTS).sum(axis=0)
+        return Counter({reason.word: int(sums[reason]) for reason in Reason if sums[reason]})
+
+    def launch_until_probed(self, number: int) -> None:
+        before = self.row()["probed"]
+        for _ in range(PATIENCE):
+            self.told(f"launch {number} 1")
+            if self.row()["probed"] > before:
+                return
+        raise AssertionError("its twin never became ready")
+
+    def until_known(self, kernel: str) -> None:
+        """Until the hook has the twin, which need not be loaded yet."""
+        for _ in range(PATIENCE):
+            (path,) = (self.home / "trace").iterdir()
+            lines = (path / "events.jsonl").read_text().splitlines(keepends=True)
+            events = [json.loads(line) for line in lines if line.endswith("\n")]
+            if any(e["event"] == "kernel" and (e["name"], e["reason"]) == (kernel, "probed") for e in events):
+                return
+            self.told("launch 0 1")
+        raise AssertionError("its twin never came")
+
+    def end(self) -> Files:
+        """The trace. The program's answers are those that it gives without the hook."""
+        self.told.end()
+        result = subprocess.run(
+            [self.program], env=self.plain, input="".join(f"{line}\n" for line in self.told.lines),
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert "".join(self.told.answers) == result.stdout
+        return Files(self.home / "trace")
+
+    def hook_calls(self, thread: str = "hook") -> Counter[str]:
+        """In the program's threads; or in ours, "hook-thread"."""
+        return Counter(json.loads((self.home / "counts.json").read_text()).get(thread))
+
+
+@contextmanager
+def scene(
+    bench: Bench, home: Path, program: Path, mode: Mapping[str, str], status: int | None = None
+) -> Iterator[Scene]:
+    with listener(home, status) as asked:
+        played = Scene(bench, home, program, asked, mode)
+        try:
+            yield played
+        finally:
+            played.told.process.kill()
+            played.told.process.wait()
+
+
+def requests(asked: Listener) -> int:
+    return asked.asked[MAKE] + asked.asked[MAKE_AHEAD]
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["load", "library"])
+def test_originals_run_until_the_twin_is_ready(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str], kind: str
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        play.told(f"{kind} 0", "obtain 0", "launch 0 7")
+        # Nobody has got an answer yet.
+        assert play.asked.kept or not requests(play.asked)
+        play.asked.answer_kept()
+        play.launch_until_probed(0)
+        play.told("launch 0 5")
+        files = play.end()
+    counted = files.counted("count_p2")
+    assert set(counted) == {"not-ready", "probed"}
+    assert counted["not-ready"] >= 7
+    assert counted["probed"] >= 6
+    assert sum(counted.values()) == play.told.launches
+    assert len(files.written()) == counted["probed"]
+    files.check_tickets(any_bench.maps)
+
+
+def test_what_is_cached_is_not_waited_for_either_way(
+    bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]
+) -> None:
+    with scene(bench, tmp_path, programs(bench), {}, MAY_BE_CACHED) as play:
+        play.told("load 0", "obtain 0", "launch 0 3")
+        assert play.end().counted("count_p2") == {"probed": 3}
+    for path in (tmp_path / "trace").iterdir():
+        path.rename(tmp_path / "first")
+    (tmp_path / "socket").unlink()
+    with scene(bench, tmp_path, programs(bench), NO_WAIT) as play:
+        play.told("load 0", "obtain 0", "launch 0 3")
+        assert play.end().counted("count_p2") == {"probed": 3}
+        assert not requests(play.asked)
+
+
+def test_a_twin_is_requested_at_the_launch(bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]) -> None:
+    with scene(bench, tmp_path, programs(bench), {"NEUTRINO_HOT": "4"}, MAY_BE_CACHED) as play:
+        play.told("load 0", "load 1", "obtain 0", "obtain 1", "launch 0 3", "launch 1 2")
+        assert not requests(play.asked)
+        assert not list((tmp_path / "cache" / "twins").glob("*/*"))
+        play.launch_until_probed(0)
+        files = play.end()
+    # Of the first image only: the kernel of the other was launched twice.
+    assert requests(play.asked) == 1
+    counted = files.counted("count_p2")
+    assert counted["not-ready"] >= 3 + 2
+    assert counted["probed"] + counted["not-ready"] == play.told.launches
+    files.check_tickets(bench.maps)
+
+
+def test_kernels_that_are_not_launched_cost_nothing(
+    bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]
+) -> None:
+    with scene(bench, tmp_path, programs(bench), WHEN_LAUNCH, MAY_BE_CACHED) as play:
+        play.told(*(f"load {number}" for number in range(20)), *(f"obtain {number}" for number in range(20)))
+        play.end()
+    assert not requests(play.asked)
+    assert play.hook_calls()["cuModuleLoadData"] == 20
+    assert not play.hook_calls("hook-thread")
+
+
+@BOTH
+def test_the_process_ends_while_a_twin_is_being_made(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        play.told("load 0", "obtain 0", "launch 0 3")
+        files = play.end()
+    assert files.counted("count_p2") == {"not-ready": 3}
+    (kernel,) = (e for e in files.events if e["event"] == "kernel" and e["name"] == "count_p2")
+    assert kernel["reason"] == "not-ready"
+    assert "nothing was probed: 0 of 3 launches, 0 of 1 kernels\n" in play.told.stderr
+    assert "3 not-ready (launched before its twin was ready" in play.told.stderr
+    assert "run again without these options: twins that were made are cached now" in play.told.stderr
+
+
+@BOTH
+def test_modules_come_and_go(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        for number in range(6):
+            kind = "library" if number % 2 else "load"
+            play.told(f"{kind} {number}", f"obtain {number}", f"launch {number} 2", f"unload {number}")
+        play.asked.answer_kept()
+        # While the thread works: the same images again, and others.
+        for number in range(24):
+            kind = "library" if number % 3 else "load"
+            play.told(f"{kind} {number}", f"obtain {number}", f"launch {number} 3", f"unload {number}")
+        play.told("load 30", "obtain 30")
+        play.launch_until_probed(30)
+        files = play.end()
+    counted = files.counted("count_p2")
+    assert set(counted) == {"not-ready", "probed"}
+    assert sum(counted.values()) == play.told.launches
+    files.check_tickets(any_bench.maps)
+
+
+@BOTH
+def test_contexts_come_and_go(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        for number in range(4):
+            play.told(f"load {number}", f"obtain {number}", f"launch {number} 2", "reset")
+        play.asked.answer_kept()
+        for number in range(12):
+            play.told(f"load {number}", f"obtain {number}", f"launch {number} 2", "reset")
+        play.told("load 30", "obtain 30")
+        play.launch_until_probed(30)
+        files = play.end()
+    counted = files.counted("count_p2")
+    assert set(counted) == {"not-ready", "probed"}
+    assert sum(counted.values()) == play.told.launches
+
+
+@BOTH
+def test_graphs_get_twins_when_they_are_instantiated(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        play.told("load 0", "obtain 0", "capture", "enqueue 0 5", "captured", "replay 0 4")
+        play.asked.answer_kept()
+        play.launch_until_probed(0)
+        # The old one keeps its originals.
+        play.told("replay 0 2", "instantiate", "replay 0 3", "launch 0 1")
+        files = play.end()
+    counted = files.counted("count_p2")
+    assert counted["not-ready"] >= 5 * 6
+    assert counted["not-ready"] + counted["probed"] == 5 * 9 + play.told.launches
+    assert (files.written()["graph"] != 0).sum() == 5 * 3
+    files.check_tickets(any_bench.maps)
+
+
+@BOTH
+def test_nothing_is_loaded_while_the_program_captures(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        for number in range(10):
+            play.told(f"load {number}", f"obtain {number}", "capture", f"enqueue {number} 3")
+            play.asked.answer_kept()
+            # The capture is as it would be without the hook: end() compares.
+            play.told("enqueue 0 2", "captured", "replay 0 2")
+        play.launch_until_probed(9)
+        files = play.end()
+    counted = files.counted("count_p2")
+    assert set(counted) <= {"not-ready", "probed"}
+    assert sum(counted.values()) == 10 * 5 * 2 + play.told.launches
+    files.check_tickets(any_bench.maps)
+
+
+@BOTH
+def test_nothing_is_loaded_while_a_kernel_runs_that_waits(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    """A GPU's driver would wait for it, and let no launch go on meanwhile: it would wait for ever."""
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        play.told("load 0", "obtain 0", "spin 0")
+        play.told("launch 0 1")
+        play.asked.answer_kept()
+        play.until_known("count_p2")
+        play.told("launch 0 200")
+        before = play.told.launches
+        play.told("raise 0")
+        play.launch_until_probed(0)
+        files = play.end()
+    counted = files.counted("count_p2")
+    assert counted["not-ready"] >= before
+    assert sum(counted.values()) == play.told.launches
+
+
+def test_attributes_that_were_set_before(bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]) -> None:
+    with scene(bench, tmp_path, programs(bench), NO_WAIT) as play:
+        play.told("load 0", "obtain 0", "shared 0 1024", "shared 0 2048", "launch 0 1")
+        assert play.asked.asked[MAKE_AHEAD] == 1
+        play.asked.answer_kept()
+        play.launch_until_probed(0)
+        play.told("shared 0 4096")
+        play.end()
+    # Of the program itself 3, and of its twin as many: what was set before it was ready by the thread that loaded it.
+    assert play.hook_calls()["cuFuncSetAttribute"] == 3 + 1
+    assert play.hook_calls("hook-thread")["cuFuncSetAttribute"] == 2
+
+
+@BOTH
+def test_a_child_goes_its_own_way(
+    bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(bench, tmp_path, programs(bench), mode) as play:
+        play.told("load 0", "obtain 0", "launch 0 2", "fork")
+        play.asked.answer_kept()
+        play.told("fork", "load 1", "obtain 1", "launch 1 2", "fork")
+        play.launch_until_probed(0)
+        play.told("fork")
+        files = play.end()
+    assert sum(files.counted("count_p2").values()) == play.told.launches
+
+
+def test_a_launch_that_is_not_ready_is_one_call(
+    bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]
+) -> None:
+    calls = []
+    for number, launches in enumerate((64, 1088)):
+        with scene(bench, tmp_path / str(number), programs(bench), NO_WAIT) as play:
+            play.told("load 0", "obtain 0", f"enqueue 0 {launches}", "launch 0 1")
+            assert play.end().counted("count_p2") == {"not-ready": launches + 1}
+            calls.append(play.hook_calls())
+    assert calls[1] - calls[0] == {"cuLaunchKernel": 1024}
