@@ -270,8 +270,25 @@ def test_launches_of_the_libraries_can_be_chosen(programs: Programs, tmp_path: P
     assert [int(ticket - tickets[0]) for ticket in tickets[::6]] == [0, 30, 60]
 
 
-@pytest.mark.parametrize("options", [("-k", "a"), ("--filter", "a"), ("--save-temps", "d"), ("--timeout", "3")])
-def test_what_needs_a_probe_says_so(tmp_path: Path, options: tuple[str, str]) -> None:
+def test_their_twins_can_be_loaded_after_launches(programs: Programs, tmp_path: Path) -> None:
+    library = programs.library("later", section_of())
+    for number, options in enumerate([("--when", "launch"), ("--hot", "21")]):
+        home = tmp_path / str(number)
+        home.mkdir()
+        result = neutrino(home, "--device", "embedded", *options, str(programs.user), f"+{library}")
+        assert (result.stdout, result.returncode) == ("120\n", 0)
+        files = Files(home / "trace")
+        counted = files.counted("count_p2")
+        assert sum(counted.values()) == 20
+        assert set(counted) <= {"probed", "not-ready"}
+        assert counted["not-ready"] >= (1 if options[0] == "--when" else 20)
+        files.check_tickets(programs.bench.maps)
+
+
+@pytest.mark.parametrize(
+    "options", [("-k", "a"), ("--filter", "a"), ("--save-temps", "d"), ("--timeout", "3"), ("--no-wait",)]
+)
+def test_what_needs_a_probe_says_so(tmp_path: Path, options: tuple[str, ...]) -> None:
     result = neutrino(tmp_path, *options, "true")
     assert (result.stdout, result.returncode) == ("", 125)
     assert f"{options[0]} needs a probe (-p, -e)" in result.stderr

@@ -117,6 +117,31 @@ def test_selection_leaves_a_kernel_alone(bench: Bench, home: Path) -> None:
     assert Files(home / "trace").counted("count_p2") == {"not-selected": 20}
 
 
+@pytest.mark.parametrize(
+    ("options", "is_requested"),
+    [(("--no-wait",), True), (("--when", "launch"), True), (("--hot", "20"), True), (("--hot", "21"), False)],
+    ids=str,
+)
+def test_nobody_waits(bench: Bench, home: Path, options: tuple[str, ...], is_requested: bool) -> None:
+    for run in ("first", "second"):
+        arguments = ("-p", str(TICKETS), "--tracedir", run, *options)
+        result = neutrino(home, *arguments, str(bench.host), "plain")
+        assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
+        files = Files(home / run)
+        counted = files.counted("count_p2")
+        assert sum(counted.values()) == 20
+        assert set(counted) <= {"probed", "not-ready"}
+        files.check_tickets(bench.maps)
+        # Until it is there, in the cache: what was requested is made to its end.
+        while is_requested and not list((home / "cache" / "neutrino").glob("twins/*/*.twins")):
+            time.sleep(0.01)
+    if options == ("--no-wait",):
+        assert counted == {"probed": 20}
+    if not is_requested:
+        assert counted == {"not-ready": 20}
+        assert not list((home / "cache" / "neutrino").glob("twins/*/*.twins"))
+
+
 def test_the_options_choose_launches(bench: Bench, home: Path) -> None:
     arguments = ("-p", str(TICKETS), "--launches", "3:12", "--every", "4", "--device", "0", "--duration", "1000")
     result = neutrino(home, *arguments, str(bench.host), "plain", extra={"NEUTRINO_LAUNCHES": "0:1"})
@@ -222,6 +247,9 @@ def test_without_a_driver_the_command_runs_and_one_line_says_so(home: Path) -> N
         (("-p", "block_sched", "--launches", "-1:4", "true"), 125, "launches"),
         (("-p", "block_sched", "--launches", "5:5", "true"), 125, "'5:5' holds no launch"),
         (("-p", "block_sched", "--launches", "0:0", "true"), 125, "'0:0' holds no launch"),
+        (("-p", "block_sched", "--hot", "0", "true"), 125, "is not a number of launches from 1 on"),
+        (("-p", "block_sched", "--hot", "3", "--when", "load", "true"), 125, "give one of them"),
+        (("-p", "block_sched", "--when", "never", "true"), 125, "--when"),
         (("-p", "block_sched", "--every", "0", "true"), 125, "is not a number of launches from 1 on"),
         (("-p", "block_sched", "--every", "1.5", "true"), 125, "is not a number of launches from 1 on"),
         (("-p", "block_sched", "--launches", "5:10", "--every", "10", "true"), 125, "no launch has a number that both"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,15 +99,15 @@ class Scene:
                 return
         raise AssertionError("its twin never became ready")
 
-    def until_known(self, kernel: str) -> None:
-        """Until the hook has the twin, which need not be loaded yet."""
+    def until_known(self, count: int, name: str = "count_p2") -> None:
+        """Until the hook has twins of that name of so many images, which need not be loaded yet."""
+        (path,) = (self.home / "trace").iterdir()
         for _ in range(PATIENCE):
-            (path,) = (self.home / "trace").iterdir()
             lines = (path / "events.jsonl").read_text().splitlines(keepends=True)
             events = [json.loads(line) for line in lines if line.endswith("\n")]
-            if any(e["event"] == "kernel" and (e["name"], e["reason"]) == (kernel, "probed") for e in events):
+            if sum((e.get("name"), e.get("reason")) == (name, "probed") for e in events) == count:
                 return
-            self.told("launch 0 1")
+            time.sleep(0.01)
         raise AssertionError("its twin never came")
 
     def end(self) -> Files:
@@ -285,8 +286,9 @@ def test_nothing_is_loaded_while_the_program_captures(
         for number in range(10):
             play.told(f"load {number}", f"obtain {number}", "capture", f"enqueue {number} 3")
             play.asked.answer_kept()
+            play.until_known(number + 1)
             # The capture is as it would be without the hook: end() compares.
-            play.told("enqueue 0 2", "captured", "replay 0 2")
+            play.told(f"enqueue {number} 2", "captured", "replay 0 2")
         play.launch_until_probed(9)
         files = play.end()
     counted = files.counted("count_p2")
@@ -301,10 +303,10 @@ def test_nothing_is_loaded_while_a_kernel_runs_that_waits(
 ) -> None:
     """A GPU's driver would wait for it, and let no launch go on meanwhile: it would wait for ever."""
     with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
-        play.told("load 0", "obtain 0", "spin 0")
-        play.told("launch 0 1")
+        play.told("load 0", "obtain 0", "launch 0 1", "spin 0")
         play.asked.answer_kept()
-        play.until_known("count_p2")
+        # It is the second to be requested: the thread has tried to load the other.
+        play.until_known(1, "spin_p1")
         play.told("launch 0 200")
         before = play.told.launches
         play.told("raise 0")
