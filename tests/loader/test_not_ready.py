@@ -15,7 +15,7 @@ import pytest
 
 from neutrino.abi.launches import REASON_SLOTS
 from neutrino.abi.reasons import Reason
-from tests.loader.conftest import HERE, IMAGE, Bench, compile_c
+from tests.loader.conftest import HERE, IMAGE, POOL_LEAST, Bench, Reference, compile_c
 from tests.loader.listeners import MAKE, MAKE_AHEAD, MAY_BE_CACHED, Listener, listener
 from tests.loader.trace_files import Files
 from tests.once import SANITIZERS, once
@@ -202,7 +202,7 @@ def test_kernels_that_are_not_launched_cost_nothing(
         play.end()
     assert not requests(play.asked)
     assert play.hook_calls()["cuModuleLoadData"] == 20
-    assert not play.hook_calls("hook-thread")
+    assert play.hook_calls("hook-thread").keys() <= {"cuThreadExchangeStreamCaptureMode"}
 
 
 @BOTH
@@ -315,6 +315,43 @@ def test_nothing_is_loaded_while_a_kernel_runs_that_waits(
     counted = files.counted("count_p2")
     assert counted["not-ready"] >= before
     assert sum(counted.values()) == play.told.launches
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "threads", "churn", "contexts-and-libraries", "parts-at-once", "reload", "destroy", "reset-unseen", "fork-amid",
+        "exit-amid", "capture-amid", "forbidden", "graph-changes", "graph-threads", "graph-sizes",
+    ],
+)  # fmt: skip
+def test_programs_compute_what_they_do_without_the_hook(
+    any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str
+) -> None:
+    result = any_bench.run(scenario, tmp_path, extra=WHEN_LAUNCH | {"NEUTRINO_POOL": str(64 << 20)})
+    assert (result.stdout, result.returncode) == reference(scenario)
+    for path in (tmp_path / "trace").iterdir():
+        files = Files.of(path)
+        assert files.counted("count_p2", "count_p6")
+        files.check_tickets(any_bench.maps)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_program_of_random_calls(any_bench: Bench, tmp_path: Path, reference: Reference, seed: int) -> None:
+    arguments, device = (str(seed), "3", "120"), {"seed": seed, "delay": 200}
+    extra = WHEN_LAUNCH | {"NEUTRINO_POOL": str(POOL_LEAST)}
+    result = any_bench.run("random", tmp_path, *arguments, device=device, extra=extra)
+    assert (result.stdout, result.returncode) == reference("random", *arguments, device=device)
+    files = Files(tmp_path / "trace")
+    assert int(files.counters[:, Reason.NOT_READY].sum()) > 0
+    files.check_tickets(any_bench.maps)
+
+
+def test_the_program_neither_sees_nor_closes_what_is_open(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    with listener(tmp_path, None) as asked:
+        extra = WHEN_LAUNCH | {"NEUTRINO_SOCKET": str(tmp_path / "socket")}
+        result = bench.run("closes-all", tmp_path, twins=False, extra=extra)
+        assert (result.stdout, result.returncode) == reference("closes-all")
+        assert requests(asked) >= 1
 
 
 def test_attributes_that_were_set_before(bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]) -> None:

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "quiet.h"
 #include "settings.h"
 #include "trace.h"
@@ -22,14 +23,19 @@ bool nt_background_is_on;
 /* Launches of a kernel after which its twin is requested; 0: it is when the program obtains the kernel. */
 static uint64_t hot;
 
-/* Kernels that were requested and not taken yet, linked by next_requested, the last one first. */
-static struct nt_kernel *requested;
-static uint32_t wakes; /* counts requests; the thread sleeps on it */
+/* A stack that threads of the program push to, and a thread of ours empties, on whose number of pushes it sleeps. */
+struct inbox {
+	void *last;
+	uint32_t pushes;
+};
+
+/* Kernels that were requested; images whose twins are to be made ahead (no sleep); kernels whose images are resolved. */
+static struct inbox requested, announced, resolved;
 
 /* Guards these; never held across a call of the driver. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int holds;     /* calls under way that destroy contexts */
-static int is_inside; /* the thread is, or may be, in a call of the driver */
+static int is_inside; /* the thread that loads is, or may be, in a call of the driver */
 static int is_stopped;
 
 /* The calling thread has one of the holds. */
@@ -64,17 +70,35 @@ bool nt_background_defers(struct nt_image *image)
 
 /* --- requests --- */
 
-/* List a kernel, unless it is. Lock-free. */
+/* Push a record, whose link is at next. Lock-free. */
+static void push(struct inbox *inbox, void *record, void *next)
+{
+	void **link = next, *last = __atomic_load_n(&inbox->last, __ATOMIC_ACQUIRE);
+
+	do
+		*link = last;
+	while (!__atomic_compare_exchange_n(&inbox->last, &last, record, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+}
+
+static void wake(struct inbox *inbox)
+{
+	__atomic_add_fetch(&inbox->pushes, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, &inbox->pushes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Sleep until there were more pushes than the ones seen. */
+static void sleep_until_more(struct inbox *inbox, uint32_t seen)
+{
+	syscall(SYS_futex, &inbox->pushes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+/* Request a kernel's twin, unless that was done. Lock-free. */
 static void request(struct nt_kernel *kernel)
 {
 	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
 		return;
-	kernel->next_requested = __atomic_load_n(&requested, __ATOMIC_ACQUIRE);
-	while (!__atomic_compare_exchange_n(&requested, &kernel->next_requested, kernel, false, __ATOMIC_ACQ_REL,
-					    __ATOMIC_ACQUIRE))
-		;
-	__atomic_add_fetch(&wakes, 1, __ATOMIC_ACQ_REL);
-	syscall(SYS_futex, &wakes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	push(&requested, kernel, &kernel->next_requested);
+	wake(&requested);
 }
 
 bool nt_background_is_due(struct nt_function *function)
@@ -96,17 +120,15 @@ void nt_background_request(struct nt_function *function, CUcontext context)
 	request(function->kernel);
 }
 
-/* Take what was requested, and put it behind the list, first come first served. */
-static void take(struct nt_kernel **list)
+/* Take all kernels of an inbox, and put them behind a list, first come first served. */
+static void take(struct inbox *inbox, struct nt_kernel **list)
 {
-	struct nt_kernel *taken = __atomic_exchange_n(&requested, NULL, __ATOMIC_ACQ_REL), *reversed = NULL;
+	struct nt_kernel *taken = __atomic_exchange_n(&inbox->last, NULL, __ATOMIC_ACQ_REL), *reversed = NULL;
 
 	while (taken) {
 		struct nt_kernel *next = taken->next_requested;
 		taken->next_requested = reversed;
 		reversed = taken;
-		/* So that twins of many images are made side by side. */
-		nt_image_begin(taken->image);
 		taken = next;
 	}
 	while (*list)
@@ -114,7 +136,89 @@ static void take(struct nt_kernel **list)
 	*list = reversed;
 }
 
-/* --- the thread --- */
+static bool is_ending(void)
+{
+	return __atomic_load_n(&is_stopped, __ATOMIC_ACQUIRE);
+}
+
+/* --- the thread that fetches entries, and calls no driver --- */
+
+/* Ask for what was announced; list: of what was asked for, and is not resolved yet. */
+static void take_announced(struct nt_image **list)
+{
+	struct nt_image *taken = __atomic_exchange_n(&announced.last, NULL, __ATOMIC_ACQ_REL);
+
+	while (taken) {
+		struct nt_image *next = taken->next_begun;
+		nt_image_begin(taken);
+		taken->next_begun = *list;
+		*list = taken;
+		taken = next;
+	}
+	/* The program may have found it in the cache. */
+	while (*list) {
+		if (!nt_image_is_resolved(*list)) {
+			list = &(*list)->next_begun;
+			continue;
+		}
+		nt_image_drop(*list);
+		*list = (*list)->next_begun;
+	}
+}
+
+/* Hand on the kernels whose images take no wait, or need none any more. Whether there were any. */
+static bool hand_on(struct nt_kernel **list)
+{
+	bool is_any = false;
+
+	while (*list) {
+		struct nt_kernel *kernel = *list;
+		if (!nt_image_is_resolved(kernel->image) && !nt_image_is_answered(kernel->image)) {
+			list = &kernel->next_requested;
+			continue;
+		}
+		nt_image_resolve(kernel->image);
+		nt_image_complete(kernel);
+		*list = kernel->next_requested;
+		push(&resolved, kernel, &kernel->next_requested);
+		wake(&resolved);
+		is_any = true;
+	}
+	return is_any;
+}
+
+/* The main function of the thread. */
+static void *fetch(void *unused)
+{
+	struct nt_kernel *list = NULL;
+	struct nt_image *begun = NULL;
+	int filters_fd = -1;
+
+	(void)unused;
+	pthread_setname_np(pthread_self(), "neutrino-fetch");
+	/* Without one, what it opens is in the program's for a short time. */
+	if (nt_own_table())
+		filters_fd = nt_filters_open();
+	int filters = nt_filters_count(filters_fd);
+	while (!is_ending()) {
+		uint32_t seen = __atomic_load_n(&requested.pushes, __ATOMIC_ACQUIRE);
+		/* What a new filter forbids might end the process. */
+		if (nt_filters_count(filters_fd) != filters)
+			break;
+		take_announced(&begun);
+		take(&requested, &list);
+		/* So that twins of many images are made side by side. */
+		for (struct nt_kernel *kernel = list; kernel; kernel = kernel->next_requested)
+			nt_image_begin(kernel->image);
+		if (!list)
+			sleep_until_more(&requested, seen);
+		else if (!hand_on(&list))
+			nt_image_resolve(list->image);
+	}
+	return NULL;
+}
+
+/* --- the thread that loads them, and opens no file --- */
 
 /* Begin to call the driver, unless contexts are being destroyed, or the process ends. */
 static bool enter(void)
@@ -126,54 +230,29 @@ static bool enter(void)
 	return may_enter;
 }
 
-/* Make what functions of a kernel wait for, whose image is resolved. Whether all of them are ready. */
-static bool serve(struct nt_kernel *kernel)
+/* Make the functions of kernels ready, of those that is possible for now, and take them out. Whether there were any. */
+static bool load_all(struct nt_kernel **list)
 {
-	bool is_done;
+	bool is_any = false;
 
-	nt_image_complete(kernel);
-	if (!enter())
-		return false;
-	is_done = nt_registry_make_ready(kernel, QUIET_MS);
-	__atomic_store_n(&is_inside, 0, __ATOMIC_RELEASE);
-	return is_done;
-}
-
-/* One round over the list; takes out those that are done. Whether there were any, or a long wait. */
-static bool serve_all(struct nt_kernel **list)
-{
-	struct nt_kernel *unresolved = NULL;
-	bool is_any = false, has_others = false;
-
-	for (struct nt_kernel **link = list; *link;) {
-		struct nt_kernel *kernel = *link;
-		bool is_resolved = nt_image_is_resolved(kernel->image);
-		if (!is_resolved && nt_image_is_answered(kernel->image)) {
-			nt_image_resolve(kernel->image);
-			is_resolved = true;
-		}
-		if (!is_resolved && !unresolved)
-			unresolved = kernel;
-		if (!is_resolved || !serve(kernel)) {
-			has_others |= is_resolved;
-			link = &kernel->next_requested;
+	while (*list) {
+		struct nt_kernel *kernel = *list;
+		bool is_done = enter() && nt_registry_make_ready(kernel, QUIET_MS);
+		__atomic_store_n(&is_inside, 0, __ATOMIC_RELEASE);
+		if (!is_done) {
+			list = &kernel->next_requested;
 			continue;
 		}
-		*link = kernel->next_requested;
+		*list = kernel->next_requested;
 		/* From now on it may be requested again, for functions that were added meanwhile. */
 		__atomic_store_n(&kernel->is_requested, 0, __ATOMIC_RELEASE);
 		is_any = true;
-	}
-	/* Only while nothing else can be done: this waits for the listener. */
-	if (unresolved && !is_any && !has_others && !__atomic_load_n(&is_stopped, __ATOMIC_ACQUIRE)) {
-		nt_image_resolve(unresolved->image);
-		return true;
 	}
 	return is_any;
 }
 
 /* The main function of the thread. */
-static void *work(void *unused)
+static void *load(void *unused)
 {
 	struct nt_kernel *list = NULL;
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -183,12 +262,12 @@ static void *work(void *unused)
 	pthread_setname_np(pthread_self(), "neutrino-twins");
 	/* Calls of this thread must neither fail because the program captures a stream, nor invalidate the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	while (!__atomic_load_n(&is_stopped, __ATOMIC_ACQUIRE)) {
-		uint32_t seen = __atomic_load_n(&wakes, __ATOMIC_ACQUIRE);
-		take(&list);
+	while (!is_ending()) {
+		uint32_t seen = __atomic_load_n(&resolved.pushes, __ATOMIC_ACQUIRE);
+		take(&resolved, &list);
 		if (!list) {
-			syscall(SYS_futex, &wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-		} else if (serve_all(&list)) {
+			sleep_until_more(&resolved, seen);
+		} else if (load_all(&list)) {
 			pause = SHORTEST_PAUSE_US;
 		} else {
 			nt_sleep_us(pause);
@@ -198,7 +277,7 @@ static void *work(void *unused)
 	return NULL;
 }
 
-/* Start the thread, once. */
+/* Start the threads, once. */
 static void start(void)
 {
 	static int is_started;
@@ -213,10 +292,19 @@ static void start(void)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, work, NULL) != 0)
-		nt_trace_note("no thread could be started to load twins: kernels run unprobed");
+	if (pthread_create(&thread, &attributes, fetch, NULL) != 0 || pthread_create(&thread, &attributes, load, NULL) != 0)
+		nt_trace_note("no thread could be started to get twins: kernels run unprobed");
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void nt_background_announce(struct nt_image *image)
+{
+	if (!nt_background_is_on || hot)
+		return;
+	start();
+	push(&announced, image, &image->next_begun);
+	wake(&requested);
 }
 
 void nt_background_added(const struct nt_function *function)

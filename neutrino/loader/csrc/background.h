@@ -1,6 +1,9 @@
 /*
- * Twins that nobody waits for (--no-wait, --when launch, --hot): a thread of ours has them made, and loads them. Until then
- * launches run originals, reason not-ready.
+ * Twins that nobody waits for (--no-wait, --when launch, --hot): threads of ours get them. Until then launches run originals,
+ * reason not-ready.
+ *
+ * One thread asks the listener and reads the cache. It has a descriptor table of its own, as the program would see, and
+ * might close, what it opens later; and so it calls no driver, whose descriptors it lacks. The other loads, and opens nothing.
  *
  * Requests are kernels, which are never freed; the functions of a kernel are looked up when its twin is there.
  */
@@ -11,7 +14,7 @@
 
 #include "registry.h"
 
-/* Whether twins are loaded by a thread of ours. Set when the trace begins, before any image. */
+/* Whether threads of ours get the twins. Set when the trace begins, before any image. */
 extern bool nt_background_is_on;
 
 /* The trace begins. */
@@ -25,6 +28,9 @@ bool nt_background_is_by_launch(void);
  * resolved, which it is then if that takes no long wait.
  */
 bool nt_background_defers(struct nt_image *image);
+
+/* A new image that may have an entry: it is asked for by the thread that fetches. */
+void nt_background_announce(struct nt_image *image);
 
 /* A function that is not ready was added. */
 void nt_background_added(const struct nt_function *function);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "raw_files.h"
 #include "settings.h"
 #include "sha256.h"
 #include "trace.h"
@@ -68,7 +68,7 @@ static bool read_all(int fd, void *data, size_t size)
 	uint8_t *bytes = data;
 
 	while (size) {
-		ssize_t count = read(fd, bytes, size);
+		ssize_t count = nt_raw_read(fd, bytes, size);
 		if (count < 0 && errno == EINTR)
 			continue;
 		if (count <= 0)
@@ -98,15 +98,15 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 
 	if (!entry_path(key, path))
 		return false;
-	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+	int fd = nt_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 	if (fd < 0)
 		return false;
 	/* Read, not mapped: if another process truncated a mapped file, the program would get SIGBUS. */
-	bool is_valid = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	bool is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
 		     status.st_size > 0 && (uint64_t)status.st_size < LARGEST_ENTRY &&
 		     (data = malloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
 		     nt_entry_open(data, (size_t)status.st_size, key, ret);
-	close(fd);
+	nt_raw_close(fd);
 	if (!is_valid)
 		free(data);
 	return is_valid;
@@ -133,19 +133,19 @@ static int connect_listener(uint64_t deadline)
 	if (!path || strlen(path) >= sizeof(address.sun_path))
 		return -1;
 	strcpy(address.sun_path, path);
-	int fd = nt_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	int fd = nt_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd < 0)
 		return -1;
 	/* EAGAIN: the listener is running, but its queue of connections is full. One cannot poll for that. */
-	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+	while (nt_raw_connect(fd, &address, sizeof(address)) != 0) {
 		if ((errno != EAGAIN && errno != EINTR) || nt_now_ns() >= deadline) {
-			close(fd);
+			nt_raw_close(fd);
 			return -1;
 		}
 		nt_sleep_us(5000);
 	}
 	if (!is_own_peer(fd)) {
-		close(fd);
+		nt_raw_close(fd);
 		return -1;
 	}
 	return fd;
@@ -164,13 +164,13 @@ static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t dea
 			return false;
 		struct pollfd ready = {.fd = fd, .events = sending ? POLLOUT : POLLIN};
 		/* In milliseconds, rounded up: 0 would not wait. */
-		int count = poll(&ready, 1, (int)((deadline - now) / 1000000 + 1));
+		int count = nt_raw_poll(&ready, (int)((deadline - now) / 1000000 + 1));
 		if (count < 0 && errno != EINTR)
 			return false;
 		if (count <= 0)
 			continue;
-		ssize_t moved = sending ? send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT)
-					: recv(fd, bytes, size, MSG_DONTWAIT);
+		ssize_t moved = sending ? nt_raw_send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT)
+					: nt_raw_recv(fd, bytes, size, MSG_DONTWAIT);
 		if (moved < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (moved <= 0)
@@ -190,7 +190,7 @@ static bool is_readable(int fd, int milliseconds)
 {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
 
-	return poll(&ready, 1, milliseconds) > 0;
+	return nt_raw_poll(&ready, milliseconds) > 0;
 }
 
 /*
@@ -260,7 +260,7 @@ static bool seems_cached(const uint8_t key[32])
 /* Send data as far as the socket takes it at once; whether that was all. */
 static bool send_at_once(int fd, const void *data, size_t size)
 {
-	return send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
+	return nt_raw_send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
 }
 
 int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
@@ -286,7 +286,7 @@ int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, 
 		return fd;
 	__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
 	if (fd >= 0)
-		close(fd);
+		nt_raw_close(fd);
 	return -1;
 }
 
@@ -300,7 +300,7 @@ void nt_entry_drop(int fd)
 	if (fd < 0)
 		return;
 	__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
-	close(fd);
+	nt_raw_close(fd);
 }
 
 /*
@@ -353,7 +353,7 @@ static bool request_entry(const struct neutrino_request *request, const void *im
 		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
 	else
 		is_valid = receive_entry(fd, request->key, deadline, &is_cached, ret, error, error_size);
-	close(fd);
+	nt_raw_close(fd);
 	return is_valid;
 }
 
@@ -396,7 +396,7 @@ void nt_listener_hello(const char *trace)
 	request.size = strlen(trace);
 	if (transfer(fd, &request, sizeof(request), true, deadline))
 		transfer(fd, (void *)(uintptr_t)trace, request.size, true, deadline);
-	close(fd);
+	nt_raw_close(fd);
 }
 
 char *nt_listener_results(const char *trace, unsigned milliseconds)
@@ -422,6 +422,6 @@ char *nt_listener_results(const char *trace, unsigned milliseconds)
 			text = NULL;
 		}
 	}
-	close(fd);
+	nt_raw_close(fd);
 	return text;
 }

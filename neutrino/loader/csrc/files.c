@@ -50,11 +50,15 @@ static void close_copies(void)
 	closedir(listing);
 }
 
-/* Seccomp filters of the calling thread; -1 if that is not known. */
-static int count_filters(void)
+int nt_filters_open(void)
+{
+	return nt_above_stdio(nt_raw_open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC));
+}
+
+int nt_filters_count(int fd)
 {
 	char text[4096];
-	ssize_t size = files.status < 0 ? -1 : nt_raw_pread(files.status, text, sizeof(text) - 1, 0);
+	ssize_t size = fd < 0 ? -1 : nt_raw_pread(fd, text, sizeof(text) - 1, 0);
 
 	if (size <= 0)
 		return -1;
@@ -63,19 +67,24 @@ static int count_filters(void)
 	return line ? atoi(line + sizeof("\nSeccomp_filters:") - 1) : -1;
 }
 
-void nt_files_own_table(void)
+bool nt_own_table(void)
 {
 	/* close_range copies nothing of the table; containers allow it where they forbid unshare. */
-	if (syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0) {
-		files.has_table = true;
-	} else if (unshare(CLONE_FILES) == 0) {
-		files.has_table = true;
-		close_copies();
-	}
+	if (syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0)
+		return true;
+	if (unshare(CLONE_FILES) != 0)
+		return false;
+	close_copies();
+	return true;
+}
+
+void nt_files_own_table(void)
+{
+	files.has_table = nt_own_table();
 	if (!files.has_table)
 		return;
-	files.status = nt_above_stdio(nt_raw_open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC));
-	files.filters = count_filters();
+	files.status = nt_filters_open();
+	files.filters = nt_filters_count(files.status);
 }
 
 bool nt_files_keep_open(void)
@@ -210,7 +219,7 @@ void nt_files_remove_directory(void)
  */
 static bool is_filtered(void)
 {
-	return files.has_table && count_filters() != files.filters;
+	return files.has_table && nt_filters_count(files.status) != files.filters;
 }
 
 int nt_files_open(const char *name, int flags)

@@ -11,7 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Give the calling thread a descriptor table of its own, without any of the program's descriptors. */
+/* Give the calling thread a descriptor table of its own, without any of the program's descriptors. False if that fails. */
+bool nt_own_table(void);
+
+/* A descriptor for nt_filters_count, -1 if there is none. */
+int nt_filters_open(void);
+/* Seccomp filters of the thread that has opened it; -1 if that is not known. */
+int nt_filters_count(int fd);
+
+/* nt_own_table for the thread that writes. */
 void nt_files_own_table(void);
 
 /* Whether descriptors may stay open. */

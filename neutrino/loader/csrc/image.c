@@ -187,13 +187,14 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	image->from_section = from_section;
 	memcpy(image->key, assessment.key, sizeof(assessment.key));
 	memcpy(image->arch, arch, sizeof(arch));
+	image->driver_version = driver_version();
 	/* The entry itself, or the image from which the entry is to be made. */
 	if (from_section)
 		copy_bytes(image, twins.entry, twins.entry_size);
 	else if (has_entry) {
 		copy_bytes(image, bytes->data, bytes->size);
 		/* Its twins are made while the program goes on, until it obtains a kernel. */
-		if (!nt_background_is_by_launch())
+		if (!nt_background_is_on)
 			nt_image_begin(image);
 	}
 	pthread_mutex_lock(&mutex);
@@ -206,6 +207,8 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		free_image(image);
 		return other;
 	}
+	if (has_entry)
+		nt_background_announce(image);
 	return image;
 }
 
@@ -214,14 +217,18 @@ void nt_image_begin(struct nt_image *image)
 	if (nt_image_is_resolved(image) || image->begun_pid || !image->copy || image->from_section)
 		return;
 	image->begun_pid = getpid();
-	int fd = nt_entry_begin(image->key, image->arch, driver_version(), image->copy, image->size);
-	__atomic_store_n(&image->begun_fd, fd, __ATOMIC_RELEASE);
+	image->begun_fd = nt_entry_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+}
+
+void nt_image_drop(struct nt_image *image)
+{
+	nt_entry_drop(image->begun_fd);
+	image->begun_fd = -1;
 }
 
 bool nt_image_is_answered(const struct nt_image *image)
 {
-	/* The descriptor may be closed meanwhile by a thread that resolves the image, which changes the answer at worst. */
-	return image->from_section || nt_entry_is_near(__atomic_load_n(&image->begun_fd, __ATOMIC_ACQUIRE), image->key);
+	return image->from_section || nt_entry_is_near(image->begun_fd, image->key);
 }
 
 /* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
@@ -278,8 +285,8 @@ static bool fetch_entry(struct nt_image *image)
 	}
 	if (begun_fd < 0 && nt_entry_read(image->key, &image->entry))
 		return true;
-	__atomic_store_n(&image->begun_fd, -1, __ATOMIC_RELEASE);
-	if (!image->copy || !nt_entry_request(begun_fd, image->key, image->arch, driver_version(), image->copy, image->size,
+	image->begun_fd = -1;
+	if (!image->copy || !nt_entry_request(begun_fd, image->key, image->arch, image->driver_version, image->copy, image->size,
 					  &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
 		image->detail = strdup(error);
@@ -291,7 +298,7 @@ static bool fetch_entry(struct nt_image *image)
 static void leave_out(struct nt_image *image)
 {
 	image->reason = NEUTRINO_REASON_NOT_SELECTED;
-	nt_entry_drop(__atomic_exchange_n(&image->begun_fd, -1, __ATOMIC_ACQ_REL));
+	nt_image_drop(image);
 }
 
 /* The last step of resolving an image. cached, begin: since when it was resolved, as for log_image. By the same thread. */
@@ -323,7 +330,6 @@ bool nt_image_resolve_at_once(struct nt_image *image)
 		return nt_image_is_resolved(image);
 	}
 	image->entry = entry;
-	nt_entry_drop(__atomic_exchange_n(&image->begun_fd, -1, __ATOMIC_ACQ_REL));
 	settle(image, true, begin);
 	return true;
 }

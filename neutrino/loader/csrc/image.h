@@ -27,6 +27,7 @@ struct nt_image {
 	char *source;
 	uint8_t key[32];
 	char arch[16];
+	int driver_version;
 	unsigned reason; /* PROBED: the entry has a reason per kernel */
 	char *detail;
 	int state;	   /* enum nt_resolve_state */
@@ -34,8 +35,9 @@ struct nt_image {
 	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
 	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
-	int begun_fd;	 /* until resolved: of the request for its entry, or -1 */
+	int begun_fd;	 /* until resolved: of the request for its entry, or -1; of the thread that resolves it */
 	pid_t begun_pid; /* of the process that made it */
+	struct nt_image *next_begun; /* background.c's: in a list of those that were, or are to be, asked for */
 	struct nt_entry entry;
 	struct nt_hash_table kernels; /* by name */
 };
@@ -68,6 +70,9 @@ bool nt_image_resolve_at_once(struct nt_image *image);
 
 /* Have the entry made while the caller goes on, unless that was asked for. By the one thread that resolves images. */
 void nt_image_begin(struct nt_image *image);
+
+/* Give up what nt_image_begin has begun. By the same thread. */
+void nt_image_drop(struct nt_image *image);
 
 /* Whether resolving it takes no wait for the listener, as far as is known. */
 bool nt_image_is_answered(const struct nt_image *image);

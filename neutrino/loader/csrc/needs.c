@@ -10,6 +10,7 @@
 
 #include "hash_table.h"
 #include "quiet_write.h"
+#include "raw_files.h"
 #include "settings.h"
 #include "writer.h"
 
@@ -39,18 +40,18 @@ static struct file *read_file(const char *path)
 {
 	struct stat status;
 	struct file *file = NULL;
-	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+	int fd = nt_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 
 	if (fd < 0)
 		return NULL;
-	bool is_valid = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	bool is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
 			status.st_size >= (off_t)sizeof(*file) &&
 			status.st_size <= (off_t)(sizeof(*file) + MOST_NEEDS * sizeof(file->rows[0])) &&
 			(file = malloc((size_t)status.st_size)) &&
-			read(fd, file, (size_t)status.st_size) == (ssize_t)status.st_size && file->magic == MAGIC &&
+			nt_raw_read(fd, file, (size_t)status.st_size) == (ssize_t)status.st_size && file->magic == MAGIC &&
 			file->count <= MOST_NEEDS &&
 			(uint64_t)status.st_size == sizeof(*file) + file->count * sizeof(file->rows[0]);
-	close(fd);
+	nt_raw_close(fd);
 	if (!is_valid) {
 		free(file);
 		return NULL;

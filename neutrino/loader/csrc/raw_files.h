@@ -1,13 +1,16 @@
 /*
- * System calls on descriptors of the writer's own table. A race detector knows descriptors by their numbers alone, and takes
+ * System calls on descriptors of a thread's own table. A race detector knows descriptors by their numbers alone, and takes
  * equal numbers of two tables for one file; these calls it does not see. Nor is a thread of the program cancelled in them.
  */
 #ifndef NEUTRINO_RAW_FILES_H
 #define NEUTRINO_RAW_FILES_H
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static inline int nt_raw_openat(int directory, const char *name, int flags, mode_t mode)
@@ -48,6 +51,34 @@ static inline ssize_t nt_raw_pwrite(int fd, const void *data, size_t size, off_t
 static inline int nt_raw_stat(int fd, struct stat *ret)
 {
 	return (int)syscall(SYS_newfstatat, fd, "", ret, AT_EMPTY_PATH);
+}
+
+static inline int nt_raw_socket(int domain, int type)
+{
+	return (int)syscall(SYS_socket, domain, type, 0);
+}
+
+static inline int nt_raw_connect(int fd, const void *address, socklen_t size)
+{
+	return (int)syscall(SYS_connect, fd, address, size);
+}
+
+static inline ssize_t nt_raw_send(int fd, const void *data, size_t size, int flags)
+{
+	return syscall(SYS_sendto, fd, data, size, flags, NULL, 0);
+}
+
+static inline ssize_t nt_raw_recv(int fd, void *data, size_t size, int flags)
+{
+	return syscall(SYS_recvfrom, fd, data, size, flags, NULL, NULL);
+}
+
+/* Wait for one descriptor, for milliseconds. */
+static inline int nt_raw_poll(struct pollfd *ready, int milliseconds)
+{
+	struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+
+	return (int)syscall(SYS_ppoll, ready, 1, &time, NULL, 0);
 }
 
 #endif
