@@ -3,8 +3,9 @@
     python -m bench.launch_cost [LIB ...]
 
 LIB: folders that ``python -m neutrino.loader.build FOLDER`` wrote, such as another commit's and this one's; they take
-turns. Without one: this tree's. Prints, for each, the median and the least of 15 batches for a kernel without a twin
-and for one with a twin and two maps; and, where valgrind is installed, instructions of a launch. Needs no GPU.
+turns. Without one: this tree's. Prints, for each, the median and the least of 15 batches for a kernel without a twin,
+for one whose twin is not ready (--hot) and for one with a twin and two maps; and, where valgrind is installed,
+instructions of a launch. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
 
 LAUNCHES, ROUNDS, BATCHES = 5_000, 5, 3
-WAYS = ("unprobed", "probed")
+WAYS = ("unprobed", "not-ready", "probed")
 
 
 class Bench:
@@ -43,7 +44,9 @@ class Bench:
 
     def _run(self, library: Path, way: str, launches: int, batches: int, *under: str) -> list[float]:
         traces = Path(tempfile.mkdtemp(dir=self._folder))
-        environment = hooked_environment(self._driver, library, self._folder / way / "cache", traces)
+        environment = dict(hooked_environment(self._driver, library, self._folder / way / "cache", traces))
+        if way == "not-ready":
+            environment["NEUTRINO_HOT"] = "1000000000"
         program, image = self._folder / "launch_cost", self._folder / "image"
         command = [str(program), str(image), "count_p2", str(launches), str(batches)]
         done = subprocess.run([*under, *command], env=environment, capture_output=True, text=True, check=True)

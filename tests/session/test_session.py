@@ -161,6 +161,27 @@ say(launches=len(t.launches), coverage=[t.coverage.probed, t.coverage.launches, 
     assert found == {"launches": 2, "coverage": [2, 2, 9], "y": 120.0}
 
 
+@pytest.mark.parametrize("option", ["wait=False", "hot=3", "hot=11"])
+def test_launches_do_not_wait(folder: Folder, option: str) -> None:
+    (found,) = _run(
+        folder,
+        f"""
+neutrino.install("gmem_bytes", device="embedded", quiet=True, {option})
+vector = load()
+with neutrino.trace() as t:
+    for _ in range(10):
+        saxpy(vector)
+left = sum(t.coverage.not_probed.values())
+words = [reason.word for reason in t.coverage.not_probed]
+say(words=words, sum=left + t.coverage.probed, probed=len(t.launches), y=y[6])
+""",
+    )
+    assert found["words"] == ["not-ready"] or option == "wait=False"
+    assert found["sum"] == 10
+    assert found["probed"] <= {"wait=False": 10, "hot=3": 7, "hot=11": 0}[option]
+    assert found["y"] == 120.0
+
+
 def test_what_an_earlier_run_has_left_in_the_environment_does_not_count(folder: Folder) -> None:
     (found,) = _run(
         folder,
