@@ -63,11 +63,15 @@ class Listener:
             reply(connection, status, answer)
         connection.close()
 
-    def answer_kept(self) -> None:
-        """Answer what was asked for so far, and everything from now on."""
-        self.status = MAY_BE_CACHED
+    def answer_kept(self, containing: bytes | None = None) -> None:
+        """Answer what was asked for so far, and all from now on; or of the first only images with these bytes."""
+        if containing is None:
+            self.status = MAY_BE_CACHED
         kept, self.kept = self.kept, []
         for connection, data in kept:
+            if containing is not None and containing not in data:
+                self.kept.append((connection, data))
+                continue
             self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
             # The process may have ended.
             with suppress(OSError):

@@ -164,6 +164,25 @@ def test_originals_run_until_the_twin_is_ready(
     files.check_tickets(any_bench.maps)
 
 
+@BOTH
+def test_what_takes_long_keeps_nothing_else_waiting(
+    any_bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path], mode: dict[str, str]
+) -> None:
+    with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
+        play.told("load 0", "obtain 0", "launch 0 1", "load 1", "obtain 1", "launch 1 1")
+        for _ in range(PATIENCE):
+            if len(play.asked.kept) == 2:
+                break
+            time.sleep(0.01)
+        play.asked.answer_kept(b"// 1\n")
+        play.launch_until_probed(1)
+        assert len(play.asked.kept) == 1
+        play.asked.answer_kept()
+        play.launch_until_probed(0)
+        files = play.end()
+    assert sum(files.counted("count_p2").values()) == play.told.launches
+
+
 def test_what_is_cached_is_not_waited_for_either_way(
     bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]
 ) -> None:

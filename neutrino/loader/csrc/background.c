@@ -13,6 +13,8 @@
 
 /* How long a context has to become idle before the others get their turn. */
 #define QUIET_MS 20
+/* How long an answer is waited for before others are looked at. */
+#define ANSWER_MS 20
 /* Pauses between rounds in which nothing became ready: they double. */
 #define SHORTEST_PAUSE_US 1000
 #define LONGEST_PAUSE_US 64000
@@ -23,14 +25,16 @@ bool nt_background_is_on;
 /* Launches of a kernel after which its twin is requested; 0: it is when the program obtains the kernel. */
 static uint64_t hot;
 
-/* A stack that threads of the program push to, and a thread of ours empties, on whose number of pushes it sleeps. */
+/* Kernels for a thread of ours, which takes all at once, linked by next_requested; it sleeps on the count of wakes. */
 struct inbox {
-	void *last;
-	uint32_t pushes;
+	struct nt_kernel *last;
+	uint32_t wakes;
 };
 
-/* Kernels that were requested; images whose twins are to be made ahead (no sleep); kernels whose images are resolved. */
-static struct inbox requested, announced, resolved;
+/* Those that were requested, for the thread that fetches; those whose images are resolved, for the one that loads. */
+static struct inbox requested, resolved;
+/* Images whose twins are to be made ahead, linked by next_begun, for the thread that fetches. */
+static struct nt_image *announced;
 
 /* Guards these; never held across a call of the driver. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -70,26 +74,27 @@ bool nt_background_defers(struct nt_image *image)
 
 /* --- requests --- */
 
-/* Push a record, whose link is at next. Lock-free. */
-static void push(struct inbox *inbox, void *record, void *next)
-{
-	void **link = next, *last = __atomic_load_n(&inbox->last, __ATOMIC_ACQUIRE);
-
-	do
-		*link = last;
-	while (!__atomic_compare_exchange_n(&inbox->last, &last, record, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-}
-
+/* Wake the thread of an inbox, whatever it shall do. */
 static void wake(struct inbox *inbox)
 {
-	__atomic_add_fetch(&inbox->pushes, 1, __ATOMIC_ACQ_REL);
-	syscall(SYS_futex, &inbox->pushes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	__atomic_add_fetch(&inbox->wakes, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, &inbox->wakes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Sleep until there were more pushes than the ones seen. */
-static void sleep_until_more(struct inbox *inbox, uint32_t seen)
+/* Sleep until the thread is woken once more than was seen. */
+static void sleep_until_woken(struct inbox *inbox, uint32_t seen)
 {
-	syscall(SYS_futex, &inbox->pushes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	syscall(SYS_futex, &inbox->wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+/* Put a kernel into an inbox. Lock-free. */
+static void push(struct inbox *inbox, struct nt_kernel *kernel)
+{
+	kernel->next_requested = __atomic_load_n(&inbox->last, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&inbox->last, &kernel->next_requested, kernel, false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_ACQUIRE))
+		;
+	wake(inbox);
 }
 
 /* Request a kernel's twin, unless that was done. Lock-free. */
@@ -97,8 +102,7 @@ static void request(struct nt_kernel *kernel)
 {
 	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
 		return;
-	push(&requested, kernel, &kernel->next_requested);
-	wake(&requested);
+	push(&requested, kernel);
 }
 
 bool nt_background_is_due(struct nt_function *function)
@@ -146,7 +150,7 @@ static bool is_ending(void)
 /* Ask for what was announced; list: of what was asked for, and is not resolved yet. */
 static void take_announced(struct nt_image **list)
 {
-	struct nt_image *taken = __atomic_exchange_n(&announced.last, NULL, __ATOMIC_ACQ_REL);
+	struct nt_image *taken = __atomic_exchange_n(&announced, NULL, __ATOMIC_ACQ_REL);
 
 	while (taken) {
 		struct nt_image *next = taken->next_begun;
@@ -173,15 +177,14 @@ static bool hand_on(struct nt_kernel **list)
 
 	while (*list) {
 		struct nt_kernel *kernel = *list;
-		if (!nt_image_is_resolved(kernel->image) && !nt_image_is_answered(kernel->image)) {
+		if (!nt_image_is_resolved(kernel->image) && !nt_image_is_answered(kernel->image, 0)) {
 			list = &kernel->next_requested;
 			continue;
 		}
 		nt_image_resolve(kernel->image);
 		nt_image_complete(kernel);
 		*list = kernel->next_requested;
-		push(&resolved, kernel, &kernel->next_requested);
-		wake(&resolved);
+		push(&resolved, kernel);
 		is_any = true;
 	}
 	return is_any;
@@ -201,7 +204,7 @@ static void *fetch(void *unused)
 		filters_fd = nt_filters_open();
 	int filters = nt_filters_count(filters_fd);
 	while (!is_ending()) {
-		uint32_t seen = __atomic_load_n(&requested.pushes, __ATOMIC_ACQUIRE);
+		uint32_t seen = __atomic_load_n(&requested.wakes, __ATOMIC_ACQUIRE);
 		/* What a new filter forbids might end the process. */
 		if (nt_filters_count(filters_fd) != filters)
 			break;
@@ -211,8 +214,13 @@ static void *fetch(void *unused)
 		for (struct nt_kernel *kernel = list; kernel; kernel = kernel->next_requested)
 			nt_image_begin(kernel->image);
 		if (!list)
-			sleep_until_more(&requested, seen);
-		else if (!hand_on(&list))
+			sleep_until_woken(&requested, seen);
+		else if (hand_on(&list))
+			continue;
+		else if (list->image->begun_fd >= 0)
+			/* In steps, so that what is requested meanwhile is asked for, too. */
+			nt_image_is_answered(list->image, ANSWER_MS);
+		else
 			nt_image_resolve(list->image);
 	}
 	return NULL;
@@ -263,10 +271,10 @@ static void *load(void *unused)
 	/* Calls of this thread must neither fail because the program captures a stream, nor invalidate the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	while (!is_ending()) {
-		uint32_t seen = __atomic_load_n(&resolved.pushes, __ATOMIC_ACQUIRE);
+		uint32_t seen = __atomic_load_n(&resolved.wakes, __ATOMIC_ACQUIRE);
 		take(&resolved, &list);
 		if (!list) {
-			sleep_until_more(&resolved, seen);
+			sleep_until_woken(&resolved, seen);
 		} else if (load_all(&list)) {
 			pause = SHORTEST_PAUSE_US;
 		} else {
@@ -303,7 +311,9 @@ void nt_background_announce(struct nt_image *image)
 	if (!nt_background_is_on || hot)
 		return;
 	start();
-	push(&announced, image, &image->next_begun);
+	image->next_begun = __atomic_load_n(&announced, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&announced, &image->next_begun, image, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
 	wake(&requested);
 }
 

@@ -220,12 +220,18 @@ static struct neutrino_request request_of(uint32_t kind)
 	return request;
 }
 
-/* When to stop waiting for an entry (nt_now_ns): after NEUTRINO_TIMEOUT seconds, by default DEFAULT_TIMEOUT_S. */
-static uint64_t request_deadline(void)
+/* NEUTRINO_TIMEOUT, by default DEFAULT_TIMEOUT_S. */
+uint64_t nt_entry_timeout(void)
 {
 	uint64_t seconds = nt_settings()->timeout;
 
-	return nt_now_ns() + (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
+	return (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
+}
+
+/* When to stop waiting for an entry (nt_now_ns). */
+static uint64_t request_deadline(void)
+{
+	return nt_now_ns() + nt_entry_timeout();
 }
 
 /*
@@ -290,9 +296,9 @@ int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, 
 	return -1;
 }
 
-bool nt_entry_is_near(int fd, const uint8_t key[32])
+bool nt_entry_is_near(int fd, const uint8_t key[32], unsigned milliseconds)
 {
-	return fd >= 0 ? is_readable(fd, 0) : seems_cached(key);
+	return fd >= 0 ? is_readable(fd, (int)milliseconds) : seems_cached(key);
 }
 
 void nt_entry_drop(int fd)

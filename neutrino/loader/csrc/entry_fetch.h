@@ -24,10 +24,13 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret);
 int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
 
 /*
- * Whether nt_entry_request would not wait, or nt_entry_read find the entry, as far as is known. fd: of nt_entry_begin; -1 if
- * nobody has asked for the entry yet.
+ * Whether nt_entry_request would not wait, or nt_entry_read find the entry, as far as is known. fd: of nt_entry_begin, on
+ * whose answer this waits at most that long; -1 if nobody has asked for the entry yet.
  */
-bool nt_entry_is_near(int fd, const uint8_t key[32]);
+bool nt_entry_is_near(int fd, const uint8_t key[32], unsigned milliseconds);
+
+/* How long the process waits for an entry, in nanoseconds. */
+uint64_t nt_entry_timeout(void);
 
 /* Close a descriptor of nt_entry_begin that is not used. -1 is ignored. */
 void nt_entry_drop(int fd);

@@ -217,6 +217,7 @@ void nt_image_begin(struct nt_image *image)
 	if (nt_image_is_resolved(image) || image->begun_pid || !image->copy || image->from_section)
 		return;
 	image->begun_pid = getpid();
+	image->begun_ns = nt_now_ns();
 	image->begun_fd = nt_entry_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
 }
 
@@ -226,9 +227,10 @@ void nt_image_drop(struct nt_image *image)
 	image->begun_fd = -1;
 }
 
-bool nt_image_is_answered(const struct nt_image *image)
+bool nt_image_is_answered(const struct nt_image *image, unsigned milliseconds)
 {
-	return image->from_section || nt_entry_is_near(image->begun_fd, image->key);
+	return image->from_section || nt_entry_is_near(image->begun_fd, image->key, milliseconds) ||
+	       (image->begun_fd >= 0 && nt_now_ns() - image->begun_ns > nt_entry_timeout());
 }
 
 /* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
@@ -392,6 +394,8 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	nt_event_end(&event);
 	if (reason == NEUTRINO_REASON_PROBED)
 		nt_trace_log("kernel %u %s: probed", kernel->id, kernel->name);
+	else if (reason == NEUTRINO_REASON_NOT_READY)
+		nt_trace_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
 	else
 		nt_trace_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
 			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");

@@ -37,6 +37,7 @@ struct nt_image {
 	size_t copy_size;
 	int begun_fd;	 /* until resolved: of the request for its entry, or -1; of the thread that resolves it */
 	pid_t begun_pid; /* of the process that made it */
+	uint64_t begun_ns; /* and when (nt_now_ns) */
 	struct nt_image *next_begun; /* background.c's: in a list of those that were, or are to be, asked for */
 	struct nt_entry entry;
 	struct nt_hash_table kernels; /* by name */
@@ -74,8 +75,11 @@ void nt_image_begin(struct nt_image *image);
 /* Give up what nt_image_begin has begun. By the same thread. */
 void nt_image_drop(struct nt_image *image);
 
-/* Whether resolving it takes no wait for the listener, as far as is known. */
-bool nt_image_is_answered(const struct nt_image *image);
+/*
+ * Whether resolving it takes no wait for the listener, as far as is known. What was begun is waited for, at most that long.
+ * True as well when that has taken NEUTRINO_TIMEOUT.
+ */
+bool nt_image_is_answered(const struct nt_image *image, unsigned milliseconds);
 
 /* The image is resolved: set what is known of a kernel that was obtained before, and log it again. By one thread. */
 void nt_image_complete(struct nt_kernel *kernel);

@@ -142,14 +142,13 @@ static void retire_all(struct nt_owner *owner)
 /* Whether a function's twin is loaded later, by the thread of background.c. */
 static bool is_later(const struct nt_function *function)
 {
+	if (!nt_background_is_on)
+		return false;
 	unsigned reason = reason_before(function);
-
 	/* If that thread is loading for the same module, nobody waits for it either. */
-	return nt_background_is_on &&
-	       (reason == NEUTRINO_REASON_NOT_READY ||
-		(reason == NEUTRINO_REASON_PROBED &&
-		 (nt_background_is_by_launch() ||
-		  __atomic_load_n(&nt_owner_library(function->owner)->users, __ATOMIC_ACQUIRE))));
+	bool is_loading = __atomic_load_n(&nt_owner_library(function->owner)->users, __ATOMIC_ACQUIRE);
+	return reason == NEUTRINO_REASON_NOT_READY ||
+	       (reason == NEUTRINO_REASON_PROBED && (nt_background_is_by_launch() || is_loading));
 }
 
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
