@@ -39,8 +39,8 @@ class Reason(enum.IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-CHOICE_OPTIONS = "-k, --filter, --rank, --device, --launches, --every or --duration"
-"""The options of ``neutrino`` that choose what is probed."""
+CHOICE_OPTIONS = "-k, --filter, --rank, --device, --launches, --every, --duration or neutrino-ctl"
+"""What chooses what is probed: options of ``neutrino``, and a command."""
 
 REASON_TEXT: dict[Reason, str] = {
     Reason.PROBED: "the twin ran",

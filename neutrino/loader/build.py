@@ -66,6 +66,7 @@ SOURCES = (
     "settings.c",
     "sha256.c",
     "slabs.c",
+    "steering.c",
     "streams.c",
     "trace.c",
     "twin.c",

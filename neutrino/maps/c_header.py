@@ -28,6 +28,7 @@ from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST, REQUEST_MAGIC
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
+from neutrino.abi.steering import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
 from neutrino.abi.structures import Struct
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION
@@ -53,7 +54,7 @@ _C_TYPES = {
 STRUCTS = (
     LAUNCHES_HEADER, LAUNCH, RESULT_HEADER, MAP_DESCRIPTOR, FRAME,
     TWINS_HEADER, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWIN_FILE, REQUEST, REPLY,
-    SECTION_HEADER, SECTION_TWINS, RESTORE_HEADER, RESTORE_EDIT,
+    SECTION_HEADER, SECTION_TWINS, RESTORE_HEADER, RESTORE_EDIT, CONTROL,
 )  # fmt: skip
 
 
@@ -80,10 +81,12 @@ def c_header() -> str:
         "MAX_KERNELS": MAX_KERNELS, "NO_KERNEL": f"{NO_KERNEL:#x}u", "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "LAUNCHES_VERSION": LAUNCHES_VERSION,
         "RESULT_VERSION": RESULT_VERSION, "SECTION_VERSION": SECTION_VERSION, "TWINS_VERSION": TWINS_VERSION,
+        "CONTROL_VERSION": CONTROL_VERSION,
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,
-              "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC, "SECTION": SECTION_MAGIC}  # fmt: skip
+              "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC, "SECTION": SECTION_MAGIC,
+              "CONTROL": CONTROL_MAGIC}  # fmt: skip
     for name, magic in magics.items():
         # A NUL within a string of C is written as an escape.
         text = magic.decode().replace("\0", "\\0")
@@ -118,6 +121,10 @@ def c_header() -> str:
     lines += [f"    NEUTRINO_LAUNCH_{state.name} = {state.value}," for state in LaunchState]
     lines += ["};", "", "/* For which launches fewer blocks may fit. */", "enum neutrino_fewer_blocks {"]
     lines += [f"    NEUTRINO_FEWER_{fewer.name} = {fewer.value}," for fewer in FewerBlocks]
+    lines += ["};", "", "/* What neutrino-ctl asks. */", "enum neutrino_command {"]
+    lines += [f"    NEUTRINO_COMMAND_{command.name} = {command.value}," for command in Command]
+    lines += ["};", "", "/* Why nothing is recorded. */", "enum neutrino_off {"]
+    lines += [f"    NEUTRINO_OFF_{off.name} = {off.value}," for off in Recording]
     lines += ["};", ""]
 
     # Structures.

@@ -47,6 +47,7 @@ PROGRAMS = {
         "streams.c",
     ),
     "random": ("random.c", "program.c"),
+    "driven": ("driven.c", "program.c"),
 }  # fmt: skip
 _SANITIZER_OPTIONS = {
     # The drain thread and what it points at live until the process ends, by design.

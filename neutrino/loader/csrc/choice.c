@@ -1,5 +1,6 @@
 #include "choice.h"
 
+#include "neutrino_layout.h"
 #include "pool.h"
 #include "settings.h"
 #include "trace.h"
@@ -7,7 +8,7 @@
 /* Devices that NEUTRINO_ONLY_DEVICES can name: the bits of a word. */
 #define MOST_DEVICES 64
 
-bool nt_choice_is_set;
+int nt_choice_set_now;
 
 /* Set when the trace begins. */
 static struct {
@@ -23,6 +24,14 @@ static struct {
 static int has_ended;
 /* Recording is on, in a program that switches it. */
 static int is_on;
+/* neutrino-ctl has switched recording off; and has done so before, since when each replay of a graph is asked for. */
+static int is_steered_off, was_steered;
+
+/* Whether any launch may not be chosen, but for neutrino-ctl. */
+static bool is_limited(void)
+{
+	return choice.is_by_number || choice.devices || choice.until_ns || choice.is_switched;
+}
 
 void nt_choice_begin(void)
 {
@@ -37,7 +46,7 @@ void nt_choice_begin(void)
 	choice.devices = settings->devices;
 	choice.until_ns = settings->duration_ms ? nt_now_ns() + settings->duration_ms * 1000000 : 0;
 	choice.is_switched = settings->is_switched;
-	nt_choice_is_set = choice.is_by_number || choice.devices || choice.until_ns || choice.is_switched;
+	__atomic_store_n(&nt_choice_set_now, is_limited(), __ATOMIC_RELEASE);
 }
 
 bool nt_choice_is_by_number(void)
@@ -47,7 +56,7 @@ bool nt_choice_is_by_number(void)
 
 bool nt_choice_is_by_launch(void)
 {
-	return choice.is_by_number || choice.until_ns || choice.is_switched;
+	return choice.is_by_number || choice.until_ns || choice.is_switched || __atomic_load_n(&was_steered, __ATOMIC_RELAXED);
 }
 
 bool nt_choice_has_ended(void)
@@ -64,12 +73,34 @@ bool nt_choice_has_ended(void)
 
 bool nt_choice_is_off(void)
 {
-	return (choice.is_switched && !__atomic_load_n(&is_on, __ATOMIC_ACQUIRE)) || nt_choice_has_ended();
+	return __atomic_load_n(&is_steered_off, __ATOMIC_ACQUIRE) ||
+	       (choice.is_switched && !__atomic_load_n(&is_on, __ATOMIC_ACQUIRE)) || nt_choice_has_ended();
 }
 
 void nt_choice_switch(bool on)
 {
 	__atomic_store_n(&is_on, on, __ATOMIC_RELEASE);
+}
+
+void nt_choice_steer(bool on)
+{
+	if (!on)
+		__atomic_store_n(&was_steered, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&is_steered_off, !on, __ATOMIC_RELEASE);
+	__atomic_store_n(&nt_choice_set_now, !on || is_limited(), __ATOMIC_RELEASE);
+}
+
+uint32_t nt_choice_off(void)
+{
+	uint32_t ret = 0;
+
+	if (__atomic_load_n(&is_steered_off, __ATOMIC_ACQUIRE))
+		ret |= NEUTRINO_OFF_STEERED;
+	if (choice.is_switched && !__atomic_load_n(&is_on, __ATOMIC_ACQUIRE))
+		ret |= NEUTRINO_OFF_SWITCHED;
+	if (nt_choice_has_ended())
+		ret |= NEUTRINO_OFF_OVER;
+	return ret;
 }
 
 /* Whether the launch of that number is chosen. */

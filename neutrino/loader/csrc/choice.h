@@ -1,6 +1,7 @@
 /*
  * Which launches are probed, of all those of a process: --launches and --every by their number, --device by where they run,
- * --duration by when; and in a program that switches recording on and off, while it is on. What is not chosen runs its original and is counted as not-selected.
+ * --duration by when; and while recording is on, in a program that switches it on and off, or that neutrino-ctl does. What
+ * is not chosen runs its original and is counted as not-selected.
  */
 #ifndef NEUTRINO_CHOICE_H
 #define NEUTRINO_CHOICE_H
@@ -13,8 +14,13 @@
 /* The trace begins, and with it the duration. Once, before anything is recorded. */
 void nt_choice_begin(void);
 
-/* Whether any launch may not be chosen. Set when the trace begins. */
-extern bool nt_choice_is_set;
+/* Whether any launch may not be chosen. Set when the trace begins, and by neutrino-ctl. Lock-free. */
+extern int nt_choice_set_now;
+
+static inline bool nt_choice_is_set(void)
+{
+	return __atomic_load_n(&nt_choice_set_now, __ATOMIC_RELAXED);
+}
 
 /* Whether launches of one kernel in one context may differ: each must be asked for. */
 bool nt_choice_is_by_launch(void);
@@ -27,11 +33,17 @@ bool nt_choice_is_by_device(void);
 /* Whether the duration has passed. Lock-free. */
 bool nt_choice_has_ended(void);
 
-/* Whether that, or the program has recording off now. Then launches have no numbers. Lock-free. */
+/* Whether that, or the program or neutrino-ctl has recording off now. Then launches have no numbers. Lock-free. */
 bool nt_choice_is_off(void);
 
 /* Switch recording on or off, in a program that may. From any thread, also before the trace begins. */
 void nt_choice_switch(bool is_on);
+
+/* The same, for neutrino-ctl, of any process with a trace. While it has recording off, the program cannot switch it on. */
+void nt_choice_steer(bool is_on);
+
+/* Why nothing is recorded now, as bits of enum neutrino_off; 0: it is. */
+uint32_t nt_choice_off(void);
 
 /* Whether no later launch of the kernel is chosen. Lock-free. */
 bool nt_choice_is_over(const struct nt_kernel *kernel);

@@ -26,6 +26,12 @@ bool nt_drain_start(void);
 void nt_drain_stop(void);
 bool nt_drain_is_stopped(void);
 
+/*
+ * The program begins a capture, and has counted it: if the drain thread is about to wait for a context, let it begin, for at
+ * most 10 ms. A wait that begins during a capture would end that.
+ */
+void nt_drain_pass(void);
+
 /* How deep the drain thread sleeps. */
 enum nt_sleep {
 	NT_AWAKE,

@@ -57,6 +57,41 @@ static bool wait_for_all(struct nt_pool *pool)
 	return true;
 }
 
+/* The drain thread has asked for captures, or will, before it waits for a context. */
+static int is_waiting;
+
+void nt_drain_pass(void)
+{
+	enum { PASS_US = 10000, STEP_US = 100 };
+
+	for (int i = 0; i < PASS_US / STEP_US && __atomic_load_n(&is_waiting, __ATOMIC_SEQ_CST); i++)
+		nt_sleep_us(STEP_US);
+}
+
+/* The same unless the program captures a stream; false if it does. */
+static bool wait_between_captures(struct nt_pool *pool)
+{
+	__atomic_store_n(&is_waiting, 1, __ATOMIC_SEQ_CST);
+	bool is_free = !nt_capture_is_any();
+	if (is_free)
+		wait_for_all(pool);
+	__atomic_store_n(&is_waiting, 0, __ATOMIC_SEQ_CST);
+	return is_free;
+}
+
+/* Do a flush that was asked for; false if it has to wait. */
+static bool flush(struct nt_pool *pool, enum nt_flush kind)
+{
+	if (kind == NT_FLUSH_NOW)
+		wait_for_all(pool);
+	else if (!wait_between_captures(pool))
+		return false;
+	nt_drain_pool(pool, false);
+	nt_runs_write(NT_RUNS_ENDING);
+	__atomic_store_n(&pool->flush, NT_FLUSH_NONE, __ATOMIC_RELEASE);
+	return true;
+}
+
 /* Drain a pool whose context or process ends, and free it unless the process ends. */
 static void close_pool(struct nt_pool *pool)
 {
@@ -108,13 +143,11 @@ static void note_oversized(struct nt_pool *pool)
 /* Tend a ready pool, whose context is current. */
 static struct nt_drained tend(struct nt_pool *pool)
 {
-	if (__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE)) {
-		wait_for_all(pool);
-		nt_drain_pool(pool, false);
-		nt_runs_write(NT_RUNS_ENDING);
-		__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
-	}
+	enum nt_flush wanted = (enum nt_flush)__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE);
+	bool is_put_off = wanted && !flush(pool, wanted);
 	struct nt_drained drained = nt_drain_pool(pool, false);
+	/* Soon again: nothing announces the end of a capture. */
+	drained.worked |= is_put_off;
 	note_oversized(pool);
 	nt_streams_tend(pool);
 	if (__atomic_load_n(&pool->give_back, __ATOMIC_ACQUIRE)) {

@@ -213,18 +213,14 @@ void nt_files_remove_directory(void)
 	rmdir(files.path);
 }
 
-/*
- * Whether a seccomp filter that the program has installed since may kill the process for an openat. Open files can still
- * be written. Without a table of its own this thread keeps none open, so it must open them.
- */
-static bool is_filtered(void)
+bool nt_files_is_filtered(void)
 {
 	return files.has_table && nt_filters_count(files.status) != files.filters;
 }
 
 int nt_files_open(const char *name, int flags)
 {
-	if (is_filtered()) {
+	if (nt_files_is_filtered()) {
 		errno = EPERM;
 		return -1;
 	}
@@ -261,7 +257,7 @@ bool nt_files_write_cached(const char *path, const void *data, size_t size)
 {
 	char temporary[PATH_MAX];
 
-	if (is_filtered() || snprintf(temporary, sizeof(temporary), "%s.%d~", path, getpid()) >= (int)sizeof(temporary))
+	if (nt_files_is_filtered() || snprintf(temporary, sizeof(temporary), "%s.%d~", path, getpid()) >= (int)sizeof(temporary))
 		return false;
 	int fd = nt_above_stdio(
 		nt_raw_openat(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -339,7 +335,7 @@ void nt_files_reserve(void)
 
 void nt_files_release(void)
 {
-	if (has_reserve && !is_filtered())
+	if (has_reserve && !nt_files_is_filtered())
 		nt_files_unlink(RESERVE);
 	has_reserve = false;
 }

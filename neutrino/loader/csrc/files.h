@@ -31,6 +31,12 @@ bool nt_files_keep_open(void);
  */
 bool nt_files_create(const char *folder, char *path, const char **why);
 
+/*
+ * Whether a seccomp filter that the program has installed since may kill the process for an openat. Open files can still
+ * be written. Without a table of its own this thread keeps none open, so it must open them.
+ */
+bool nt_files_is_filtered(void);
+
 /* Remove the directory again, which is empty. */
 void nt_files_remove_directory(void);
 

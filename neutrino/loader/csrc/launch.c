@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "background.h"
 #include "choice.h"
+#include "drain.h"
 #include "lifetimes.h"
 #include "quiet.h"
 #include "trace.h"
@@ -59,11 +60,12 @@ void nt_capture_begins(void)
 	/* Before the other: see record() of quiet.c. */
 	__atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
 	nt_quiet_capture_begins();
+	nt_drain_pass();
 }
 
 bool nt_capture_is_any(void)
 {
-	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST) > 0;
 }
 
 void nt_capture_ends(void)
@@ -120,7 +122,7 @@ static bool is_elsewhere(const struct nt_function *function, const struct nt_lau
 
 unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
 {
-	if (!nt_choice_is_set)
+	if (!nt_choice_is_set())
 		return reason;
 	if (reason == NEUTRINO_REASON_NOT_SELECTED || is_elsewhere(function, launch) ||
 	    nt_choice_is_off() || (nt_choice_is_by_launch() && !nt_choice_take(function->kernel)))
@@ -291,7 +293,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 					    : NEUTRINO_REASON_ENDING);
 	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function) && !is_elsewhere(function, launch))
 		nt_background_request(function, context_of(function, launch));
-	if (nt_choice_is_set && is_passed(function, launch, reason))
+	if (nt_choice_is_set() && is_passed(function, launch, reason))
 		return run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
 	bool is_probed = reason == NEUTRINO_REASON_PROBED, captured = false;
 	CUresult asked = CUDA_SUCCESS;

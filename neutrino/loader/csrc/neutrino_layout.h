@@ -29,6 +29,7 @@
 #define NEUTRINO_RESULT_VERSION 7
 #define NEUTRINO_SECTION_VERSION 3
 #define NEUTRINO_TWINS_VERSION 7
+#define NEUTRINO_CONTROL_VERSION 1
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -36,6 +37,7 @@
 #define NEUTRINO_REQUEST_MAGIC "NTASK\0\0\0"
 #define NEUTRINO_REPLY_MAGIC "NTREPLY\0"
 #define NEUTRINO_SECTION_MAGIC "NTSECTN\0"
+#define NEUTRINO_CONTROL_MAGIC "NTCTRL\0\0"
 
 enum neutrino_reason {
     NEUTRINO_REASON_PROBED = 0,
@@ -126,12 +128,12 @@ enum neutrino_per {
     [22] = "local-memory", \
     [23] = "not-ready", \
 
-#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every or --duration"
+#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every, --duration or neutrino-ctl"
 
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
     [1] = "the image holds machine code only", \
-    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every or --duration", \
+    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every, --duration or neutrino-ctl", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
     [5] = "the kernel or a probe needs something that twins do not support", \
@@ -197,6 +199,22 @@ enum neutrino_fewer_blocks {
     NEUTRINO_FEWER_NONE = 0,
     NEUTRINO_FEWER_ANY = 1,
     NEUTRINO_FEWER_ALL_FIT = 2,
+};
+
+/* What neutrino-ctl asks. */
+enum neutrino_command {
+    NEUTRINO_COMMAND_STATUS = 1,
+    NEUTRINO_COMMAND_ON = 2,
+    NEUTRINO_COMMAND_OFF = 3,
+    NEUTRINO_COMMAND_FLUSH = 4,
+};
+
+/* Why nothing is recorded. */
+enum neutrino_off {
+    NEUTRINO_OFF_STEERED = 1,
+    NEUTRINO_OFF_SWITCHED = 2,
+    NEUTRINO_OFF_OVER = 4,
+    NEUTRINO_OFF_ENDING = 8,
 };
 
 /* Start of launches.bin. Up to version 3 a table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE. */
@@ -538,5 +556,28 @@ static_assert(sizeof(struct neutrino_restore_edit) == 24, "restore_edit");
 static_assert(offsetof(struct neutrino_restore_edit, file_offset) == 0, "file_offset");
 static_assert(offsetof(struct neutrino_restore_edit, size) == 8, "size");
 static_assert(offsetof(struct neutrino_restore_edit, bytes_offset) == 16, "bytes_offset");
+
+/* The file control in a trace directory, while the process runs. */
+struct neutrino_control {
+    char magic[8];
+    uint32_t version;
+    uint32_t pid; /* as the process knows it */
+    uint64_t request; /* by neutrino-ctl: a number that is not used again, << 8 | the command */
+    uint64_t answer; /* by the process: the request that is answered; the rest is written before it */
+    uint32_t is_understood; /* 0: the process does not know the command */
+    uint32_t off; /* why nothing is recorded, as bits; 0: it is */
+    uint64_t pool_bytes; /* device memory for maps, in all contexts */
+    uint64_t reserved[2];
+};
+static_assert(sizeof(struct neutrino_control) == 64, "control");
+static_assert(offsetof(struct neutrino_control, magic) == 0, "magic");
+static_assert(offsetof(struct neutrino_control, version) == 8, "version");
+static_assert(offsetof(struct neutrino_control, pid) == 12, "pid");
+static_assert(offsetof(struct neutrino_control, request) == 16, "request");
+static_assert(offsetof(struct neutrino_control, answer) == 24, "answer");
+static_assert(offsetof(struct neutrino_control, is_understood) == 32, "is_understood");
+static_assert(offsetof(struct neutrino_control, off) == 36, "off");
+static_assert(offsetof(struct neutrino_control, pool_bytes) == 40, "pool_bytes");
+static_assert(offsetof(struct neutrino_control, reserved) == 48, "reserved");
 
 #endif

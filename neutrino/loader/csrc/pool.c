@@ -235,7 +235,7 @@ static bool request(int *flag, unsigned milliseconds)
 {
 	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
 
-	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE); /* of a flush: NT_FLUSH_NOW */
 	nt_drain_wake();
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE)) {
 		if (nt_now_ns() >= until)
@@ -281,6 +281,36 @@ bool nt_pool_flush_all(unsigned milliseconds)
 			all &= request(&nt_pools[i].flush, now < until ? (unsigned)((until - now) / 1000000) : 0);
 	}
 	return all;
+}
+
+void nt_pools_flush(void)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		int none = NT_FLUSH_NONE;
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
+			__atomic_compare_exchange_n(&nt_pools[i].flush, &none, NT_FLUSH_GENTLY, false, __ATOMIC_ACQ_REL,
+						    __ATOMIC_ACQUIRE);
+	}
+	nt_drain_wake();
+}
+
+bool nt_pools_are_flushed(void)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY &&
+		    __atomic_load_n(&nt_pools[i].flush, __ATOMIC_ACQUIRE))
+			return false;
+	return true;
+}
+
+uint64_t nt_pools_size(void)
+{
+	uint64_t ret = 0;
+
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
+			ret += __atomic_load_n(&nt_pools[i].size, __ATOMIC_RELAXED);
+	return ret;
 }
 
 bool nt_pool_give_back(unsigned milliseconds)

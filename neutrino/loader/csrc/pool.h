@@ -121,6 +121,16 @@ void nt_pool_flush(CUcontext context, unsigned milliseconds);
 bool nt_pool_flush_all(unsigned milliseconds);
 
 /*
+ * The same in all contexts, without a wait: it is done when nt_pools_are_flushed. A capture of the program, which a wait for
+ * a context would end, comes first.
+ */
+void nt_pools_flush(void);
+bool nt_pools_are_flushed(void);
+
+/* Bytes of device memory of all pools. */
+uint64_t nt_pools_size(void);
+
+/*
  * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed, and
  * wait for that at most that long for each. Whether anything was.
  */

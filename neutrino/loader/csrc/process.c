@@ -20,6 +20,7 @@
 #include "pool.h"
 #include "section.h"
 #include "settings.h"
+#include "steering.h"
 #include "trace.h"
 
 /* How long the end of the process waits for the results of one-liners, and for stderr to take a line of them. */
@@ -246,6 +247,7 @@ bool nt_process_trace(void)
 	/* One thread starts the trace, the others wait for it. */
 	pthread_mutex_lock(&mutex);
 	if (nt_process_mode() == NT_READY) {
+		nt_writer_invite(&nt_steering);
 		bool started = nt_trace_start();
 		if (started) {
 			nt_choice_begin();

@@ -110,6 +110,12 @@ enum pool_state {
 	POOL_CLOSED,
 };
 
+enum nt_flush {
+	NT_FLUSH_NONE,
+	NT_FLUSH_NOW,
+	NT_FLUSH_GENTLY, /* once no stream is captured */
+};
+
 /* The pool of a context. */
 struct nt_pool {
 	/* What the launch path reads, and nothing writes often. */
@@ -128,7 +134,7 @@ struct nt_pool {
 	struct nt_area areas[AREAS];
 
 	/* What others ask of the drain thread. */
-	int flush;	       /* to wait for all launches, and drain them */
+	int flush;	       /* to wait for all launches, and drain them: enum nt_flush */
 	int give_back;	       /* to free the device memory that no launch has */
 	uint64_t small_wanted; /* launches that found no segment */
 	uint64_t large_wanted; /* bytes of the largest launch that found no room */

@@ -23,7 +23,7 @@
 #define LINE_BYTES 256			  /* at which a small job is counted, with its memory */
 #define HELD_LIMIT (UINT64_C(256) << 10)  /* bytes of events that the disk did not take */
 #define RETRY_NS UINT64_C(1000000000)
-#define IDLE_SECONDS 1			  /* after which counters are looked at again */
+#define IDLE_MS 1000			  /* after which counters are looked at again */
 
 enum job_kind { JOB_LINE, JOB_FILE, JOB_FOLDER, JOB_COPY, JOB_CACHED, JOB_PIECE };
 
@@ -47,7 +47,6 @@ static struct {
 	uint64_t lost;	       /* lines and files for which there was no room */
 	bool is_woken, is_busy;
 	bool has_thread;
-	bool has_drain; /* a drain thread wakes the writer when something has changed */
 	bool is_ending; /* flush was called, */
 	bool is_last;	/* with is_last */
 	int off;	/* in a child after fork */
@@ -60,6 +59,13 @@ static off_t cut_to[] = {-1, -1}; /* where a line begins of which a part could n
 static uint64_t unwritten; /* lines and files that could not be written since that was last said */
 static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
 static uint64_t held_bytes, held_retry_ns;
+
+static const struct nt_writer_guest *guest;
+
+void nt_writer_invite(const struct nt_writer_guest *its)
+{
+	guest = its;
+}
 
 static bool is_off(void)
 {
@@ -214,6 +220,8 @@ static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 		say_unwritten();
 	}
 	nt_launches_file_write(is_last);
+	if (guest)
+		guest->written(is_last);
 }
 
 /* For write_files: what nt_writer_start was asked for, and the answer. */
@@ -244,30 +252,37 @@ static bool open_trace(const struct start *start)
 	/* Kept open from now on: the program may forbid itself to open files. */
 	for (int i = 0; i < 2 && nt_files_keep_open(); i++)
 		line_fds[i] = nt_files_open(line_files[i], O_WRONLY | O_CREAT | O_APPEND);
+	if (guest)
+		guest->start();
 	return true;
 }
 
+/* Whether there is something to do. Under the mutex. */
+static bool has_work(void)
+{
+	return queue.first || queue.is_woken;
+}
+
 /*
- * Wait until there is something to do. Under the mutex. Launches that run originals are only counted, and wake nobody: so
- * counters are looked at again while they change, and always where there is no drain thread.
+ * Wait until there is something to do, for the guest too. Under the mutex, which is released meanwhile.
+ * Launches that run originals are only counted, and wake nobody: so counters are looked at from time to time.
  */
 static void wait_for_work(void)
 {
-	struct timespec until;
-	bool is_idle = false;
+	bool is_asked;
 
-	while (!queue.first && !queue.is_woken) {
-		if (queue.has_drain && is_idle) {
-			pthread_cond_wait(&queue.work, &queue.mutex);
-			continue;
-		}
+	do {
+		struct timespec until;
 		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec += IDLE_SECONDS;
-		if (pthread_cond_timedwait(&queue.work, &queue.mutex, &until) != ETIMEDOUT)
-			continue;
-		is_idle = !nt_counters_changed();
-		queue.is_woken |= !is_idle;
-	}
+		until.tv_nsec += (long)(guest ? guest->next_look() : IDLE_MS) * 1000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		if (!has_work() && pthread_cond_timedwait(&queue.work, &queue.mutex, &until) == ETIMEDOUT)
+			queue.is_woken |= nt_counters_changed();
+		pthread_mutex_unlock(&queue.mutex);
+		is_asked = guest && guest->look();
+		pthread_mutex_lock(&queue.mutex);
+	} while (!has_work() && !is_asked);
 }
 
 /* The main function of the thread. */
@@ -451,7 +466,6 @@ void nt_writer_wake(void)
 		return;
 	}
 	pthread_mutex_lock(&queue.mutex);
-	queue.has_drain = true;
 	queue.is_woken = true;
 	pthread_cond_signal(&queue.work);
 	pthread_mutex_unlock(&queue.mutex);

@@ -15,6 +15,20 @@
 enum nt_writer_lines { NT_WRITER_EVENTS, NT_WRITER_LOG };
 
 /*
+ * What else the thread does, for another part of the hook. start: once the trace directory is there. next_look: milliseconds
+ * until look is to be called again, which returns whether all that there is must be written now; written: that is done.
+ */
+struct nt_writer_guest {
+	void (*start)(void);
+	unsigned (*next_look)(void);
+	bool (*look)(void);
+	void (*written)(bool is_last);
+};
+
+/* Before nt_writer_start. */
+void nt_writer_invite(const struct nt_writer_guest *guest);
+
+/*
  * Start the thread and have it create the trace directory in folder. path, of PATH_MAX bytes, gets its path. False if that
  * fails: errno is set, and why gets a reason that errno cannot give, or NULL. Called once.
  */
