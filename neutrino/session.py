@@ -58,6 +58,8 @@ def install(
     every: int = 1,
     devices: Sequence[int] = (),
     duration: float | None = None,
+    ranges: str | Sequence[str] = (),
+    range_scope: str = "thread",
 ) -> None:
     """Have the kernels that this process loads from now on probed, as the command ``neutrino`` does.
 
@@ -71,7 +73,8 @@ def install(
     ``--no-wait``: launches run without probes until their twins are ready. hot: twins are made at that launch of a
     kernel, from 1 (``--when launch``), and not waited for. retarget, quiet: as the options. only_blocks: whether only
     blocks of ``trace`` are recorded; other launches run their own machine code, as those do that launches (from a
-    number to below another, of each kernel), every, devices and duration (in seconds) do not choose.
+    number to below another, of each kernel), every, devices, duration (in seconds) and ranges (as of ``--range``;
+    range_scope: ``thread`` or ``process``) do not choose.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
     starts are not probed. Raises NeutrinoError if the process has other probes, or runs under ``neutrino``;
@@ -119,6 +122,8 @@ def install(
                     every=every,
                     devices=tuple(devices),
                     duration_ms=None if duration is None else max(round(1000 * duration), 1),
+                    ranges=_patterns(ranges),
+                    range_scope=_scope(range_scope),
                 ),
             )
         )
@@ -308,6 +313,14 @@ def _merged(probes: Sequence[Name | Function | ProbeSet], defines: Mapping[str, 
 
 def _patterns(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _scope(given: str) -> Any:
+    from neutrino.loader.ranges import Scope
+
+    if given not in {scope.value for scope in Scope}:
+        raise NeutrinoError(f"range_scope={given!r}: it is 'thread' or 'process'")
+    return Scope(given)
 
 
 def _numbers(launches: Sequence[TraceLaunch]) -> Any:

@@ -18,6 +18,7 @@ from neutrino.cli.rows import number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.choice import MOST_DEVICES, Choice
 from neutrino.loader.embedded import EmbeddedDevice
+from neutrino.loader.ranges import Scope
 from neutrino.loader.start import Request, say, start
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -209,6 +210,23 @@ def _parser() -> _Parser:
         help="of each kernel, probe only launches 0, N, 2N and so on; with --launches, those of them in A:B",
     )
     parser.add_argument(
+        "--range",
+        dest="ranges",
+        action="append",
+        default=[],
+        metavar="[DOMAIN@]NAME",
+        help="probe only launches in ranges of that name, which COMMAND marks by NVTX, or by neutrino.range, whose "
+        "domain is neutrino; of NVTX's default domain without one. * stands for any text, a / at the end leaves out "
+        "ranges that are started and ended; repeatable",
+    )
+    parser.add_argument(
+        "--range-scope",
+        choices=[scope.value for scope in Scope],
+        default=Scope.THREAD.value,
+        help="whether ranges that are pushed count for launches of their thread (the default) or of the process, as "
+        "those of PyTorch's backward pass, which has a thread of its own",
+    )
+    parser.add_argument(
         "--duration",
         type=_duration,
         metavar="SECONDS",
@@ -352,6 +370,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 every=options.every,
                 devices=ordinals,
                 duration_ms=options.duration,
+                ranges=tuple(options.ranges),
+                range_scope=Scope(options.range_scope),
             ),
             results=results_of(options.expression, options.rows) if options.expression else None,
         )

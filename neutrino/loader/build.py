@@ -51,10 +51,12 @@ SOURCES = (
     "lifetimes.c",
     "loaded.c",
     "needs.c",
+    "nvtx.c",
     "pool.c",
     "process.c",
     "quiet.c",
     "quiet_write.c",
+    "ranges.c",
     "records.c",
     "regions.c",
     "registry.c",
@@ -72,7 +74,7 @@ SOURCES = (
     "twin.c",
     "writer.c",
 )
-LATE_SOURCES = ("driver.c", "hook.c", "late.c", "object.c", "process.c", "slot_write.c", "slots.c")
+LATE_SOURCES = ("driver.c", "hook.c", "late.c", "nvtx.c", "object.c", "process.c", "slot_write.c", "slots.c")
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 HOOK_PLACEHOLDER = "/neutrino-hook-placeholder".ljust(1023, "/")

@@ -1,4 +1,4 @@
-"""Which launches are probed of those of a process: by their number, their device and their time."""
+"""Which launches are probed of those of a process: by their number, device and time, and by the program's ranges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neutrino.errors import NeutrinoError
+from neutrino.loader.ranges import Scope, patterns
 
 MOST_DEVICES = 64
 """Devices that can be named: ordinals are less."""
@@ -18,9 +19,10 @@ class Choice:
     first, end: of each kernel, the launches from number first on, before number end; None for no end. Numbers begin
     with 0. every: of these, the launches whose number is a multiple. devices: ordinals of CUDA devices, none for all;
     what runs on others has no number. duration_ms: milliseconds from when the process first loads GPU code, None for no
-    end.
+    end. ranges: as of ``--range``, none for all launches; those outside have no number. range_scope: for whose launches
+    ranges count that a thread pushes.
 
-    Raises NeutrinoError if no launch is chosen.
+    Raises NeutrinoError if no launch is chosen, or a range is ill-formed.
     """
 
     first: int = 0
@@ -28,9 +30,12 @@ class Choice:
     every: int = 1
     devices: tuple[int, ...] = ()
     duration_ms: int | None = None
+    ranges: tuple[str, ...] = ()
+    range_scope: Scope = Scope.THREAD
 
     def __post_init__(self) -> None:
         """Check that there is a launch to choose."""
+        patterns(self.ranges)
         # The first multiple that is not below first.
         lowest = -(-self.first // self.every) * self.every
         if self.end is not None and lowest >= self.end:
@@ -44,4 +49,6 @@ class Choice:
         yield "LAUNCHES", f"{self.first}:{'' if self.end is None else self.end}" if has_range else None
         yield "EVERY", str(self.every) if self.every > 1 else None
         yield "ONLY_DEVICES", ",".join(map(str, self.devices)) or None
+        yield "RANGES", patterns(self.ranges)
+        yield "RANGE_SCOPE", self.range_scope.value if self.ranges else None
         yield "DURATION", None if self.duration_ms is None else str(self.duration_ms)

@@ -33,14 +33,19 @@ def install_hook(driver: Path, cache: Path, shared: Path | None = None) -> Path:
     NeutrinoError if the hook was not built, or if a path cannot be used; OSError if a folder is not writable.
     """
     own_driver = bypassing(driver)
-    hook = _set_path(_read_built(NAME), NAME, DRIVER_PLACEHOLDER, own_driver, count=2)
-    hook_path = _place(cache, NAME, hook)
+    hook_path = place_hook(driver, cache)
     module = _read_built(MODULE)
     module = _set_path(module, MODULE, HOOK_PLACEHOLDER, str(hook_path), count=1)
     module = _set_path(module, MODULE, DRIVER_PLACEHOLDER, own_driver, count=1)
     if shared is None:
         return _place(cache, MODULE, module)
     return _place(shared, MODULE, module, folder_mode=0o755, file_mode=0o644)
+
+
+def place_hook(driver: Path, cache: Path) -> Path:
+    """Install the hook alone, as ``install_hook`` does; return its path."""
+    hook = _set_path(_read_built(NAME), NAME, DRIVER_PLACEHOLDER, bypassing(driver), count=2)
+    return _place(cache, NAME, hook)
 
 
 def variables(module: Path, before: Mapping[str, str]) -> dict[str, str]:

@@ -22,9 +22,10 @@ from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.choice import Choice
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.loader.install import install_hook, variables
+from neutrino.loader.install import LATE, built, install_hook, place_hook, variables
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.program import why_not_hooked
+from neutrino.loader.ranges import INJECTION, OWN_INJECTION
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
 from neutrino.loader.unused import Unused
@@ -124,6 +125,8 @@ def prepare(request: Request) -> dict[str, str]:
     if request.device:
         environment |= request.device.environment(environment)
     # If this process itself runs under the hook, it has the variables of that run, with other probes.
+    if environment.get(INJECTION) == environment.get(OWN_INJECTION):
+        environment.pop(INJECTION, None)
     for name in _RUN_VARIABLES:
         environment.pop(name, None)
     if request.probes is None:
@@ -133,6 +136,17 @@ def prepare(request: Request) -> dict[str, str]:
         unused = None if request.quiet or request.pid else Unused.watch(tracedir)
         environment |= _start_probing(request, request.probes, driver, kind, cache, unused)
     environment |= variables(module, environment)
+    if request.choice.ranges:
+        # NVTX calls one library alone.
+        if environment.get(INJECTION):
+            raise NeutrinoError(
+                f"--range: {INJECTION} is {environment[INJECTION]}, so another tool gets the calls of NVTX, and nothing"
+                " would be probed; unset it, or run without --range"
+            )
+        # In a process that runs already, the hook is another library.
+        with _explaining_cache_errors():
+            hook = built(LATE) if request.pid else place_hook(driver.absolute(), cache)
+        environment |= dict.fromkeys((INJECTION, OWN_INJECTION), str(hook))
     environment |= {
         "NEUTRINO_DRIVER": str(driver.absolute()),
         "NEUTRINO_TRACEDIR": str(tracedir),
@@ -147,6 +161,8 @@ def prepare(request: Request) -> dict[str, str]:
         "QUIET": 1 if request.quiet else None,
         "RESULTS": 1 if request.results else None,
         "SWITCHED": 1 if request.is_switched else None,
+        # Programs that it starts find the library of its NVTX calls in the environment, and are not probed.
+        "PID": request.pid,
         "NO_ARGV": 1 if request.hides_arguments else None,
         "MAX_TRACE_SIZE": request.max_trace_size,
         "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,
@@ -161,6 +177,7 @@ _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
+    "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

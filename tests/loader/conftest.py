@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
@@ -47,7 +48,7 @@ PROGRAMS = {
         "streams.c",
     ),
     "random": ("random.c", "program.c"),
-    "driven": ("driven.c", "program.c"),
+    "driven": ("driven.c", "program.c", "ranges.c"),
 }  # fmt: skip
 _SANITIZER_OPTIONS = {
     # The drain thread and what it points at live until the process ends, by design.
@@ -57,6 +58,13 @@ _SANITIZER_OPTIONS = {
     # ThreadSanitizer's library has 768 KiB of static thread-local storage, which is scarce with LD_AUDIT.
     "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=1048576",
 }
+
+
+def nvtx_headers() -> Path:
+    """The folder of NVIDIA's NVTX headers."""
+    files = metadata.files("nvidia-nvtx") or []
+    (header,) = (file for file in files if str(file).endswith("nvtx3/nvToolsExt.h"))
+    return Path(str(header.locate())).parent.parent
 
 
 def compile_c(target: Path, *arguments: str) -> None:
@@ -70,6 +78,7 @@ def compile_c(target: Path, *arguments: str) -> None:
             "-Wextra",
             "-Werror",
             f"-I{CSRC}",
+            f"-isystem{nvtx_headers()}",
             *arguments,
             "-o",
             str(target),

@@ -183,8 +183,12 @@ def test_the_hook_exports_the_drivers_names_and_few_of_its_own(bench: Bench) -> 
     ).stdout
     names = [line.split()[2] for line in listing.splitlines()]
     assert len(names) > 40
-    # By the first one a patched library's stub knows that a hook is there; the others are those of control.h.
-    own = ["neutrino_hook", "neutrino_flush", "neutrino_now", "neutrino_record", "neutrino_trace_dir"]
+    # By the first one a patched library's stub knows that a hook is there, the second one is NVTX's; the others are those
+    # of control.h.
+    own = [
+        "neutrino_hook", "InitializeInjectionNvtx2", "neutrino_flush", "neutrino_now", "neutrino_record",
+        "neutrino_trace_dir",
+    ]  # fmt: skip
     assert sorted(name for name in names if not name.startswith("cu")) == sorted(own)
     undefined = subprocess.run(
         ["nm", "-D", "--undefined-only", hook],

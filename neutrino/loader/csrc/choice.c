@@ -2,6 +2,7 @@
 
 #include "neutrino_layout.h"
 #include "pool.h"
+#include "ranges.h"
 #include "settings.h"
 #include "trace.h"
 
@@ -18,6 +19,7 @@ static struct {
 	uint64_t devices;  /* a bit for each; 0: all */
 	uint64_t until_ns; /* when the duration ends; 0: never */
 	bool is_switched;  /* by the program */
+	bool is_ranged;	   /* by the ranges that the program is in */
 } choice = {.end = UINT64_MAX, .every = 1};
 
 /* The duration has passed, so that the clock need not be asked again. */
@@ -30,7 +32,7 @@ static int is_steered_off, was_steered;
 /* Whether any launch may not be chosen, but for neutrino-ctl. */
 static bool is_limited(void)
 {
-	return choice.is_by_number || choice.devices || choice.until_ns || choice.is_switched;
+	return choice.is_by_number || choice.devices || choice.until_ns || choice.is_switched || choice.is_ranged;
 }
 
 void nt_choice_begin(void)
@@ -46,6 +48,7 @@ void nt_choice_begin(void)
 	choice.devices = settings->devices;
 	choice.until_ns = settings->duration_ms ? nt_now_ns() + settings->duration_ms * 1000000 : 0;
 	choice.is_switched = settings->is_switched;
+	choice.is_ranged = nt_ranges_are_set();
 	__atomic_store_n(&nt_choice_set_now, is_limited(), __ATOMIC_RELEASE);
 }
 
@@ -56,7 +59,8 @@ bool nt_choice_is_by_number(void)
 
 bool nt_choice_is_by_launch(void)
 {
-	return choice.is_by_number || choice.until_ns || choice.is_switched || __atomic_load_n(&was_steered, __ATOMIC_RELAXED);
+	return choice.is_by_number || choice.until_ns || choice.is_switched || choice.is_ranged ||
+	       __atomic_load_n(&was_steered, __ATOMIC_RELAXED);
 }
 
 bool nt_choice_has_ended(void)
@@ -74,7 +78,8 @@ bool nt_choice_has_ended(void)
 bool nt_choice_is_off(void)
 {
 	return __atomic_load_n(&is_steered_off, __ATOMIC_ACQUIRE) ||
-	       (choice.is_switched && !__atomic_load_n(&is_on, __ATOMIC_ACQUIRE)) || nt_choice_has_ended();
+	       (choice.is_switched && !__atomic_load_n(&is_on, __ATOMIC_ACQUIRE)) ||
+	       (choice.is_ranged && !nt_ranges_are_open()) || nt_choice_has_ended();
 }
 
 void nt_choice_switch(bool on)

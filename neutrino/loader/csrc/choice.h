@@ -1,6 +1,6 @@
 /*
  * Which launches are probed, of all those of a process: --launches and --every by their number, --device by where they run,
- * --duration by when; and while recording is on, in a program that switches it on and off, or that neutrino-ctl does. What
+ * --duration by when, --range by the ranges that the program is in; and while recording is on, in a program that switches it on and off, or that neutrino-ctl does. What
  * is not chosen runs its original and is counted as not-selected.
  */
 #ifndef NEUTRINO_CHOICE_H
@@ -33,7 +33,10 @@ bool nt_choice_is_by_device(void);
 /* Whether the duration has passed. Lock-free. */
 bool nt_choice_has_ended(void);
 
-/* Whether that, or the program or neutrino-ctl has recording off now. Then launches have no numbers. Lock-free. */
+/*
+ * Whether that, or the program or neutrino-ctl has recording off now, or this thread is in no range that is chosen. Then
+ * launches have no numbers. Lock-free.
+ */
 bool nt_choice_is_off(void);
 
 /* Switch recording on or off, in a program that may. From any thread, also before the trace begins. */

@@ -111,6 +111,10 @@ __attribute__((constructor)) static void start(void)
 
 	if (!folder || !*folder)
 		return;
+	/* A process that install() has put the hook into has started this one, which is not probed. */
+	const char *only = secure_getenv("NEUTRINO_PID");
+	if (only && atol(only) != getpid())
+		return;
 	/* Also if the hook is not loaded yet: it will be, when the program asks for the driver. */
 	if (is_audited() || has_other_hook())
 		return;

@@ -128,12 +128,12 @@ enum neutrino_per {
     [22] = "local-memory", \
     [23] = "not-ready", \
 
-#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every, --duration or neutrino-ctl"
+#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every, --range, --duration or neutrino-ctl"
 
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
     [1] = "the image holds machine code only", \
-    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every, --duration or neutrino-ctl", \
+    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every, --range, --duration or neutrino-ctl", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
     [5] = "the kernel or a probe needs something that twins do not support", \

@@ -18,6 +18,7 @@
 #include "late.h"
 #include "launch.h"
 #include "pool.h"
+#include "ranges.h"
 #include "section.h"
 #include "settings.h"
 #include "steering.h"
@@ -109,6 +110,7 @@ static void at_exit(void)
 		nt_drain_stop();
 	if (!drained)
 		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
+	nt_ranges_note_end();
 	nt_event_begin(&event, "end");
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
@@ -253,6 +255,7 @@ bool nt_process_trace(void)
 			nt_choice_begin();
 			nt_background_begin();
 			log_process();
+			nt_ranges_note_begin();
 			if (!is_ahead) {
 				nt_trace_copy("probe.toml", nt_settings()->probe_file);
 				nt_trace_copy("read.py", nt_settings()->reader);

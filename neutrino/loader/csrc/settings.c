@@ -34,6 +34,14 @@ static bool is_set(const char *variable)
 	return value && *value;
 }
 
+/* Whether a variable has that value. */
+static bool is_equal(const char *variable, const char *wanted)
+{
+	const char *value = getenv(variable);
+
+	return value && !strcmp(value, wanted);
+}
+
 /*
  * Whether a list of numbers, separated by commas, lacks this process's rank in the run: 0 if no launcher has given it one.
  * A list that is not set lacks none.
@@ -115,6 +123,10 @@ static void read_environment(void)
 		.every = number_of("NEUTRINO_EVERY"),
 		.devices = devices_of(getenv("NEUTRINO_ONLY_DEVICES")),
 		.is_switched = is_set("NEUTRINO_SWITCHED"),
+		.ranges = text_of("NEUTRINO_RANGES"),
+		.is_range_for_process = is_equal("NEUTRINO_RANGE_SCOPE", "process"),
+		.own_injection = text_of("NEUTRINO_NVTX"),
+		.injection = text_of("NVTX_INJECTION64_PATH"),
 		.duration_ms = number_of("NEUTRINO_DURATION"),
 		.hot = number_of("NEUTRINO_HOT"),
 		.waits_for_none = is_set("NEUTRINO_NO_WAIT"),

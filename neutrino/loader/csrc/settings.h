@@ -32,6 +32,10 @@ struct nt_settings {
 	uint64_t every;		 /* NEUTRINO_EVERY; 0: the default, 1 */
 	uint64_t devices;	 /* NEUTRINO_ONLY_DEVICES, a bit for each ordinal; 0: all */
 	bool is_switched;	 /* NEUTRINO_SWITCHED: nothing is chosen until the program says so */
+	const char *ranges;	 /* NEUTRINO_RANGES, patterns of those whose launches are chosen; NULL: all */
+	bool is_range_for_process; /* NEUTRINO_RANGE_SCOPE is process */
+	const char *own_injection; /* NEUTRINO_NVTX, what NVTX_INJECTION64_PATH was set to */
+	const char *injection;	 /* NVTX_INJECTION64_PATH */
 	uint64_t duration_ms;	 /* NEUTRINO_DURATION, in milliseconds; 0: without end */
 	uint64_t hot;		 /* NEUTRINO_HOT: the launch of a kernel at which its twin is requested; 0: when it is obtained */
 	bool waits_for_none;	 /* NEUTRINO_NO_WAIT: the program waits for no twin */

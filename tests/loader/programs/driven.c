@@ -1,8 +1,11 @@
 /*
- * A program that does what it is told: each line of stdin is `THREAD VERB [NUMBER]`, and is answered by a line once it is
+ * A program that does what it is told: each line of stdin is `THREAD VERB [NUMBER]` or `THREAD VERB [NUMBER] NAME`, and is answered by a line once it is
  * done. At the end of stdin it prints the counter, and ends.
  */
+#include <locale.h>
+
 #include "program.h"
+#include "ranges_verbs.h"
 
 enum { THREADS = 3 };
 
@@ -114,6 +117,8 @@ static void run(const char *line)
 			verbs[i].run(atoi(argument));
 			return;
 		}
+	if (range_verb(verb, argument))
+		return;
 	printf("no verb %s\n", verb);
 	exit(4);
 }
@@ -157,6 +162,7 @@ int main(void)
 	bool has_ended[THREADS] = {false};
 	int number;
 
+	setlocale(LC_CTYPE, "C.UTF-8");
 	read_image();
 	find_driver("libcuda.so.1");
 	CHECK(cu.Init(0));
