@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from neutrino.language import Map, probe
     from neutrino.probing.ir.probe_set import ProbeSet
-    from neutrino.session import Recording, install, trace, trace_dir
+    from neutrino.session import Recording, install, range, trace, trace_dir
     from neutrino.tracing.trace import Trace
 
 
@@ -50,6 +50,7 @@ __all__ = [
     "open_trace",
     "patch_file",
     "probe",
+    "range",
     "trace",
     "trace_dir",
 ]
@@ -59,7 +60,7 @@ _MODULES = {
     "ProbeSet": "neutrino.probing.ir.probe_set",
     "Trace": "neutrino.tracing.trace",
     **dict.fromkeys(("Map", "probe"), "neutrino.language"),
-    **dict.fromkeys(("Recording", "install", "trace", "trace_dir"), "neutrino.session"),
+    **dict.fromkeys(("Recording", "install", "range", "trace", "trace_dir"), "neutrino.session"),
     **dict.fromkeys(("extract", "load_probes", "open_trace", "patch_file"), "neutrino.api"),
 }
 

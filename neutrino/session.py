@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -171,6 +171,35 @@ def trace(
         recording.after, recording.end = _counters(hook), end
 
 
+class range(ContextDecorator):  # noqa: N801
+    """Mark what this thread launches in a ``with`` block, or in a function: ``with neutrino.range("step"): …``.
+
+    ``neutrino --range neutrino@step`` then probes only these launches, as it does those in an NVTX range ``step`` of a
+    domain ``neutrino``; so does ``install(ranges="neutrino@step")``. Ranges may be nested. Where nothing is chosen by
+    ranges, or the process is not probed, nothing happens.
+    """
+
+    def __init__(self, name: str) -> None:
+        """name: of the range."""
+        self.name = name
+
+    def __enter__(self) -> range:
+        """Begin the range."""
+        hook = _present_for_ranges()
+        if hook is not None:
+            hook.push_range(self.name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        hook = _present_for_ranges()
+        if hook is not None:
+            hook.pop_range()
+
+    def __repr__(self) -> str:
+        return f"<range {self.name}>"
+
+
 @dataclass(frozen=True)
 class RecordedKernel:
     """A kernel and its launches in a block. launches: those whose data are in the trace, in the order of submission."""
@@ -298,6 +327,13 @@ def _present() -> Hook | None:
         if _state.hook is None:
             _state.hook = find_hook()
         return _state.hook
+
+
+def _present_for_ranges() -> Hook | None:
+    """The same. Without a hook it imports little, and takes no lock."""
+    from neutrino.loader.install import is_installed_here
+
+    return _present() if _state.hook is not None or is_installed_here() else None
 
 
 def _merged(probes: Sequence[Name | Function | ProbeSet], defines: Mapping[str, int | float] | None) -> ProbeSet:

@@ -14,7 +14,7 @@ from typing import Any
 from neutrino.errors import NeutrinoError
 from neutrino.loader.driver import NAME
 from neutrino.loader.embedded import stand_in
-from neutrino.loader.install import LATE, MODULE, built
+from neutrino.loader.install import LATE, built, is_installed_here
 from neutrino.loader.start import Request, prepare
 
 _LEFT_OUT = frozenset({"LD_AUDIT", "GLIBC_TUNABLES"})
@@ -45,6 +45,14 @@ class Hook:
         """Switch recording on or off, if the process began with it off."""
         self._library.neutrino_record(is_on)
 
+    def push_range(self, name: str) -> None:
+        """Begin a range of the domain ``neutrino`` in this thread, for ``--range``."""
+        self._library.neutrino_range_push(name.encode(errors="surrogateescape"))
+
+    def pop_range(self) -> None:
+        """End the last one that this thread began."""
+        self._library.neutrino_range_pop()
+
     @property
     def now(self) -> int:
         """Nanoseconds of the clock that launch records have."""
@@ -56,7 +64,7 @@ def find_hook() -> Hook | None:
     from neutrino.loader._interface import ffi
 
     # Else the driver's own library would be loaded into a process that may not want it.
-    if not os.environ.get("NEUTRINO_TRACEDIR") or MODULE not in os.environ.get("LD_AUDIT", ""):
+    if not is_installed_here():
         return None
     try:
         library: Any = ffi.dlopen(NAME)

@@ -48,6 +48,11 @@ def place_hook(driver: Path, cache: Path) -> Path:
     return _place(cache, NAME, hook)
 
 
+def is_installed_here() -> bool:
+    """Return whether this process was started by ``neutrino``, so that it has the hook once it asks for the driver."""
+    return bool(os.environ.get("NEUTRINO_TRACEDIR")) and MODULE in os.environ.get("LD_AUDIT", "")
+
+
 def variables(module: Path, before: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that make the dynamic loader use the module.
 

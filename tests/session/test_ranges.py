@@ -87,6 +87,75 @@ say(child=done.stdout + done.stderr, traces=len(os.listdir("children")))
     assert after == {"child": "12.0\n", "traces": 1}
 
 
+_OWN = """
+@neutrino.range("step")
+def step():
+    saxpy(vector)
+    with neutrino.range("inner") as inner:
+        saxpy(vector)
+        try:
+            # Again, and left by an error.
+            with inner:
+                saxpy(vector)
+                raise KeyError
+        except KeyError:
+            saxpy(vector)
+def work():
+    saxpy(vector)
+    step()
+    entered, leaves = threading.Event(), threading.Event()
+    def other():
+        with neutrino.range("step"):
+            entered.set()
+            leaves.wait()
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait()
+    saxpy(vector)
+    leaves.set()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "probed"),
+    [
+        (("--range", "neutrino@step"), 4), (("--range", "neutrino@inner/"), 3), (("--range", "neutrino@*"), 4),
+        (("--range", "neutrino@step", "--range-scope", "process"), 5), (("--range", "step"), 0), ((), 6),
+    ],
+)  # fmt: skip
+def test_ranges_of_neutrino_itself(folder: Folder, options: tuple[str, ...], probed: int) -> None:
+    (found,) = _run(folder, f"vector = load()\n{_OWN}{_SAY}", (*_PROBED, *options))
+    assert found == {"probed": probed, "left_out": 6 - probed, "y": 72.0}
+
+
+def test_ranges_of_neutrino_in_a_process_that_runs(folder: Folder) -> None:
+    installed = 'neutrino.install("gmem_bytes", device="embedded", quiet=True, ranges="neutrino@inner")\n'
+    # One that begins before the hook is there ends nothing of it.
+    text = f"""
+with neutrino.range("inner"):
+    {installed}
+    vector = load()
+    saxpy(vector)
+    with neutrino.range("inner"):
+        saxpy(vector)
+saxpy(vector)
+{_OWN}{_SAY}
+say(notes=[note for note in t.trace.notes if "range" in note])
+"""
+    found, notes = _run(folder, text)
+    assert found == {"probed": 3, "left_out": 3, "y": 9 * 12.0}
+    assert notes == {"notes": []}
+
+
+def test_ranges_where_nothing_is_probed(folder: Folder) -> None:
+    (found,) = _run(folder, """
+with neutrino.range("step") as marked:
+    say(name=repr(marked), imports="neutrino.loader.attach" in __import__("sys").modules)
+""")
+    assert found == {"name": "<range step>", "imports": False}
+
+
 def test_another_tool_that_takes_nvtx(folder: Folder) -> None:
     command = [*_PROBED, "--range", "step", "true"]
     done = subprocess.run(

@@ -3,6 +3,7 @@
 #include "choice.h"
 #include "pool.h"
 #include "process.h"
+#include "ranges.h"
 #include "trace.h"
 #include "writer.h"
 
@@ -28,6 +29,31 @@ EXPORTED int neutrino_flush(uint32_t milliseconds)
 EXPORTED void neutrino_record(int is_on)
 {
 	nt_choice_switch(is_on);
+}
+
+/* The domain of neutrino.range(); only where there are ranges. */
+static struct nt_domain *own_domain(void)
+{
+	static struct nt_domain *own;
+	struct nt_domain *ret = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
+
+	if (!ret) {
+		ret = nt_domain_named("neutrino");
+		__atomic_store_n(&own, ret, __ATOMIC_RELEASE);
+	}
+	return ret;
+}
+
+EXPORTED void neutrino_range_push(const char *name)
+{
+	if (nt_ranges_are_set())
+		nt_range_push(own_domain(), nt_range_chosen(own_domain(), name));
+}
+
+EXPORTED void neutrino_range_pop(void)
+{
+	if (nt_ranges_are_set())
+		nt_range_pop(own_domain());
 }
 
 EXPORTED uint64_t neutrino_now(void)

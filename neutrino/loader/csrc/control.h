@@ -19,6 +19,12 @@ int neutrino_flush(uint32_t milliseconds);
  */
 void neutrino_record(int is_on);
 
+/*
+ * Push a range of the domain "neutrino" in this thread, and pop it: as NVTX's, for --range. Without that nothing happens.
+ */
+void neutrino_range_push(const char *name);
+void neutrino_range_pop(void);
+
 /* CLOCK_MONOTONIC in nanoseconds, as launch records have it. */
 uint64_t neutrino_now(void);
 
