@@ -250,7 +250,9 @@ class Recording:
             raise NeutrinoError("the block has not ended yet: its launches may be running")
         path = self._hook.trace_dir
         if path is None:
-            raise NeutrinoError("no trace: the process has loaded no GPU code since install()")
+            raise NeutrinoError(
+                "no trace: the process has loaded no GPU code since install(); what it had loaded before is not probed"
+            )
         return Trace(path)
 
     @cached_property

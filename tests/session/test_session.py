@@ -241,7 +241,7 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: t.kernels',
          "the block has not ended yet: its launches may be running"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: pass\nt.kernels',
-         "no trace: the process has loaded no GPU code since install()"),
+         "no trace: the process has loaded no GPU code since install(); what it had loaded before is not probed"),
     ],
 )  # fmt: skip
 def test_errors(folder: Folder, text: str, error: str) -> None:
