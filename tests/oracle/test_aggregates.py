@@ -133,7 +133,22 @@ _PER = """
 [map.All]
 level = "LEVEL"
 cap = 1024
-data = { value = "u32", sm = "u32", site = "u32" }
+data = { value = "u32", sm = "u32", site = "u32", same = "u32" }
+[map.Sites]
+type = "hash"
+level = "LEVEL"
+keep = ["sum", "min", "max"]
+data = { site = "u32", large = "u32" }
+[map.Same]
+type = "hash"
+level = "LEVEL"
+keep = ["sum", "min", "max"]
+data = { site = "u32", same = "u32" }
+[map.SameLog]
+type = "histogram"
+scale = "log2"
+level = "LEVEL"
+data = { same = "u32" }
 [map.Total_site]
 type = "sum"
 level = "LEVEL"
@@ -176,17 +191,22 @@ data = {{ value = "s64" }}
     for per in ("block", "warp", "thread", "sm")
 )
 _PER_SAVES = """
-.reg .u32 %v, %lane, %sm;
+.reg .u32 %v, %lane, %sm, %same, %large;
 .reg .u64 %w;
 .reg .s64 %signed;
 mov.u32 %v, %clock;
+mul.lo.u32 %same, %v, 0x9e3779b1;
 mov.u32 %lane, %laneid;
 mov.u32 %sm, %smid;
 xor.b32 %v, %v, %lane;
 and.b32 %v, %v, 255;
 cvt.u64.u32 %w, %v;
 sub.s64 %signed, %w, 100;
-SAVE [ All ] { %v, %sm, SITE };
+SAVE [ All ] { %v, %sm, SITE, %same };
+shl.b32 %large, %v, 24;
+SAVE [ Sites ] { SITE, %large };
+SAVE [ Same ] { SITE, %same };
+SAVE [ SameLog ] { %same };
 SAVE [ Total_site ] { %w };
 SAVE [ Least_site ] { %v };
 """ + "".join(
@@ -228,6 +248,14 @@ def check_per(views: dict[str, MapView], name: str, level: str) -> int:
     sites = {site: values[records["site"] == site].tolist() for site in sorted(set(records["site"].tolist()))}
     assert views["Total_site"].valid().tolist() == [(site, len(row), sum(row), 0) for site, row in sites.items()], name
     assert views["Least_site"].valid().tolist() == [(site, len(row), min(row), 0) for site, row in sites.items()], name
+    # Lanes of a warp that are together have the same clock, and so one value in Same.
+    same = records["same"].astype(np.int64)
+    for table, column in (("Sites", values << 24), ("Same", same)):
+        rows_of = {site: column[records["site"] == site].tolist() for site in sites}
+        entries = [(site, len(row), sum(row), min(row), max(row), 0) for site, row in rows_of.items()]
+        assert views[table].valid().tolist() == entries, (name, table)
+    lengths = np.bincount([value.bit_length() for value in same.tolist()], minlength=33).tolist()
+    assert views["SameLog"].valid()["count"].tolist() == lengths, name
     for per in _FINEST[level]:
         owners = list(zip(*(axes[axis].tolist() for axis in axes_of[per]), strict=True))
         rows: dict[tuple[int, ...], list[int]] = {}
