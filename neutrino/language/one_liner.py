@@ -34,6 +34,7 @@ from neutrino.language.uses import (
     FUNCTIONS,
     MOST_COLUMNS,
     MOST_KEYS,
+    MOST_ROOM,
     PRINT,
     ROWS,
     TextError,
@@ -74,6 +75,12 @@ _ALIAS = "nl"
 _ELAPSED, _LINE = "elapsed", "line"
 _WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED, _LINE})
 _SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
+_OPERAND = re.compile(r"out|in[1-9]", re.ASCII)
+_OF_MEMORY = frozenset({"ld", "ldu", "st", "atom", "red"})
+_OF_ONE_TYPE = _OF_MEMORY | {"add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem"}
+"""Opcodes whose operands, but for addresses, have the type that is named."""
+_OTHERWISE = frozenset({"wide", "v2", "v4", "v8"})
+"""Parts of opcodes with which they have not, or are vectors."""
 _NAMES = frozenset({*TYPES, *COMPUTING, "bits", "has", "warp"})
 """Written in small letters alone."""
 _AXES = frozenset("XYZW")
@@ -149,6 +156,55 @@ class _Words(ast.NodeTransformer):
             node.attr = node.attr.lower()
         self.generic_visit(node)
         return node
+
+
+class _Operands(ast.NodeTransformer):
+    """Gives operands the integer type that the position names: ``OUT`` becomes ``s32(OUT)``.
+
+    kinds: by the name in ``neutrino.language``, of those that have one. Others may be saved as they are, as unsigned
+    integers, but not computed with: how wide they are is not known. Raises LanguageError for that. is_typed: all have
+    a type, which is not an integer's.
+    """
+
+    def __init__(self, faults: Faults, kinds: Mapping[str, Type], *, is_typed: bool) -> None:
+        self._faults = faults
+        self._kinds = kinds
+        self._is_typed = is_typed
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Leave the operand of a conversion as it is."""
+        if not _is_operand(node.args[0] if len(node.args) == 1 else None) or not isinstance(node.func, ast.Attribute):
+            self.generic_visit(node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Convert an operand that has a type."""
+        return self._converted(node) if _is_operand(node) else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Convert an element of a vector operand that has a type."""
+        if _is_operand(node):
+            return self._converted(node)
+        self.generic_visit(node)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Refuse to compute with an operand that has no type."""
+        for side in (node.left, node.right):
+            if _is_operand(side) and not self._is_typed and _operand_of(side) not in self._kinds:
+                written = self._faults.quote(side)
+                hint = f"say which: u32({written}), s32({written}), u64({written}) …"
+                raise self._faults.refuse(side, "python-type", f"'{written}' has no type", hint)
+        self.generic_visit(node)
+        return node
+
+    def _converted(self, node: ast.expr) -> ast.expr:
+        kind = self._kinds.get(_operand_of(node))
+        if kind is None:
+            return node
+        language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
+        function = ast.copy_location(ast.Attribute(language, kind.value, ast.Load()), node)
+        return ast.copy_location(ast.Call(function, [node], []), node)
 
 
 class _ClauseReader(SnippetReader):
@@ -227,6 +283,9 @@ class _ClauseReader(SnippetReader):
             message = f"{number} argument{'' if number == 1 else 's'} of {word}"
             raise self._faults.refuse(call, "one-liner", message, f"write {word}({function.arguments})")
         constants = dict(zip(function.constants, map(self._integer, call.args[1:]), strict=True))
+        if word == "topk" and not 1 <= constants["n"] <= MOST_ROOM:
+            hint = f"write a number of keys from 1 to {MOST_ROOM}"
+            raise self._faults.refuse(call.args[1], "one-liner", f"topk of {constants['n']} keys", hint)
         table = function.table(constants)
         values = [(function.field, call.args[0])] if function.field else []
         if key is not None:
@@ -374,6 +433,33 @@ def _operand_type(tracepoint: Tracepoint) -> Type | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+def _is_operand(node: ast.expr | None) -> bool:
+    """Return whether this is ``OUT`` or ``IN1`` …, or an element of it."""
+    value = node.value if isinstance(node, ast.Subscript) else node
+    return isinstance(value, ast.Attribute) and _is_language(value.value) and bool(_OPERAND.fullmatch(value.attr))
+
+
+def _operand_of(node: ast.expr) -> str:
+    value = node.value if isinstance(node, ast.Subscript) else node
+    return value.attr if isinstance(value, ast.Attribute) else ""
+
+
+def _integer_operands(tracepoint: Tracepoint) -> Mapping[str, Type]:
+    """Return the types of the operands, by name, where a position names an integer type: s8 of ``ld.global.s8``."""
+    kinds: set[Type | None] = set()
+    operands = {"out", *(f"in{number}" for number in range(1, 10))}
+    for pattern in tracepoint.patterns:
+        opcode = pattern.opcode
+        named = [Type(part) for part in opcode[1:] if part in TYPES]
+        is_integer = len(named) == 1 and not named[0].is_float and opcode[0] in _OF_ONE_TYPE
+        kinds.add(named[0] if is_integer and not _OTHERWISE.intersection(opcode) else None)
+        if opcode and opcode[0] in _OF_MEMORY:
+            # The first one is the address.
+            operands &= {"out", "in2", "in3"}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return {} if kind is None else dict.fromkeys(operands, kind)
+
+
 def _shown(name: str) -> str:
     """Return a map's name as it is written in a one-liner."""
     return "@" if name == UNNAMED else f"@{name}"
@@ -494,11 +580,16 @@ class _Reader:
                 )
                 raise self._text.refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
         operand_type = _operand_type(tracepoint) if tracepoint is not None else None
+        integers = _integer_operands(tracepoint) if tracepoint is not None else {}
+        if integers:
+            operand_type = None
         reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses, operand_type)
         body = list(statements)
         if condition is not None:
             body = [ast.copy_location(ast.If(condition, body, []), condition)]
         faults_before = len(self._faults.diagnostics)
+        typed = _Operands(self._faults, integers, is_typed=operand_type is not None)
+        body = [typed.visit(statement) for statement in body]
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)
         for node in ast.walk(function):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_KEYS, MOST_KEYS, _MOST_ROOM = 256, 512, 16384
+_KEYS, MOST_KEYS, MOST_ROOM = 256, 512, 16384
 """Keys that a map has room for: at least; where each has a number; at most, where the greatest are asked for."""
 MOST_COLUMNS = 32
 """Values that a row can have."""
@@ -62,7 +62,7 @@ ALL_FUNCTIONS = (*FUNCTIONS, *ROWS)
 
 def _room(most: int) -> int:
     """Return for how many keys there is room in a map of which so many are printed."""
-    return max(_KEYS, min(4 * most, _MOST_ROOM))
+    return max(_KEYS, min(4 * most, MOST_ROOM))
 
 
 @dataclass(frozen=True)

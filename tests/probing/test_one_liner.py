@@ -194,6 +194,30 @@ def test_room_for_the_keys_of_topk() -> None:
         assert entry.kind.options()["room"] == room
 
 
+@pytest.mark.parametrize("n", [0, -1, 16385, 100000000])
+def test_topk_of_no_keys_or_too_many(n: int) -> None:
+    with pytest.raises(ProbeError, match=f"topk of {n} keys"):
+        load_probes([], [f"kernel {{ @a = topk(tid, {n}) }}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [("ld.global.s8 { @ = min(OUT) }", "s64"), ("ld.global.s16 { @ = sum(OUT + 1) }", "s64"),
+     ("ld.global.u32 /OUT > 5/ { @ = sum(OUT & 7) }", "u64"), ("st.global.s32 { @ = max(IN2) }", "s64"),
+     ("st.global.s32 { @ = sum(IN1 + 1) }", ""), ("add.s32 { @[OUT] = sum(u32(IN1)) }", "s64"),
+     ("mul.wide.s32 { @ = sum(OUT) }", "s64"),
+     ("ld.global { @ = sum(OUT + 1) }", ""), ("ld.global { @ = sum(OUT) }", "u64")],
+)  # fmt: skip
+def test_integer_operands_have_the_type_that_the_position_names(text: str, field: str) -> None:
+    """An operand without a type is not computed with: its width is not known. The first one of a store is an address."""
+    if not field:
+        with pytest.raises(ProbeError, match="has no type"):
+            load_probes([], [text])
+        return
+    (entry,) = load_probes([], [text]).maps
+    assert entry.fields[0].type.value == field
+
+
 def test_rows_keep_values_as_they_are() -> None:
     values = "ADDR, OUT, OUT.x, line, lane, s64(lane) - 1, lane > 3, 0.5, -2, 7"
     rows, printed = read_one_liner(f"ld.global.f32 {{ @a = save({values}); print('{{}}', SITE) }}").maps
@@ -215,7 +239,7 @@ def test_prints_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("position", "kind"),
-    [("ld.global.f64", "f64"), ("ld.f32 | st.f32", "f32"), ("ld.s32", "s32"), ("ld.global", "u64"),
+    [("ld.global.f64", "f64"), ("ld.f32 | st.f32", "f32"), ("add.s32", "s32"), ("ld.global", "u64"),
      ("cvt.f32.s32", "u64"), ("ld.f32 | ld.f64", "u64"), ("ld.f16", "u64")],
 )  # fmt: skip
 def test_operands_have_the_type_that_the_position_names(position: str, kind: str) -> None:
