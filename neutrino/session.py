@@ -81,14 +81,26 @@ def install(
     ProbeError, ToolError and OSError as the command would fail.
     """
     from neutrino.loader.attach import attach, find_hook
-    from neutrino.loader.choice import Choice
+    from neutrino.loader.choice import MOST_DEVICES, Choice
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.loader.start import Request
 
-    if every < 1 or launches[0] < 0 or (duration is not None and duration <= 0):
-        raise NeutrinoError(f"every={every}, launches={launches}, duration={duration}: these are positive numbers")
-    if hot < 0:
-        raise NeutrinoError(f"hot={hot}: a number of launches, or 0")
+    _check("every", every, 1)
+    _check("hot", hot, 0)
+    if not isinstance(launches, (tuple, list)) or len(launches) != 2:
+        raise NeutrinoError(f"launches={launches!r}: write two numbers, as (10, 20), or None as the second")
+    _check("launches", launches[0], 0)
+    _check("launches", launches[1], 1, is_optional=True)
+    if isinstance(devices, (int, str)):
+        raise NeutrinoError(f"devices={devices!r}: write a list of numbers, as [0, 1]")
+    for number in devices:
+        _check("devices", number, 0, MOST_DEVICES - 1)
+    number_given = isinstance(duration, (int, float)) and not isinstance(duration, bool)
+    if duration is not None and not (number_given and 0 < duration < _MOST_SECONDS):
+        raise NeutrinoError(f"duration={duration!r}: write a number of seconds")
+    _check("timeout", timeout, 1, _MOST_TIMEOUT, is_optional=True)
+    for name, size in (("max_device_memory", max_device_memory), ("max_trace_size", max_trace_size)):
+        _check(name, size, 4 << 20, 1 << 40, is_optional=True)
     chosen = _merged(probes, defines)
     selection = Selection(_patterns(kernels), _patterns(exclude))
     digest = f"{chosen.digest!r} {selection.digest!r}"
@@ -128,6 +140,19 @@ def install(
             )
         )
         _state.digest = digest
+
+
+_MOST_SECONDS = 1e6
+_MOST_TIMEOUT = 86399
+
+
+def _check(name: str, value: object, least: int, most: int = 10**18, *, is_optional: bool = False) -> None:
+    """Raise NeutrinoError unless an option's value is an integer of that range, or None where that is allowed."""
+    if value is None and is_optional:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        to = f" to {most}" if most < 10**18 else " on"
+        raise NeutrinoError(f"{name}={value!r}: write an integer from {least}{to}")
 
 
 def trace_dir() -> Path | None:

@@ -209,7 +209,7 @@ def test_topk_of_no_keys_or_too_many(n: int) -> None:
      ("ld.global { @ = sum(OUT + 1) }", ""), ("ld.global { @ = sum(OUT) }", "u64")],
 )  # fmt: skip
 def test_integer_operands_have_the_type_that_the_position_names(text: str, field: str) -> None:
-    """An operand without a type is not computed with: its width is not known. The first one of a store is an address."""
+    """An operand without a type is not computed with: its width is unknown. The first one of a store is an address."""
     if not field:
         with pytest.raises(ProbeError, match="has no type"):
             load_probes([], [text])
