@@ -347,7 +347,7 @@ def test_programs_compute_what_they_do_without_the_hook(
     any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str
 ) -> None:
     result = any_bench.run(scenario, tmp_path, extra=WHEN_LAUNCH | {"NEUTRINO_POOL": str(64 << 20)})
-    assert (result.stdout, result.returncode) == reference(scenario)
+    assert (result.stdout, result.returncode) == reference(scenario), result.stderr
     for path in (tmp_path / "trace").iterdir():
         files = Files.of(path)
         assert files.counted("count_p2", "count_p6")
