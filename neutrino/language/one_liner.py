@@ -173,17 +173,18 @@ class _Operands(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Leave the operand of a conversion as it is."""
-        if not _is_operand(node.args[0] if len(node.args) == 1 else None) or not isinstance(node.func, ast.Attribute):
+        is_conversion = len(node.args) == 1 and isinstance(node.func, ast.Attribute)
+        if not is_conversion or not _operand_of(node.args[0]):
             self.generic_visit(node)
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """Convert an operand that has a type."""
-        return self._converted(node) if _is_operand(node) else node
+        return self._converted(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Convert an element of a vector operand that has a type."""
-        if _is_operand(node):
+        if _operand_of(node):
             return self._converted(node)
         self.generic_visit(node)
         return node
@@ -191,7 +192,7 @@ class _Operands(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """Refuse to compute with an operand that has no type."""
         for side in (node.left, node.right):
-            if _is_operand(side) and not self._is_typed and _operand_of(side) not in self._kinds:
+            if _operand_of(side) and not self._is_typed and _operand_of(side) not in self._kinds:
                 written = self._faults.quote(side)
                 hint = f"say which: u32({written}), s32({written}), u64({written}) …"
                 raise self._faults.refuse(side, "python-type", f"'{written}' has no type", hint)
@@ -433,15 +434,11 @@ def _operand_type(tracepoint: Tracepoint) -> Type | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _is_operand(node: ast.expr | None) -> bool:
-    """Return whether this is ``OUT`` or ``IN1`` …, or an element of it."""
-    value = node.value if isinstance(node, ast.Subscript) else node
-    return isinstance(value, ast.Attribute) and _is_language(value.value) and bool(_OPERAND.fullmatch(value.attr))
-
-
 def _operand_of(node: ast.expr) -> str:
+    """Return the name of an operand, as ``out``, of which this is the whole or an element; "" for anything else."""
     value = node.value if isinstance(node, ast.Subscript) else node
-    return value.attr if isinstance(value, ast.Attribute) else ""
+    is_operand = isinstance(value, ast.Attribute) and _is_language(value.value) and _OPERAND.fullmatch(value.attr)
+    return value.attr if is_operand and isinstance(value, ast.Attribute) else ""
 
 
 def _integer_operands(tracepoint: Tracepoint) -> Mapping[str, Type]:
