@@ -339,8 +339,8 @@ def test_nothing_is_loaded_while_a_kernel_runs_that_waits(
 @pytest.mark.parametrize(
     "scenario",
     [
-        "threads", "churn", "contexts-and-libraries", "parts-at-once", "reload", "destroy", "reset-unseen", "fork-amid",
-        "exit-amid", "capture-amid", "forbidden", "graph-changes", "graph-threads", "graph-sizes",
+        "threads", "churn", "contexts-and-libraries", "parts-at-once", "reload", "destroy", "fork-amid", "exit-amid",
+        "capture-amid", "forbidden", "graph-changes", "graph-threads", "graph-sizes",
     ],
 )  # fmt: skip
 def test_programs_compute_what_they_do_without_the_hook(

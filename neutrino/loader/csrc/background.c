@@ -19,6 +19,8 @@
 #define SHORTEST_PAUSE_US 1000
 #define LONGEST_PAUSE_US 64000
 #define END_LIMIT_MS 1000
+/* How long a context's end waits for the thread that may be loading into it, which takes seconds on a busy machine. */
+#define HOLD_LIMIT_MS 30000
 
 bool nt_background_is_on;
 
@@ -336,7 +338,7 @@ static void wait_outside(unsigned milliseconds)
 		nt_sleep_us(100);
 }
 
-void nt_background_hold(unsigned milliseconds)
+void nt_background_hold(void)
 {
 	if (!nt_background_is_on || is_holding)
 		return;
@@ -344,7 +346,7 @@ void nt_background_hold(unsigned milliseconds)
 	pthread_mutex_lock(&mutex);
 	holds++;
 	pthread_mutex_unlock(&mutex);
-	wait_outside(milliseconds);
+	wait_outside(HOLD_LIMIT_MS);
 }
 
 void nt_background_release(void)

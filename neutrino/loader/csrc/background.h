@@ -46,9 +46,9 @@ void nt_background_request(struct nt_function *function, CUcontext context);
 
 /*
  * Before and after a call that destroys a context, in the same thread: the thread of ours is in no context between. Waits
- * at most that long. The second does nothing without the first.
+ * while it is in one, half a minute at most. The second does nothing without the first.
  */
-void nt_background_hold(unsigned milliseconds);
+void nt_background_hold(void);
 void nt_background_release(void);
 
 /* At the end of the process: drop all requests. Waits only while an image is being loaded, and for a second at most. */

@@ -83,7 +83,7 @@ void nt_context_ends(CUcontext context)
 {
 	if (nt_process_mode() != NT_TRACING || !context)
 		return;
-	nt_background_hold(DRAIN_LIMIT_MS);
+	nt_background_hold();
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
 	nt_graphs_context_ends(context);
@@ -96,7 +96,7 @@ void nt_context_may_end(CUcontext context)
 {
 	if (!context)
 		return;
-	nt_background_hold(DRAIN_LIMIT_MS);
+	nt_background_hold();
 	nt_pool_flush(context, DRAIN_LIMIT_MS);
 }
 

@@ -17,7 +17,8 @@ struct nt_part {
 
 /* --- loading --- */
 
-#define USERS_LIMIT_NS UINT64_C(1000000000) /* a second */
+/* Not shorter: on a busy machine a thread may take seconds to load, and after the unload its handles are not valid. */
+#define USERS_LIMIT_NS UINT64_C(30000000000)
 
 /*
  * The parts of a module or library, one per image of its entry, which are allocated by the first call and not loaded yet.
