@@ -296,11 +296,24 @@ class Trace:
             texts.append("the trace is not complete: the process was killed or is still running")
         if self.first_launch:
             texts.append(f"the records of launches before number {self.first_launch:,} were removed (--max-trace-size)")
+        texts += self._counter_notes()
         # Kernels beyond the table of counters share its last row; a single kernel there shares it with none.
         shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
         if shared > 1 and self._launches.shared_row:
             texts.append(f"{shared} kernels share one row of counters; their launches are counted together")
         return tuple(texts)
+
+    def _counter_notes(self) -> list[str]:
+        """What shows that the counters are not those of the launch records. In a killed process they may be behind."""
+        if not self.complete:
+            return []
+        lacking = [k for k in self.kernels if len(self.numbers_of(k.id)) > self._launches.counters_of(k.id).sum()]
+        if not lacking:
+            return []
+        return [
+            f"counters.bin is damaged: it counts fewer launches than launches.bin has, of {len(lacking)} of "
+            f"{len(self.kernels)} kernels: the share of launches that was probed is not known"
+        ]
 
     @cached_property
     def _by_kernel(self) -> tuple[dict[int, tuple[int, int]], Array]:

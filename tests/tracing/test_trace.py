@@ -181,6 +181,15 @@ def test_a_trace_of_the_version_before_is_read(tmp_path: Path) -> None:
     assert any(launches for _, launches in expected)
 
 
+@pytest.mark.parametrize("kept", [0, 200])
+def test_counters_that_were_cut_off_are_noted(tmp_path: Path, kept: int) -> None:
+    path = write_sched(tmp_path / "t")
+    assert not any("counters.bin" in note for note in Trace(path).notes)
+    counters = path / "counters.bin"
+    counters.write_bytes(counters.read_bytes()[:kept])
+    assert any(note.startswith("counters.bin is damaged") for note in Trace(path).notes)
+
+
 def damage(path: Path, offset: int, data: bytes) -> None:
     content = bytearray(path.read_bytes())
     content[offset : offset + len(data)] = data
