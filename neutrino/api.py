@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from neutrino.ahead.library import output_path
 from neutrino.ahead.library import patch_file as patch_library
 from neutrino.ahead.plan import device_arch
 from neutrino.ahead.report import Report
 from neutrino.ahead.target_twins import Settings
+from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, read_file
 from neutrino.fatbin.extraction import Namer, file_name, write_aside
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -40,10 +42,17 @@ def load_probes(
     Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist, a
     function whose text is not known, and a constant that no file has.
     """
-    given = [names] if isinstance(names, (str, os.PathLike)) or callable(names) else list(names)
+    given = [names] if _is_probe(names) or not isinstance(names, Iterable) else list(names)
+    for name in given:
+        if not _is_probe(name):
+            raise NeutrinoError(f"{name!r} is no probe: give names, paths, or functions with @nl.probe")
     functions = [name for name in given if callable(name)]
     paths = [name if isinstance(name, str) else _path(name) for name in given if not callable(name)]
     return load_all(paths, functions, source, defines=defines)
+
+
+def _is_probe(given: object) -> TypeGuard[Name | Function]:
+    return isinstance(given, (str, os.PathLike)) or callable(given)
 
 
 def _path(name: os.PathLike[str]) -> str:

@@ -18,6 +18,7 @@ from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
     from neutrino.loader.attach import Hook
+    from neutrino.loader.start import Request
     from neutrino.tracing.coverage import Coverage
     from neutrino.tracing.trace import Trace, TraceKernel, TraceLaunch
     from neutrino.tracing.views import MapView
@@ -26,12 +27,13 @@ _FLUSH_MS = 60_000
 
 
 class _State:
-    """What is in this process. digest: of what ``install`` was called with."""
+    """What is in this process. digest: of the probes and kernels that ``install`` chose; request: its options."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.hook: Hook | None = None
         self.digest = ""
+        self.request: Request | None = None
         # How many blocks are open.
         self.blocks = 0
 
@@ -77,7 +79,7 @@ def install(
     range_scope: ``thread`` or ``process``) do not choose.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
-    starts are not probed. Raises NeutrinoError if the process has other probes, or runs under ``neutrino``;
+    starts are not probed. Raises NeutrinoError if the process has other probes or options, or runs under ``neutrino``;
     ProbeError, ToolError and OSError as the command would fail.
     """
     from neutrino.loader.attach import attach, find_hook
@@ -102,44 +104,76 @@ def install(
     for name, size in (("max_device_memory", max_device_memory), ("max_trace_size", max_trace_size)):
         _check(name, size, 4 << 20, 1 << 40, is_optional=True)
     chosen = _merged(probes, defines)
-    selection = Selection(_patterns(kernels), _patterns(exclude))
+    selection = Selection(_patterns("kernels", kernels), _patterns("exclude", exclude))
     digest = f"{chosen.digest!r} {selection.digest!r}"
+    request = Request(
+        [],
+        chosen,
+        tuple(str(probe) for probe in probes if isinstance(probe, (str, os.PathLike))) or ("install()",),
+        selection,
+        tracedir=Path(tracedir),
+        device=EmbeddedDevice.parse(device) if device is not None else None,
+        pool=max_device_memory,
+        timeout=timeout,
+        waits=wait,
+        hot=hot,
+        quiet=quiet,
+        max_trace_size=max_trace_size,
+        retarget=retarget,
+        scripts=False,
+        is_switched=only_blocks,
+        choice=Choice(
+            first=launches[0],
+            end=launches[1],
+            every=every,
+            devices=tuple(devices),
+            duration_ms=None if duration is None else max(round(1000 * duration), 1),
+            ranges=_patterns("ranges", ranges),
+            range_scope=_scope(range_scope),
+        ),
+    )
     with _state.lock:
         if _state.hook is not None:
             if digest != _state.digest:
                 raise NeutrinoError("this process has other probes already; they are chosen once, by install()")
+            changed = _changed(request, _state.request)
+            if changed:
+                raise NeutrinoError(
+                    f"this process is probed with other {changed} already; options are chosen once, by install()"
+                )
             return
         if find_hook() is not None:
             raise NeutrinoError("this process runs under neutrino: its probes are those of -p; trace() needs no probes")
-        _state.hook = attach(
-            Request(
-                [],
-                chosen,
-                tuple(str(probe) for probe in probes if isinstance(probe, (str, os.PathLike))) or ("install()",),
-                selection,
-                tracedir=Path(tracedir),
-                device=EmbeddedDevice.parse(device) if device is not None else None,
-                pool=max_device_memory,
-                timeout=timeout,
-                waits=wait,
-                hot=hot,
-                quiet=quiet,
-                max_trace_size=max_trace_size,
-                retarget=retarget,
-                scripts=False,
-                is_switched=only_blocks,
-                choice=Choice(
-                    first=launches[0],
-                    end=launches[1],
-                    every=every,
-                    devices=tuple(devices),
-                    duration_ms=None if duration is None else max(round(1000 * duration), 1),
-                    ranges=_patterns(ranges),
-                    range_scope=_scope(range_scope),
-                ),
-            )
-        )
-        _state.digest = digest
+        _state.hook = attach(request)
+        _state.digest, _state.request = digest, request
+
+
+_OPTIONS = {
+    "tracedir": "tracedir",
+    "device": "device",
+    "pool": "max_device_memory",
+    "timeout": "timeout",
+    "waits": "wait",
+    "hot": "hot",
+    "quiet": "quiet",
+    "max_trace_size": "max_trace_size",
+    "retarget": "retarget",
+    "choice": "launches, every, devices, duration or ranges",
+}
+"""Fields of a request, and the options of ``install`` they are of. Blocks record in either case of ``only_blocks``."""
+
+
+def _changed(request: Request, before: Request | None) -> str:
+    """The options that are given, and differ from those of the process; empty without any."""
+    from neutrino.loader.start import Request
+
+    plain = Request([], None, (), Selection((), ()))
+    names = [
+        name
+        for field, name in _OPTIONS.items()
+        if getattr(request, field) not in (getattr(plain, field), getattr(before, field, None))
+    ]
+    return ", ".join(names)
 
 
 _MOST_SECONDS = 1e6
@@ -185,7 +219,7 @@ def trace(
     if hook is None:
         raise NeutrinoError("the hook is not in this process")
     hook.flush(_FLUSH_MS)
-    recording = Recording(hook, Selection(_patterns(kernels), ()), _counters(hook), hook.now)
+    recording = Recording(hook, Selection(_patterns("kernels", kernels), ()), _counters(hook), hook.now)
     _open_block(hook, 1)
     try:
         yield recording
@@ -374,8 +408,12 @@ def _merged(probes: Sequence[Name | Function | ProbeSet], defines: Mapping[str, 
     return sets[0] if sets else load_probes(others, defines=defines)
 
 
-def _patterns(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _patterns(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """An option's patterns. Raises NeutrinoError for what is neither text nor a list of texts."""
+    patterns = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (list, tuple)) else None
+    if patterns is None or not all(isinstance(pattern, str) for pattern in patterns):
+        raise NeutrinoError(f"{name}={given!r}: write a pattern, as 'attn*', or a list of them")
+    return patterns
 
 
 def _scope(given: str) -> Any:

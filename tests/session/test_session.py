@@ -246,6 +246,13 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
          "--tracedir /proc/x: no trace can be written there: No such file or directory"),
         ('neutrino.install("gmem_bytes", device="embedded"); neutrino.install("block_sched")',
          "this process has other probes already; they are chosen once, by install()"),
+        ('neutrino.install("gmem_bytes", device="embedded", every=3)\n'
+         'neutrino.install("gmem_bytes")\n'
+         'neutrino.install("gmem_bytes", device="embedded", every=4, hot=2)',
+         "this process is probed with other hot, launches, every, devices, duration or ranges already; options are "
+         "chosen once, by install()"),
+        ("neutrino.install(None)", "None is no probe: give names, paths, or functions with @nl.probe"),
+        ('neutrino.install("gmem_bytes", kernels=5)', "kernels=5: write a pattern, as 'attn*', or a list of them"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: t.kernels',
          "the block has not ended yet: its launches may be running"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: pass\nt.kernels',
