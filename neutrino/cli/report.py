@@ -443,9 +443,11 @@ class _Report:
             recorded += f"; {_counted(entry.dropped, 'save', 'saves')} found no place"
         elif entry.dropped:
             recorded += f", {entry.dropped:,} {'overwritten' if entry.kind.keeps_last else 'dropped'}"
-        self._line(f"  {entry.name}: {recorded}")
+        filled = any(bucket.count for bucket in entry.buckets)
+        is_empty = not filled and not entry.keys and entry.kind.report in (Report.BUCKETS, Report.KEYS)
+        self._line(f"  {entry.name}: {recorded}{'; nothing was saved' if is_empty else ''}")
 
-        if entry.buckets:
+        if filled:
             self._buckets(entry)
         if entry.keys:
             self._keys(entry)
@@ -480,9 +482,6 @@ class _Report:
         If they are too many, empty ones are left out, and then those above the limit, unless --all is given.
         """
         filled = [index for index, bucket in enumerate(entry.buckets) if bucket.count]
-        if not filled:
-            # No thread has saved a value.
-            return
         first, last = filled[0], filled[-1]
         candidates = entry.buckets[first : last + 1]
         if len(candidates) > _MAX_BUCKETS and not self.show_all:
