@@ -14,7 +14,7 @@ from neutrino.emulator import build as emulator_build
 
 SANITIZERS: Mapping[str, tuple[str, ...]] = {
     "plain": ("-O2",),
-    "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "address": ("-O2", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
     "thread": ("-O1", "-fsanitize=thread"),
 }
 """Flags of the compiler, by name."""

@@ -167,7 +167,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("any_bench", ["plain", "address"], indirect=True)
+@pytest.mark.parametrize("any_bench", ["address"], indirect=True)
 def test_a_damaged_section_is_not_used(any_bench: Bench, tmp_path: Path) -> None:
     programs = Programs(any_bench, tmp_path)
     sound = section_of()

@@ -231,7 +231,9 @@ def test_replays_of_graphs(any_bench: Bench, tmp_path: Path, reference: Referenc
 def test_replays_without_room(bench: Bench, tmp_path: Path, reference: Reference) -> None:
     result = bench.run("graph-crowd", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
     assert (result.stdout, result.returncode) == reference("graph-crowd")
-    for launch in launches_of(tmp_path, "count_p2"):
+    launches = launches_of(tmp_path, "count_p2")
+    # Of thousands, both ends and some between.
+    for launch in (*launches[:50], *launches[50:-50:40], *launches[-50:]):
         check(launch, 1)
 
 
