@@ -100,9 +100,16 @@ def _accesses(level: str) -> Probe:
 
 
 @pytest.mark.parametrize(
-    ("level", "log_first"), [("thread", 0), ("thread", 4), ("warp", 0), ("warp", 5), ("block", 0), ("block", 2)]
+    ("name", "level", "log_first"),
+    [
+        *((name, level, 0) for name in ("branches", "calls") for level in ("thread", "warp", "block")),
+        *(
+            (name, level, first)
+            for name in ("branches", "calls", "memory", *(name for name in KERNELS if name in ALL))
+            for level, first in (("thread", 4), ("warp", 5), ("block", 2))
+        ),
+    ],
 )
-@pytest.mark.parametrize("name", ["branches", "calls", "memory", *(name for name in KERNELS if name in ALL)])
 def test_kernels_that_part_and_call(name: str, level: str, log_first: int) -> None:
     probe = _accesses(level)
     bench = Bench(ALL[name], (probe,), log_first=log_first)
