@@ -77,7 +77,7 @@ _WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED, _LINE}
 _SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
 _OPERAND = re.compile(r"out|in[1-9]", re.ASCII)
 _OF_MEMORY = frozenset({"ld", "ldu", "st", "atom", "red"})
-_OF_ONE_TYPE = _OF_MEMORY | {"add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem"}
+_OF_ONE_TYPE = _OF_MEMORY | {"add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem", "fma"}
 """Opcodes whose operands, but for addresses, have the type that is named."""
 _OTHERWISE = frozenset({"wide", "v2", "v4", "v8"})
 """Parts of opcodes with which they have not, or are vectors."""
@@ -159,11 +159,11 @@ class _Words(ast.NodeTransformer):
 
 
 class _Operands(ast.NodeTransformer):
-    """Gives operands the integer type that the position names: ``OUT`` becomes ``s32(OUT)``.
+    """Gives operands the type that the position names: ``OUT`` becomes ``s32(OUT)``.
 
     kinds: by the name in ``neutrino.language``, of those that have one. Others may be saved as they are, as unsigned
     integers, but not computed with: how wide they are is not known. Raises LanguageError for that. is_typed: all have
-    a type, which is not an integer's.
+    a type that is known only when they are saved.
     """
 
     def __init__(self, faults: Faults, kinds: Mapping[str, Type], *, is_typed: bool) -> None:
@@ -173,7 +173,7 @@ class _Operands(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Leave the operand of a conversion as it is."""
-        is_conversion = len(node.args) == 1 and isinstance(node.func, ast.Attribute)
+        is_conversion = isinstance(node.func, ast.Attribute) and node.func.attr in TYPES and len(node.args) == 1
         if not is_conversion or not _operand_of(node.args[0]):
             self.generic_visit(node)
         return node
@@ -441,15 +441,16 @@ def _operand_of(node: ast.expr) -> str:
     return value.attr if is_operand and isinstance(value, ast.Attribute) else ""
 
 
-def _integer_operands(tracepoint: Tracepoint) -> Mapping[str, Type]:
-    """Return the types of the operands, by name, where a position names an integer type: s8 of ``ld.global.s8``."""
+def _typed_operands(tracepoint: Tracepoint) -> Mapping[str, Type]:
+    """Return the types of the operands, by name, where a position names one that can be computed with as it is: s8 of
+    ``ld.global.s8``, f32 of ``add.f32``, none of ``add.f16``."""
     kinds: set[Type | None] = set()
     operands = {"out", *(f"in{number}" for number in range(1, 10))}
     for pattern in tracepoint.patterns:
         opcode = pattern.opcode
         named = [Type(part) for part in opcode[1:] if part in TYPES]
-        is_integer = len(named) == 1 and not named[0].is_float and opcode[0] in _OF_ONE_TYPE
-        kinds.add(named[0] if is_integer and not _OTHERWISE.intersection(opcode) else None)
+        is_known = len(named) == 1 and (not named[0].is_float or named[0].bits >= 32) and opcode[0] in _OF_ONE_TYPE
+        kinds.add(named[0] if is_known and not _OTHERWISE.intersection(opcode) else None)
         if opcode and opcode[0] in _OF_MEMORY:
             # The first one is the address.
             operands &= {"out", "in2", "in3"}
@@ -577,15 +578,15 @@ class _Reader:
                 )
                 raise self._text.refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
         operand_type = _operand_type(tracepoint) if tracepoint is not None else None
-        integers = _integer_operands(tracepoint) if tracepoint is not None else {}
-        if integers:
+        kinds = _typed_operands(tracepoint) if tracepoint is not None else {}
+        if not all(kind.is_float for kind in kinds.values()):
             operand_type = None
         reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses, operand_type)
         body = list(statements)
         if condition is not None:
             body = [ast.copy_location(ast.If(condition, body, []), condition)]
         faults_before = len(self._faults.diagnostics)
-        typed = _Operands(self._faults, integers, is_typed=operand_type is not None)
+        typed = _Operands(self._faults, kinds, is_typed=operand_type is not None)
         body = [typed.visit(statement) for statement in body]
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)

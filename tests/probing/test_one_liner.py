@@ -205,10 +205,11 @@ def test_topk_of_no_keys_or_too_many(n: int) -> None:
     [("ld.global.s8 { @ = min(OUT) }", "s64"), ("ld.global.s16 { @ = sum(OUT + 1) }", "s64"),
      ("ld.global.u32 /OUT > 5/ { @ = sum(OUT & 7) }", "u64"), ("st.global.s32 { @ = max(IN2) }", "s64"),
      ("st.global.s32 { @ = sum(IN1 + 1) }", ""), ("add.s32 { @[OUT] = sum(u32(IN1)) }", "s64"),
-     ("mul.wide.s32 { @ = sum(OUT) }", "s64"),
+     ("mul.wide.s32 { @ = sum(OUT) }", "s64"), ("ld.global.s8 { @ = max(abs(OUT)) }", "s64"),
+     ("ld.global.f32 { @ = max(abs(OUT) * 2) }", "f32"), ("fma.f64 { @ = min(OUT - IN3) }", "f64"),
      ("ld.global { @ = sum(OUT + 1) }", ""), ("ld.global { @ = sum(OUT) }", "u64")],
 )  # fmt: skip
-def test_integer_operands_have_the_type_that_the_position_names(text: str, field: str) -> None:
+def test_operands_that_are_computed_with_have_the_type_that_the_position_names(text: str, field: str) -> None:
     """An operand without a type is not computed with: its width is unknown. The first one of a store is an address."""
     if not field:
         with pytest.raises(ProbeError, match="has no type"):
