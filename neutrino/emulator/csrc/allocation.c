@@ -5,6 +5,7 @@
 
 #include "capture.h"
 #include "channel.h"
+#include "count.h"
 #include "failure.h"
 #include "graph_memory.h"
 #include "region.h"
@@ -41,7 +42,11 @@ API cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 {
 	ENTER_CONTEXT(context);
 	CUresult result = ed_capture_unsafe();
-	return result ? result : allocate(context, address, size, DEVICE, 0);
+	if (!result)
+		result = allocate(context, address, size, DEVICE, 0);
+	if (!result)
+		ed_count_bytes(size, __builtin_return_address(0));
+	return result;
 }
 
 API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)

@@ -15,6 +15,7 @@
 
 static const char *const caller_names[ED_CALLERS] = {"program", "hook", "hook-thread"};
 static struct ed_counter *counters;
+static uint64_t bytes_by[ED_CALLERS];
 
 /* A hash table of return addresses. is_hook: 0 while it is looked up, then 1 for no and 2 for yes. */
 static struct {
@@ -91,12 +92,23 @@ static void add_counter(struct ed_counter *counter, const char *name)
 		;
 }
 
+static enum ed_caller caller_at(const void *address)
+{
+	return !is_hook(address) ? ED_PROGRAM : is_hook_thread() ? ED_HOOK_THREAD : ED_HOOK;
+}
+
+void ed_count_bytes(uint64_t bytes, const void *caller)
+{
+	if (ed_settings()->count[0])
+		__atomic_fetch_add(&bytes_by[caller_at(caller)], bytes, __ATOMIC_RELAXED);
+}
+
 /* Count a call of an entry point. caller: the return address. */
 void ed_count(struct ed_counter *counter, const char *name, const void *caller)
 {
 	if (!ed_settings()->count[0])
 		return;
-	enum ed_caller by = !is_hook(caller) ? ED_PROGRAM : is_hook_thread() ? ED_HOOK_THREAD : ED_HOOK;
+	enum ed_caller by = caller_at(caller);
 	if (!__atomic_load_n(&counter->name, __ATOMIC_ACQUIRE))
 		add_counter(counter, name);
 	__atomic_fetch_add(&counter->calls[by], 1, __ATOMIC_RELAXED);
@@ -127,7 +139,11 @@ static void write_counts(void)
 		}
 		fputs("}", file);
 	}
-	fputs("}\n", file);
+	fprintf(file, ", \"bytes\": {");
+	for (int by = 0; by < ED_CALLERS; by++)
+		fprintf(file, "%s\"%s\": %llu", by ? ", " : "", caller_names[by],
+			(unsigned long long)__atomic_load_n(&bytes_by[by], __ATOMIC_RELAXED));
+	fputs("}}\n", file);
 	fclose(file);
 }
 

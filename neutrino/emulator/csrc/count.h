@@ -1,5 +1,5 @@
 /*
- * Counts of calls, for NEUTRINO_EMBEDDED's count=FILE: how often the program, the hook's library and threads that only
+ * Counts of calls and of device memory, for NEUTRINO_EMBEDDED's count=FILE: how often the program, the hook's library and threads that only
  * the hook runs called each entry point. A call that the hook passes on by a jump counts as the program's; one that it
  * passes on by a call counts as the hook's.
  */
@@ -22,6 +22,9 @@ struct ed_counter {
 };
 
 void ed_count(struct ed_counter *counter, const char *name, const void *caller);
+
+/* Count bytes of device memory that were allocated. caller: the return address. */
+void ed_count_bytes(uint64_t bytes, const void *caller);
 
 /* Write the file when the process ends. */
 void ed_count_start(void);
