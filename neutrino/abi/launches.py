@@ -24,6 +24,8 @@ class LaunchState(enum.IntEnum):
     WRITTEN = 2
     LOST = 3
     FALLBACK = 4
+    MEASURED = 5
+    """With --memusage: the original ran, and data_size is what its twin's maps would have had on the device."""
 
 
 LAUNCHES_HEADER = Struct(

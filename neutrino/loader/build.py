@@ -52,6 +52,7 @@ SOURCES = (
     "loaded.c",
     "needs.c",
     "nvtx.c",
+    "own_memory.c",
     "pool.c",
     "process.c",
     "quiet.c",

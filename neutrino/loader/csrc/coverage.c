@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "image.h"
+#include "own_memory.h"
 #include "trace.h"
 
 #define REASONS_SAID 3
@@ -96,8 +97,10 @@ static void count(struct coverage *ret)
 /* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
 static void add_share(struct text *text, const struct coverage *coverage)
 {
+	const char *nothing = nt_measures_only ? "nothing would be probed: " : "nothing was probed: ";
+
 	if (!coverage->chosen) {
-		add(text, "nothing was probed: ");
+		add(text, "%s", nothing);
 		if (coverage->left_out) {
 			add(text, "none of ");
 			add_number(text, coverage->left_out);
@@ -108,14 +111,15 @@ static void add_share(struct text *text, const struct coverage *coverage)
 		return;
 	}
 	if (!coverage->probed)
-		add(text, "nothing was probed: ");
+		add(text, "%s", nothing);
 	add_of(text, coverage->probed, coverage->chosen, "launches");
 	if (coverage->probed) {
 		/* Rounded down: 100 only if nothing is missing. In floating point, since the product may overflow. */
 		unsigned percent = coverage->probed == coverage->chosen
 					   ? 100
 					   : (unsigned)((double)coverage->probed / (double)coverage->chosen * 100);
-		add(text, " probed (%s%u %%)", percent ? "" : "under ", percent ? percent : 1);
+		add(text, " %sprobed (%s%u %%)", nt_measures_only ? "would be " : "", percent ? "" : "under ",
+		    percent ? percent : 1);
 	}
 	add(text, ", ");
 	add_of(text, coverage->kernels_probed, coverage->kernels, "kernels");
@@ -134,7 +138,7 @@ static void add_reasons(struct text *text, struct coverage *coverage, bool with_
 	static const char *const remedies[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_REMEDIES};
 	uint64_t rest = coverage->chosen - coverage->probed;
 
-	add(text, "not probed: ");
+	add(text, nt_measures_only ? "would not be: " : "not probed: ");
 	for (int said = 0; rest && said < REASONS_SAID; said++) {
 		unsigned most = 0;
 		for (unsigned reason = 1; reason < NEUTRINO_REASON_SLOTS; reason++)
@@ -164,6 +168,8 @@ void nt_coverage_say(const char *rank)
 	count(&coverage);
 	begin_line(&text, rank);
 	bool has_rank = text.data[sizeof("neutrino: ") - 1];
+	if (nt_measures_only)
+		add(&text, "--memusage: ");
 	add_share(&text, &coverage);
 	if (coverage.probed < coverage.chosen) {
 		if (has_rank) {

@@ -6,6 +6,7 @@
 
 #include "drain.h"
 #include "frames.h"
+#include "own_memory.h"
 #include "replay.h"
 #include "runs.h"
 #include "trace.h"
@@ -50,6 +51,8 @@ static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t t
  */
 static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned count)
 {
+	if (nt_measures_only)
+		return false;
 	for (unsigned i = 0; i < count;) {
 		const struct part *first = &parts[i];
 		CUdeviceptr from = first->segment->address + first->begin;
@@ -93,7 +96,7 @@ static void write_part(const struct part *part, const uint8_t *data, bool copied
 				continue;
 			handled[j] = true;
 			if (!piece) {
-				nt_frame_lost(slot->launch, slot->size);
+				nt_frame_without_data(kernel, slot->launch, slot->size);
 				continue;
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - part->begin);
@@ -248,6 +251,14 @@ static struct written drain_large(struct nt_pool *pool, struct nt_segment *segme
 
 	if (nt_slot_is_refused(slot))
 		return all;
+	if (nt_measures_only && slot->layout) {
+		nt_replays_write(segment, 0, 1, NULL, 0);
+		return all;
+	}
+	if (nt_measures_only) {
+		nt_frame_without_data(slot->kernel, slot->launch, slot->size);
+		return all;
+	}
 	/* The kernels of a replay are many, and small as a rule: copied at once. */
 	if (slot->layout && slot->size <= STAGING_SIZE) {
 		nt_replays_write(segment, 0, 1, copy_back(pool, segment->address, slot->size) ? pool->staging : NULL, 0);
@@ -330,6 +341,10 @@ static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 	struct written written = drain_large(pool, segment);
 	bool is_zeroed = true;
 
+	if (nt_measures_only) {
+		recycle(pool, segment, true);
+		return;
+	}
 	for (unsigned i = 0; i < written.count; i++)
 		is_zeroed &= !written.ranges[i].size ||
 			     nt_driver.cuMemsetD8Async(segment->address + written.ranges[i].from, 0, written.ranges[i].size,
@@ -348,6 +363,8 @@ struct batch {
 /* Zero the segments of a batch, adjacent ones at once; false if that fails. */
 static bool zero_batch(struct nt_pool *pool, const struct batch *batch)
 {
+	if (nt_measures_only)
+		return true;
 	for (unsigned i = 0; i < batch->count;) {
 		CUdeviceptr from = batch->parts[i].segment->address;
 		uint64_t size = 0;

@@ -6,6 +6,7 @@
 #include "records.h"
 #include "regions.h"
 #include "runs.h"
+#include "settings.h"
 #include "trace.h"
 #include "writer.h"
 
@@ -101,9 +102,21 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 
 void nt_frame_lost(uint64_t launch, uint64_t size)
 {
-	nt_records_settle(launch, false, 0, size);
+	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size);
 	if (launches_lost++ == 0)
 		nt_trace_note("the data of a launch could not be copied back or written: it is marked lost");
+}
+
+void nt_frame_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size)
+{
+	if (!nt_settings()->measures_only) {
+		nt_frame_lost(launch, size);
+		return;
+	}
+	/* As if nothing was saved: what later launches save is not known either. */
+	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_wanted, 1, __ATOMIC_RELAXED);
+	nt_records_settle(launch, NEUTRINO_LAUNCH_MEASURED, 0, size);
 }
 
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches)

@@ -35,6 +35,9 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 /* Complete the record of a launch, by its number, whose data are lost. size: bytes of its maps. */
 void nt_frame_lost(uint64_t launch, uint64_t size);
 
+/* The same where they could not be copied back; with --memusage, they were measured as planned, and there are none. */
+void nt_frame_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size);
+
 /* A new piece of a kernel's frames, with room for size bytes and so many launches. NULL without memory. */
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches);
 

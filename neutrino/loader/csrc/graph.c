@@ -12,6 +12,7 @@
 #include "handles.h"
 #include "launch.h"
 #include "lifetimes.h"
+#include "own_memory.h"
 #include "pool.h"
 #include "process.h"
 #include "quiet.h"
@@ -94,7 +95,7 @@ static void give_up(struct exec *exec)
 /* Get spare memory, for replays of the layout that find no room; without it, the originals run. */
 static void have_room(struct exec *exec)
 {
-	if (!exec->layout->twins || nt_graph_spare(exec->memory, exec->layout->size))
+	if (!nt_layout_records(exec->layout) || nt_graph_spare(exec->memory, exec->layout->size))
 		return;
 	nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
 	give_up(exec);
@@ -219,7 +220,7 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 		layout = nt_layout_make(&target, graph, clone);
 		uint64_t info[4];
 		CUgraphNode node;
-		if (layout && layout->probed &&
+		if (layout && layout->probed && !nt_measures_only &&
 		    (nt_driver.cuGraphExecUpdate_v2 ? nt_driver.cuGraphExecUpdate_v2(handle, clone, info)
 						    : nt_driver.cuGraphExecUpdate(handle, clone, &node, (int *)info)) != CUDA_SUCCESS) {
 			/* As the program's own call has left it. */
@@ -442,14 +443,15 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	uint64_t base = has_room ? room.address : nt_graph_spare_address(exec->memory);
 	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
 	uint64_t id = stream_id(stream);
-	bool is_set = follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS;
+	bool is_set = nt_measures_only ||
+		      (follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS);
 	if (!is_set)
 		give_up(exec);
 	if (is_set && has_room)
 		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
 	CUresult result = real(exec->handle.handle, given);
 	/* Each time: later this stream may be gone, or be captured, or be another thread's. */
-	exec->is_recorded = nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
+	exec->is_recorded = !nt_measures_only && nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
 	exec->last_stream = id;
 	exec->has_run = true;
 	bool is_launched = is_set && result == CUDA_SUCCESS;
@@ -488,7 +490,7 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 		result = real(handle, stream);
 	} else {
 		bool is_chosen = !nt_choice_is_by_launch() || choose(exec);
-		if (exec->layout->twins) {
+		if (nt_layout_records(exec->layout)) {
 			result = replay(exec, stream, per_thread, real, is_chosen);
 		} else {
 			result = real(handle, stream);

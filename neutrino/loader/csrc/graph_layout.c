@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "background.h"
 #include "choice.h"
+#include "own_memory.h"
 #include "registry.h"
 #include "trace.h"
 #include "twin.h"
@@ -190,7 +191,7 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 		return NEUTRINO_REASON_MAP_SIZE;
 	size_t packed_size = nt_twin_parameters_size(kernel);
 	uint8_t *packed = pack(kernel, parameters, packed_size);
-	if (!packed || kernel->backend->submit(&attempt) != CUDA_SUCCESS) {
+	if (!packed || (!nt_measures_only && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
 		free(packed);
 		return NEUTRINO_REASON_REFUSED;
 	}
@@ -230,8 +231,8 @@ static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, un
 	if (reason != NEUTRINO_REASON_PROBED)
 		return;
 	layout->probed++;
-	node->has_twin = true;
-	layout->twins++;
+	node->has_twin = !nt_measures_only;
+	layout->twins += node->has_twin;
 	if (node->room < node->size)
 		node->room = node->size;
 	if (node->offset + node->size > layout->size)
@@ -491,6 +492,11 @@ bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *
 	node->has_twin = true;
 	layout->twins++;
 	return true;
+}
+
+bool nt_layout_records(const struct nt_layout *layout)
+{
+	return nt_measures_only ? layout->probed : layout->twins;
 }
 
 void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)

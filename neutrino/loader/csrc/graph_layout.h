@@ -91,6 +91,9 @@ void nt_layout_set_child(const struct nt_graph_target *target, struct nt_layout 
 /* The program has enabled or disabled a node. */
 void nt_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled);
 
+/* Whether replays need memory for maps: twins are in the executable graph, or with --memusage would be. */
+bool nt_layout_records(const struct nt_layout *layout);
+
 /* Put the program's own launches back in the executable graph. */
 void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout);
 

@@ -11,6 +11,7 @@
 #include "choice.h"
 #include "drain.h"
 #include "lifetimes.h"
+#include "own_memory.h"
 #include "quiet.h"
 #include "trace.h"
 
@@ -334,7 +335,8 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
 	}
 
-	CUresult result = backend->submit(&attempt);
+	CUresult result = nt_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
+					   : backend->submit(&attempt);
 	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
 	if (result != CUDA_SUCCESS)
 		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
@@ -343,7 +345,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
 		return result;
 	}
-	if (may_be_caused_by_probe(result))
+	if (may_be_caused_by_probe(result) && !nt_measures_only)
 		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
 	nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
 	return result;

@@ -99,7 +99,7 @@ static void keep_limit(int fd)
 	uint64_t most = RECORDS_SHARE(nt_settings()->max_trace_size) / sizeof(struct neutrino_launch);
 	uint64_t count = header.records_used - header.records_first;
 
-	if (!most || count <= most || has_removal_failed)
+	if (!most || count <= most || has_removal_failed || nt_settings()->measures_only)
 		return;
 	/* Down to three quarters, by whole pages of 32 records, so that it is seldom. */
 	uint64_t first = (header.records_used - most / 4 * 3) / CHUNK_RECORDS * CHUNK_RECORDS;

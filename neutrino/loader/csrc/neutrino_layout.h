@@ -192,6 +192,7 @@ enum neutrino_launch_state {
     NEUTRINO_LAUNCH_WRITTEN = 2,
     NEUTRINO_LAUNCH_LOST = 3,
     NEUTRINO_LAUNCH_FALLBACK = 4,
+    NEUTRINO_LAUNCH_MEASURED = 5,
 };
 
 /* For which launches fewer blocks may fit. */

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "drain.h"
+#include "own_memory.h"
 #include "segment.h"
 #include "settings.h"
 #include "trace.h"
@@ -124,11 +125,16 @@ static bool make_pool(struct nt_pool *pool)
 	if (nt_driver.cuCtxGetDevice(&pool->device) != CUDA_SUCCESS)
 		return false;
 	pool->most = pool_most(pool->device);
+	nt_own_memory_limited(pool->most, nt_slabs_large_most(pool));
 	/* Waits are counted from 1: 0 would be below every watermark. */
 	pool->wave = 1;
 	pool->segments = nt_map_zeroed(SEGMENTS * sizeof(struct nt_segment));
-	if (!pool->segments || !nt_streams_make(pool) ||
-	    nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
+	if (!pool->segments || !nt_streams_make(pool))
+		return false;
+	/* Nothing is copied then. */
+	if (nt_measures_only)
+		return nt_slabs_make(pool);
+	if (nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
 		return false;
 	pool->staging = staging;
 	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool);
@@ -318,7 +324,7 @@ bool nt_pool_give_back(unsigned milliseconds)
 	CUdevice device;
 	bool freed = false;
 
-	if (nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+	if (nt_measures_only || nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return false;
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		struct nt_pool *pool = &nt_pools[i];

@@ -17,6 +17,7 @@
 #include "image.h"
 #include "late.h"
 #include "launch.h"
+#include "own_memory.h"
 #include "pool.h"
 #include "ranges.h"
 #include "section.h"
@@ -102,7 +103,8 @@ static void at_exit(void)
 	nt_background_end();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
 	nt_graphs_count();
-	nt_images_keep_needs();
+	if (!nt_measures_only)
+		nt_images_keep_needs();
 	if (is_ahead)
 		nt_section_unused(note_unused);
 	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */
@@ -111,6 +113,7 @@ static void at_exit(void)
 	if (!drained)
 		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_ranges_note_end();
+	nt_own_memory_log();
 	nt_event_begin(&event, "end");
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
@@ -157,6 +160,7 @@ static void start(void)
 	is_ahead = !has_run;
 	process = getpid();
 	nt_say_start();
+	nt_own_memory_begin();
 	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
@@ -223,6 +227,10 @@ static void log_process(void)
 	nt_event_number(&event, "driver_version", (uint64_t)version);
 	nt_event_string(&event, "probes", names ? names : "");
 	nt_event_number(&event, "monotonic_ns", nt_now_ns());
+	if (nt_measures_only)
+		nt_event_number(&event, "memusage", 1);
+	if (settings->max_trace_size)
+		nt_event_number(&event, "max_trace_size", settings->max_trace_size);
 	for (int i = 0; i < NT_RANK_COUNT; i++)
 		if (settings->ranks[i])
 			nt_event_string(&event, ranks[i], settings->ranks[i]);

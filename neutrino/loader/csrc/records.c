@@ -223,7 +223,7 @@ bool nt_records_start(void)
 	return line.tail != 0;
 }
 
-void nt_records_settle(uint64_t index, bool written, uint64_t offset, uint64_t size)
+void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size)
 {
 	pthread_mutex_lock(&mutex);
 	struct chunk *chunk = chunk_at(index);
@@ -231,7 +231,7 @@ void nt_records_settle(uint64_t index, bool written, uint64_t offset, uint64_t s
 		struct neutrino_launch *launch = &chunk->records[index % CHUNK_RECORDS];
 		launch->data_offset = offset;
 		launch->data_size = size;
-		__atomic_store_n(&launch->state, written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, __ATOMIC_RELEASE);
+		__atomic_store_n(&launch->state, state, __ATOMIC_RELEASE);
 		chunk->dirty |= UINT32_C(1) << index % CHUNK_RECORDS;
 	}
 	pthread_mutex_unlock(&mutex);

@@ -24,8 +24,11 @@ bool nt_records_start(void);
  */
 bool nt_records_prepare(void);
 
-/* Complete a record: its frame begins at an offset of the kernel's data, or its data are lost. By the writer alone. */
-void nt_records_settle(uint64_t index, bool written, uint64_t offset, uint64_t size);
+/*
+ * Complete a record by its last state: WRITTEN if its frame begins at an offset of the kernel's data, LOST or MEASURED
+ * without one. size: bytes of its maps.
+ */
+void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size);
 
 /* A record that is to be written, and where it is in memory. */
 struct nt_changed {

@@ -59,7 +59,7 @@ static bool has_run(const struct nt_graph_node *node)
 /* The replay itself is done: its kernels have their own records. */
 static void settle_replay(const struct nt_slot *slot, bool is_written)
 {
-	nt_records_settle(slot->launch, is_written, 0, slot->size);
+	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size);
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
@@ -113,7 +113,7 @@ static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32
 			if (!add_record(slot, j, &launch))
 				continue;
 			if (!piece) {
-				nt_frame_lost(launch, node->size);
+				nt_frame_without_data(kernel, launch, node->size);
 				continue;
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - begin) + node->offset;

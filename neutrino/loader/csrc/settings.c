@@ -129,6 +129,7 @@ static void read_environment(void)
 		.injection = text_of("NVTX_INJECTION64_PATH"),
 		.duration_ms = number_of("NEUTRINO_DURATION"),
 		.hot = number_of("NEUTRINO_HOT"),
+		.measures_only = is_set("NEUTRINO_MEMUSAGE"),
 		.waits_for_none = is_set("NEUTRINO_NO_WAIT"),
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),

@@ -38,6 +38,7 @@ struct nt_settings {
 	const char *injection;	 /* NVTX_INJECTION64_PATH */
 	uint64_t duration_ms;	 /* NEUTRINO_DURATION, in milliseconds; 0: without end */
 	uint64_t hot;		 /* NEUTRINO_HOT: the launch of a kernel at which its twin is requested; 0: when it is obtained */
+	bool measures_only;	 /* NEUTRINO_MEMUSAGE: originals run, and the memory of twins is measured */
 	bool waits_for_none;	 /* NEUTRINO_NO_WAIT: the program waits for no twin */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "own_memory.h"
 #include "segment.h"
 #include "trace.h"
 
@@ -14,24 +15,12 @@
 #define PLENTY 16 /* times what a pool may have: then it is got at once */
 #define GROW_PAUSE_NS UINT64_C(10000000000) /* after the program lacked memory: 10 s */
 
-/* Free and total bytes of the device; false if the driver does not say. */
-static bool device_memory(uint64_t *left, uint64_t *total)
-{
-	size_t free_bytes = 0, all = 0;
-
-	if (!nt_driver.cuMemGetInfo_v2 || nt_driver.cuMemGetInfo_v2(&free_bytes, &all) != CUDA_SUCCESS)
-		return false;
-	*left = free_bytes;
-	*total = all;
-	return true;
-}
-
 /* Whether size bytes more leave the program what it may want. Also true if the driver does not say what is free. */
 static bool leaves_enough(uint64_t size)
 {
 	uint64_t left, total;
 
-	if (!device_memory(&left, &total))
+	if (!nt_own_memory_left(&left, &total))
 		return true;
 	uint64_t least = total / LEFT_PART > LEFT_LEAST ? total / LEFT_PART : LEFT_LEAST;
 	/* Of a small device, half. */
@@ -45,22 +34,22 @@ static bool is_little(uint64_t size)
 {
 	uint64_t left, total;
 
-	return device_memory(&left, &total) && left / PLENTY >= size;
+	return nt_own_memory_left(&left, &total) && left / PLENTY >= size;
 }
 
 /* Allocate size bytes, all zero; 0 if there are none. */
 static CUdeviceptr allocate(struct nt_pool *pool, uint64_t size)
 {
-	CUdeviceptr base;
+	CUdeviceptr base = nt_own_memory_get(NT_OWN_POOLS, size);
 
-	if (nt_driver.cuMemAlloc_v2(&base, size) != CUDA_SUCCESS)
+	if (!base)
 		return 0;
-	if (nt_driver.cuMemsetD8Async(base, 0, size, pool->stream) == CUDA_SUCCESS &&
-	    nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS) {
+	if (nt_measures_only || (nt_driver.cuMemsetD8Async(base, 0, size, pool->stream) == CUDA_SUCCESS &&
+				 nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS)) {
 		__atomic_fetch_add(&pool->size, size, __ATOMIC_RELAXED);
 		return base;
 	}
-	nt_driver.cuMemFree_v2(base);
+	nt_own_memory_free(NT_OWN_POOLS, base, size);
 	return 0;
 }
 
@@ -130,7 +119,7 @@ static bool free_slab(struct nt_pool *pool, struct nt_slab *slab)
 
 	if (!slab->base || !__atomic_compare_exchange_n(&slab->free, &all, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return false;
-	nt_driver.cuMemFree_v2(slab->base);
+	nt_own_memory_free(NT_OWN_POOLS, slab->base, slab->count * SEGMENT_SIZE);
 	slab->base = 0;
 	__atomic_fetch_sub(&pool->size, slab->count * SEGMENT_SIZE, __ATOMIC_RELAXED);
 	return true;
@@ -143,7 +132,7 @@ static bool free_area(struct nt_pool *pool, struct nt_area *area)
 	if (!area->base ||
 	    !__atomic_compare_exchange_n(&area->busy, &none, ~UINT64_C(0), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return false;
-	nt_driver.cuMemFree_v2(area->base);
+	nt_own_memory_free(NT_OWN_POOLS, area->base, CHUNKS * area->chunk_size);
 	area->base = 0;
 	__atomic_fetch_sub(&pool->size, CHUNKS * area->chunk_size, __ATOMIC_RELAXED);
 	__atomic_store_n(&area->chunk_size, 0, __ATOMIC_RELEASE);
@@ -341,21 +330,30 @@ struct nt_area *nt_segment_area(struct nt_pool *pool, const struct nt_segment *s
 	return &pool->areas[((uint64_t)(segment - pool->segments) - SMALL_MOST) / CHUNKS];
 }
 
+/* Free memory, unless it is gone with its context. */
+static void lose(CUdeviceptr base, uint64_t size, bool has_context)
+{
+	if (has_context)
+		nt_own_memory_free(NT_OWN_POOLS, base, size);
+	else
+		nt_own_memory_gone(NT_OWN_POOLS, size);
+}
+
 void nt_slabs_unmake(struct nt_pool *pool, bool has_context)
 {
 	for (uint32_t i = 0; i < SLABS; i++) {
 		struct nt_slot *slots = pool->segments ? pool->segments[i * SLAB_SEGMENTS].slots : NULL;
 		if (slots)
 			munmap(slots, (size_t)SLAB_SEGMENTS * SLOTS * sizeof(*slots));
-		if (has_context && pool->slabs[i].base)
-			nt_driver.cuMemFree_v2(pool->slabs[i].base);
+		if (pool->slabs[i].base)
+			lose(pool->slabs[i].base, pool->slabs[i].count * SEGMENT_SIZE, has_context);
 	}
 	for (uint32_t i = 0; i < AREAS; i++) {
 		struct nt_slot *slots = pool->segments ? pool->segments[SMALL_MOST + i * CHUNKS].slots : NULL;
 		if (slots)
 			munmap(slots, CHUNKS * sizeof(*slots));
-		if (has_context && pool->areas[i].base)
-			nt_driver.cuMemFree_v2(pool->areas[i].base);
+		if (pool->areas[i].base)
+			lose(pool->areas[i].base, CHUNKS * pool->areas[i].chunk_size, has_context);
 	}
 	for (uint32_t i = 0; has_context && pool->segments && i < SEGMENTS; i++)
 		if (pool->segments[i].event)
