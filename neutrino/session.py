@@ -62,6 +62,7 @@ def install(
     duration: float | None = None,
     ranges: str | Sequence[str] = (),
     range_scope: str = "thread",
+    memusage: bool = False,
 ) -> None:
     """Have the kernels that this process loads from now on probed, as the command ``neutrino`` does.
 
@@ -76,7 +77,8 @@ def install(
     kernel, from 1 (``--when launch``), and not waited for. retarget, quiet: as the options. only_blocks: whether only
     blocks of ``trace`` are recorded; other launches run their own machine code, as those do that launches (from a
     number to below another, of each kernel), every, devices, duration (in seconds) and ranges (as of ``--range``;
-    range_scope: ``thread`` or ``process``) do not choose.
+    range_scope: ``thread`` or ``process``) do not choose. memusage: ``--memusage``: nothing is probed, and
+    ``neutrino-report`` says what memory it would take; not with wait=False or hot.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
     starts are not probed. Raises NeutrinoError if the process has other probes or options, or runs under ``neutrino``;
@@ -100,6 +102,8 @@ def install(
     number_given = isinstance(duration, (int, float)) and not isinstance(duration, bool)
     if duration is not None and not (number_given and 0 < duration < _MOST_SECONDS):
         raise NeutrinoError(f"duration={duration!r}: write a number of seconds")
+    if memusage and (hot or not wait):
+        raise NeutrinoError("memusage=True measures what all launches take, so it waits for twins: leave out hot and wait")
     _check("timeout", timeout, 1, _MOST_TIMEOUT, is_optional=True)
     for name, size in (("max_device_memory", max_device_memory), ("max_trace_size", max_trace_size)):
         _check(name, size, 4 << 20, 1 << 40, is_optional=True)
@@ -122,6 +126,7 @@ def install(
         retarget=retarget,
         scripts=False,
         is_switched=only_blocks,
+        measures_only=memusage,
         choice=Choice(
             first=launches[0],
             end=launches[1],
@@ -158,6 +163,7 @@ _OPTIONS = {
     "quiet": "quiet",
     "max_trace_size": "max_trace_size",
     "retarget": "retarget",
+    "measures_only": "memusage",
     "choice": "launches, every, devices, duration or ranges",
 }
 """Fields of a request, and the options of ``install`` they are of. Blocks record in either case of ``only_blocks``."""

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from neutrino.cli import record_query
 from neutrino.cli.kernel_names import demangled, shorten
+from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.overview import folded, overview
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
@@ -34,6 +35,7 @@ from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
+from neutrino.tracing.memory_usage import MemoryUsage, is_measured, memory_usage
 from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed
 from neutrino.version import __version__
 
@@ -103,7 +105,8 @@ def _run(options: argparse.Namespace) -> int:
 
     # The traces, each with its scripts run first if asked for. One that cannot be read is reported and left out.
     paths: list[Path] = []
-    summaries = []
+    summaries: list[TraceSummary] = []
+    usages: list[MemoryUsage] = []
     reasons: list[tuple[Trace, list[Why]]] = []
     status = DONE
     if not options.trace:
@@ -134,6 +137,9 @@ def _run(options: argparse.Namespace) -> int:
                 continue
             if options.why is None:
                 keep = partial(_is_selected, selection)
+                if is_measured(trace):
+                    usages.append(memory_usage(trace, keep))
+                    continue
                 summaries.append(summarize(trace, keep, options.launch))
                 continue
             kept = [
@@ -159,7 +165,7 @@ def _run(options: argparse.Namespace) -> int:
     # The report.
     try:
         if options.why is None:
-            _print(summaries, options)
+            _print(summaries, usages, options)
         else:
             _print_why(reasons, options)
     except BrokenPipeError:
@@ -171,9 +177,10 @@ def _run(options: argparse.Namespace) -> int:
             say(f"no kernel matches {options.why}" if options.why else "every launch that was chosen was probed")
         found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
         return DONE if found else NOTHING
-    if status == DONE and not any(summary.kernels for summary in summaries):
+    has_kernels = any(summary.kernels for summary in summaries) or any(usage.kernels for usage in usages)
+    if status == DONE and not has_kernels:
         # The table of kernels that were not probed, if there is one, says why.
-        if not any(summary.not_probed for summary in summaries):
+        if not any(summary.not_probed for summary in summaries) and not any(usage.not_probed for usage in usages):
             say("no kernel to report")
         return NOTHING
     return status
@@ -212,13 +219,23 @@ def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
     return replace(summary, kernels=tuple(kernel for kernel in kernels if kernel.maps))
 
 
-def _print(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> None:
-    """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written."""
+def _print(
+    summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage], options: argparse.Namespace
+) -> None:
+    """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written.
+
+    usages: of the traces of runs with --memusage, which come first.
+    """
     if options.json:
-        print(json.dumps({"traces": [trace_document(summary) for summary in summaries]}, indent=1))
+        documents = [*map(usage_document, usages), *map(trace_document, summaries)]
+        print(json.dumps({"traces": documents}, indent=1))
     else:
         console = _console()
-        for number, summary in enumerate(summaries):
+        for number, usage in enumerate(usages):
+            with console.capture() as captured:
+                _Report(console, options.wide, options.all).show_usage(usage)
+            print(("\n" if number else "") + _stripped(captured.get()))
+        for number, summary in enumerate(summaries, len(usages)):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
             with console.capture() as captured:
                 shown = _Report(console, options.wide, options.all, options.rows, options.launch)
@@ -352,6 +369,12 @@ class _Report:
         for note in summary.notes:
             self._line(f"note: {note}")
 
+    def show_usage(self, usage: MemoryUsage) -> None:
+        """Print what a run would take that was only measured."""
+        self._heading(usage.trace)
+        for line in usage_lines(usage, shows_all=self.show_all, is_wide=self.wide):
+            self._line(line, soft_wrap=True)
+
     def show_why(self, trace: Trace, kernels: Sequence[Why]) -> None:
         """Print for each kernel how many launches were not probed, for which reasons, and what helps."""
         self._heading(trace)
@@ -404,7 +427,8 @@ class _Report:
         self._line(f"{command or 'unknown command'}: {', '.join(facts)}")
         if trace.clock is Clock.STEPS:
             self._line("embedded device: times are steps of the interpreter, not cycles")
-        self._line(trace.coverage.sentence)
+        is_forecast = is_measured(trace)
+        self._line(f"--memusage: {trace.coverage.forecast}" if is_forecast else trace.coverage.sentence)
         self._line()
 
     def _kernel(self, summary: KernelSummary) -> None:

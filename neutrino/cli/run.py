@@ -6,13 +6,14 @@ import argparse
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from neutrino.cli.defines import add_define
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.loading import load
+from neutrino.cli.memory_report import memory_results
 from neutrino.cli.one_liner_results import MOST_ROWS, results_of
 from neutrino.cli.rows import number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
@@ -301,6 +302,12 @@ def _parser() -> _Parser:
         help="as --when launch, but at the Nth launch of a kernel, for programs that launch many kernels only a few "
         "times",
     )
+    parser.add_argument(
+        "--memusage",
+        action="store_true",
+        help="probe nothing: run COMMAND's own kernels, and print at the end how much memory their maps would take, by "
+        "kernel and map, and how large the trace would be; also neutrino-report",
+    )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     parser.add_argument(
         "--include-dir",
@@ -334,6 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _parser().error("--hot N makes twins at a launch, --when load does not: give one of them")
     if not options.probe and not options.expression:
         _refuse_options_that_need_a_probe(options)
+    if options.memusage:
+        _refuse_options_that_probe(options)
     try:
         device, ordinals = _devices(options)
         # None: the run records with the twins that patched libraries carry.
@@ -373,7 +382,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 ranges=tuple(options.ranges),
                 range_scope=Scope(options.range_scope),
             ),
-            results=results_of(options.expression, options.rows) if options.expression else None,
+            results=_results(options),
+            measures_only=options.memusage,
         )
         start(request)
     except ProbeError as error:
@@ -390,6 +400,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         raise
 
 
+def _results(options: argparse.Namespace) -> Callable[[Path], str] | None:
+    """What is printed of a complete trace when COMMAND ends; None for nothing."""
+    if options.memusage:
+        return memory_results
+    return results_of(options.expression, options.rows) if options.expression else None
+
+
+def _refuse_options_that_probe(options: argparse.Namespace) -> None:
+    """Exit with an error for options that have no meaning with --memusage, which measures and probes nothing."""
+    # What is launched before a twin is ready differs from run to run.
+    waits_for_none = "--memusage measures what all launches take: it waits for twins"
+    reasons = {
+        "--no-wait": waits_for_none if options.no_wait else "",
+        "--when launch": waits_for_none if options.when == "launch" else "",
+        "--hot": waits_for_none if options.hot else "",
+        "--callback": "with --memusage nothing is recorded that a script could read" if options.callback else "",
+    }
+    for name, reason in reasons.items():
+        if reason:
+            _parser().error(f"{name}: {reason}; leave one of them out")
+
+
 def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
     """Exit with an error for options that only affect how twins (instrumented kernels) are made.
 
@@ -401,6 +433,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
         "--filter": options.filter,
         "--timeout": options.timeout,
         "--no-wait": options.no_wait,
+        "--memusage": options.memusage,
         "--retarget": options.retarget,
         "--save-temps": options.save_temps,
         "--callback": options.callback,

@@ -60,6 +60,7 @@ class Request:
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
     none for all. choice: of the launches that are probed. scripts: False disables the probes'
     analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
+    measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
     switches recording on and off.
     """
@@ -84,6 +85,7 @@ class Request:
     choice: Choice = field(default_factory=Choice)
     scripts: bool = True
     results: Callable[[Path], str] | None = None
+    measures_only: bool = False
     pid: int | None = None
     is_switched: bool = False
 
@@ -160,6 +162,7 @@ def prepare(request: Request) -> dict[str, str]:
         "HOT": request.hot or None,
         "QUIET": 1 if request.quiet else None,
         "RESULTS": 1 if request.results else None,
+        "MEMUSAGE": 1 if request.measures_only else None,
         "SWITCHED": 1 if request.is_switched else None,
         # Programs that it starts find the library of its NVTX calls in the environment, and are not probed.
         "PID": request.pid,
@@ -177,7 +180,7 @@ _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
-    "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", OWN_INJECTION,
+    "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 
@@ -217,7 +220,8 @@ def _start_probing(
             device=kind,
             assembled=assembled,
             retarget=request.retarget,
-            scripts=Scripts.of(probes) if request.scripts else NO_SCRIPTS,
+            # With --memusage there is nothing that they could read.
+            scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,
             results=request.results,
         ),

@@ -53,15 +53,24 @@ class Coverage:
     @property
     def sentence(self) -> str:
         """Launches and kernels in words, as the hook says them on stderr when the process ends (``coverage.c``)."""
+        return self._sentence("was", "")
+
+    @property
+    def forecast(self) -> str:
+        """The same of a run with --memusage, which has not probed what could be."""
+        return self._sentence("would be", "would be ")
+
+    def _sentence(self, nothing: str, verb: str) -> str:
+        """The sentence. nothing: the verb after "nothing", verb: what is before "probed"."""
         if not self.launches:
             none = f"none of {self.left_out:,} launches was chosen ({CHOICE_OPTIONS})"
-            return f"nothing was probed: {none if self.left_out else 'no launch of a kernel was seen'}"
+            return f"nothing {nothing} probed: {none if self.left_out else 'no launch of a kernel was seen'}"
         launches = f"{self.probed:,} of {self.launches:,} launches"
         kernels = f"{self.kernels_probed:,} of {self.kernels:,} kernels"
         left_out = f"; not chosen: {self.left_out:,} more" if self.left_out else ""
         if not self.probed:
-            return f"nothing was probed: {launches}, {kernels}{left_out}"
-        return f"{launches} probed ({percent(self.probed, self.launches)}), {kernels}{left_out}"
+            return f"nothing {nothing} probed: {launches}, {kernels}{left_out}"
+        return f"{launches} {verb}probed ({percent(self.probed, self.launches)}), {kernels}{left_out}"
 
 
 def percent(part: int, whole: int) -> str:

@@ -106,7 +106,11 @@ class TraceKernel:
     @property
     def records(self) -> Array:
         """This kernel's launch records, in any state, as a 1-D structured array (a copy)."""
-        return self._trace.launches[self.indices]
+        return self.records_of(self.indices)
+
+    def records_of(self, indices: Array) -> Array:
+        """Some launch records, as a 1-D structured array (a copy). indices: in ``Trace.launches``."""
+        return self._trace.launches[indices]
 
     @property
     def has_removed(self) -> bool:
@@ -277,6 +281,12 @@ class Trace:
         """What the times in the records count."""
         embedded = any(str(device.get("name", "")).startswith(EMBEDDED_DEVICE) for device in self.devices)
         return Clock.STEPS if embedded else Clock.CYCLES
+
+    @property
+    def device_memory(self) -> dict[str, Any] | None:
+        """The event about the device memory that the hook had, in bytes; None if the process did not end normally."""
+        events = self._events.of("memory")
+        return events[-1] if events else None
 
     @property
     def started(self) -> float:
