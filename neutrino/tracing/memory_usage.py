@@ -94,9 +94,9 @@ class DeviceUsage:
 class MemoryUsage:
     """What a run would take that was only measured, in bytes.
 
-    kernels: those with most data first. records: of ``launches.bin``, which may have holes beside. rest: of all other files. device: None of a
-    process that did not end normally. max_trace_size: the limit of the trace's size, None without one. not_probed:
-    launches that would run their originals, those with most launches first.
+    kernels: those with most data first. records: of ``launches.bin``, which may have holes beside. rest: of all other
+    files. device: None of a process that did not end normally. max_trace_size: the limit of the trace's size, None
+    without one. not_probed: launches that would run their originals, those with most launches first.
     """
 
     trace: Trace

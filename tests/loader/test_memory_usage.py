@@ -194,7 +194,7 @@ def test_the_command(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture
     result = neutrino(tmp_path, "--memusage", *probed, str(bench.host), "plain")
     assert (result.stdout, result.returncode) == ("120\n", 0)
     said = result.stderr
-    assert "neutrino: --memusage: 5 of 5 launches would be probed (100 %), 1 of 1 kernels; not chosen: 15 more\n" in said
+    assert "--memusage: 5 of 5 launches would be probed (100 %), 1 of 1 kernels; not chosen: 15 more\n" in said
     assert re.search(r"^kernel +launches +bytes per launch +bytes in the trace\ncount_p2 +5 ", said, re.MULTILINE)
     assert re.search(r"^device memory: \d+\.\d MiB for maps, beside the twins' code$", said, re.MULTILINE)
     (trace,) = (tmp_path / "trace").iterdir()
