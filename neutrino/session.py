@@ -103,7 +103,7 @@ def install(
     if duration is not None and not (number_given and 0 < duration < _MOST_SECONDS):
         raise NeutrinoError(f"duration={duration!r}: write a number of seconds")
     if memusage and (hot or not wait):
-        raise NeutrinoError("memusage=True measures what all launches take: leave out wait=False and hot, which wait for none")
+        raise NeutrinoError("memusage=True measures what all launches take: leave out wait=False and hot")
     _check("timeout", timeout, 1, _MOST_TIMEOUT, is_optional=True)
     for name, size in (("max_device_memory", max_device_memory), ("max_trace_size", max_trace_size)):
         _check(name, size, 4 << 20, 1 << 40, is_optional=True)

@@ -70,6 +70,8 @@ def usage_lines(usage: MemoryUsage, *, shows_all: bool = False, is_wide: bool = 
 def _rows(usage: KernelUsage, is_wide: bool) -> Iterator[tuple[str, str, str, str]]:
     """Yield the row of a kernel, and one for each of its maps."""
     data = f"{usage.data:,}{' + logs' if usage.has_logs else ''}"
+    if usage.has_logs and usage.with_logs is not None:
+        data += f" (about {usage.with_logs:,})"
     yield _name(usage.kernel, is_wide), f"{usage.launches:,}", _span(usage), data
     for entry in usage.maps:
         more = " + log" if entry.is_log else ""
@@ -94,10 +96,13 @@ def _trace_lines(usage: MemoryUsage) -> Iterator[str]:
     if usage.has_logs:
         names = dict.fromkeys(entry.entry.name for kernel in usage.kernels for entry in kernel.maps if entry.is_log)
         most = f", at most {size_text(usage.device.launch_limit // 2)} a launch" if usage.device else ""
-        yield (
-            f"  not known before kernels are probed: what is saved to {', '.join(map(escaped, names))}{most};"
-            " --launches 0:1 tells"
-        )
+        if usage.size_with_logs is not None:
+            yield f"  about {size_text(usage.size_with_logs)}, if logs take what they took at most in an earlier run"
+        else:
+            yield (
+                f"  not known before kernels are probed: what is saved to {', '.join(map(escaped, names))}{most};"
+                " after a run with --launches 0:1, --memusage says about how much"
+            )
     if usage.max_trace_size is not None and usage.limited_size is not None:
         limit, size = size_text(usage.max_trace_size), size_text(usage.limited_size)
         yield f"  under --max-trace-size {limit}: at most {size}, of the latest launches"
@@ -143,6 +148,7 @@ def usage_document(usage: MemoryUsage) -> dict[str, Any]:
             "records": usage.records,
             "rest": usage.rest,
             "has_logs": usage.has_logs,
+            "with_logs": usage.size_with_logs,
             "max_trace_size": usage.max_trace_size,
             "limited": usage.limited_size,
             "device": None if device is None else {
@@ -158,6 +164,7 @@ def usage_document(usage: MemoryUsage) -> dict[str, Any]:
                     "least": kernel.least,
                     "most": kernel.most,
                     "data": kernel.data,
+                    "with_logs": kernel.with_logs if kernel.has_logs else None,
                     "maps": [
                         {
                             "name": entry.entry.name, "kind": entry.entry.kind.name, "level": entry.entry.level.value,

@@ -28,6 +28,8 @@ from neutrino.tracing.trace import Trace, TraceKernel
 _BATCH = 1 << 14
 """Launches whose records are read at once."""
 _HEADER_ALIGN = 64
+_NEED_PARTS = 256
+"""Of a unit, in what the cache has of a kernel's need by warps: needs.h."""
 _MEASURED = (LaunchState.SUBMITTED, LaunchState.WRITTEN, LaunchState.MEASURED)
 """States of launches that would be probed; those of a process that was killed may be SUBMITTED."""
 _DATA_SHARE, _RECORDS_SHARE = 0.75, 0.25
@@ -55,7 +57,8 @@ class MapUsage:
 class KernelUsage:
     """What a kernel's launches would take, in bytes: those that would be probed.
 
-    least, most: of device memory for all maps of a launch. data: of its result files. maps: those with most data first.
+    least, most: of device memory for all maps of a launch, but for what logs hold. data: of its result files, the same.
+    with_logs: the same with logs as an earlier run had them; None if none had. maps: those with most data first.
     """
 
     kernel: TraceKernel
@@ -63,6 +66,7 @@ class KernelUsage:
     least: int
     most: int
     data: int
+    with_logs: int | None
     maps: tuple[MapUsage, ...]
 
     @property
@@ -111,6 +115,13 @@ class MemoryUsage:
     def data(self) -> int:
         """The result files of all kernels."""
         return sum(usage.data for usage in self.kernels)
+
+    @property
+    def size_with_logs(self) -> int | None:
+        """All files of the trace, if logs take what they took of an earlier run; None if that is not known of all."""
+        found = [usage.with_logs if usage.has_logs else usage.data for usage in self.kernels]
+        data = [size for size in found if size is not None]
+        return sum(data) + self.records + self.rest if self.has_logs and len(data) == len(found) else None
 
     @property
     def trace_size(self) -> int:
@@ -186,7 +197,7 @@ def _device_usage(trace: Trace) -> DeviceUsage | None:
 def _kernel_usage(kernel: TraceKernel, maps: tuple[Map, ...]) -> KernelUsage:
     """Add up a kernel's launches, which have few different shapes as a rule."""
     sizes: list[tuple[int, list[int]]] = []
-    data, data_of = 0, [0] * len(maps)
+    data, data_of, with_logs = 0, [0] * len(maps), 0
     launches = 0
     for (blocks, warps_per_block, lanes, has_units), count in _shapes(kernel).items():
         regions, size = region_layout(maps, blocks, warps_per_block, lanes)
@@ -195,13 +206,16 @@ def _kernel_usage(kernel: TraceKernel, maps: tuple[Map, ...]) -> KernelUsage:
         sizes.append((size, [_bytes(region) for region in regions]))
         data += count * (FRAME.size + frame)
         data_of = [before + count * _bytes(region) for before, region in zip(data_of, in_frame, strict=True)]
+        need = _log_units(kernel, blocks * warps_per_block) if has_units else 0
+        with_logs += count * (FRAME.size + region_layout(maps, blocks, warps_per_block, lanes, need, in_frame=True)[1])
         launches += count
     if launches:
         header = align_up(RESULT_HEADER.size + len(maps) * MAP_DESCRIPTOR.size, _HEADER_ALIGN)
-        data += header
+        files = header
         # result/<id>.run has one frame with the maps per run.
         if any(entry.per is Per.RUN for entry in maps):
-            data += header + FRAME.size + run_layout(maps)[1]
+            files += header + FRAME.size + run_layout(maps)[1]
+        data, with_logs = data + files, with_logs + files
     usages = [
         MapUsage(
             entry,
@@ -215,7 +229,15 @@ def _kernel_usage(kernel: TraceKernel, maps: tuple[Map, ...]) -> KernelUsage:
     ]
     usages.sort(key=lambda usage: (-usage.data, -usage.most))
     all_sizes = [size for size, _ in sizes] or [0]
-    return KernelUsage(kernel, launches, min(all_sizes), max(all_sizes), data, tuple(usages))
+    known = with_logs if kernel.log_need else None
+    return KernelUsage(kernel, launches, min(all_sizes), max(all_sizes), data, known, tuple(usages))
+
+
+def _log_units(kernel: TraceKernel, warps: int) -> int:
+    """Units that each log of a launch had in an earlier run: at most of any, or by its warps if that is less."""
+    units, per_warp = kernel.log_need or (1, 0)
+    by_warps = per_warp * warps // _NEED_PARTS + 1
+    return min(units, by_warps) if per_warp else units
 
 
 def _shapes(kernel: TraceKernel) -> Counter[tuple[int, int, int, int]]:

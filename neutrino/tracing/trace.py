@@ -72,6 +72,8 @@ class TraceKernel:
 
     id: in this trace. image: id of the image (loaded module) that it is in. name: mangled. reason: PROBED when there is
     a twin (instrumented copy), else why there is none, with the detail in words. counters: launches by their outcome.
+    log_need: in a run that was only measured, what an earlier run has learnt of the kernel's logs: the most units that
+    one of a launch had, and 1/256 units for each warp; None if nothing.
     """
 
     id: int
@@ -81,6 +83,7 @@ class TraceKernel:
     detail: str
     counters: dict[Reason, int]
     _trace: Trace = field(repr=False, compare=False)
+    log_need: tuple[int, int] | None = None
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -400,7 +403,9 @@ class Trace:
                 row.get("detail") or "",
                 self._counters(identity),
                 self,
-            )
+                (member(row, "log_units", int, path), member(row, "log_per_warp", int, path))
+                if "log_units" in row else None,
+            )  # fmt: skip
         return tuple(kernels[identity] for identity in sorted(kernels))
 
     def _counters(self, kernel: int) -> dict[Reason, int]:

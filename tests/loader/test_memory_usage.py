@@ -148,6 +148,7 @@ def test_logs_are_named_and_counted_as_empty(bench: Bench, tmp_path: Path, refer
     real = _run(bench, tmp_path / "real", "plain", reference("plain"), {}, probes)
     usage = memory_usage(Trace(dry.files.path))
     (kernel,) = usage.kernels
+    assert usage.size_with_logs is None
     assert usage.has_logs
     assert {entry.entry.name: entry.is_log for entry in kernel.maps} == {"GmemBytes": False, "ProgramProgress": True}
     sums = next(entry for entry in kernel.maps if not entry.is_log)
@@ -160,6 +161,13 @@ def test_logs_are_named_and_counted_as_empty(bench: Bench, tmp_path: Path, refer
     # What was not measured is not remembered for later runs.
     assert not list((tmp_path / "dry" / "cache").rglob("*.needs"))
     assert list((tmp_path / "real" / "cache").rglob("*.needs"))
+    # What the run has learnt gives an estimate.
+    real.files.path.parent.rename(tmp_path / "real" / "before")
+    real.files.path = next((tmp_path / "real" / "before").iterdir())
+    again = _run(bench, tmp_path / "real", "plain", reference("plain"), MEASURES, probes)
+    estimate = memory_usage(Trace(again.files.path)).size_with_logs
+    assert estimate is not None
+    assert abs(estimate - real.disk) <= TOLERANCE * real.disk
 
 
 def test_a_pool_that_grows(bench: Bench, tmp_path: Path, reference: Reference) -> None:

@@ -14,6 +14,7 @@
 #include "driver.h"
 #include "entry_fetch.h"
 #include "needs.h"
+#include "own_memory.h"
 #include "regions.h"
 #include "section.h"
 #include "settings.h"
@@ -391,6 +392,11 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	nt_event_string(&event, "name", kernel->name);
 	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
 	nt_event_string(&event, "detail", detail ? detail : "");
+	/* What an earlier process has learnt. */
+	if (nt_measures_only && kernel->log_kept.units) {
+		nt_event_number(&event, "log_units", kernel->log_kept.units);
+		nt_event_number(&event, "log_per_warp", kernel->log_kept.per_warp);
+	}
 	nt_event_end(&event);
 	if (reason == NEUTRINO_REASON_PROBED)
 		nt_trace_log("kernel %u %s: probed", kernel->id, kernel->name);
