@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.streams import escaped
@@ -13,6 +13,8 @@ from neutrino.cli.table import counted, table
 if TYPE_CHECKING:
     from neutrino.tracing.memory_usage import DeviceUsage, KernelUsage, MapUsage, MemoryUsage
     from neutrino.tracing.trace import TraceKernel
+
+Keep: TypeAlias = "Callable[[TraceKernel], bool]"
 
 _NAME_WIDTH = 60
 """Characters of a kernel's name."""
@@ -36,22 +38,26 @@ def memory_results(path: Path) -> str:
     return "\n" + "".join(f"{line}\n" for line in usage_lines(usage))
 
 
-def usage_lines(usage: MemoryUsage, *, shows_all: bool = False, is_wide: bool = False) -> Iterator[str]:
+def usage_lines(
+    usage: MemoryUsage, keep: Keep = lambda _: True, *, shows_all: bool = False, is_wide: bool = False
+) -> Iterator[str]:
     """Yield the lines of a report: the kernels with their maps, the totals, and what would not be probed.
 
-    shows_all: also kernels after the first ones. is_wide: whole names.
+    keep: whether to list a kernel; the totals are of all. shows_all: also kernels after the first ones. is_wide: whole
+    names.
     """
-    if usage.kernels:
-        shown = usage.kernels if shows_all else usage.kernels[:_MOST_KERNELS]
+    kernels = [kernel for kernel in usage.kernels if keep(kernel.kernel)]
+    if kernels:
+        shown = kernels if shows_all else kernels[:_MOST_KERNELS]
         rows = [row for kernel in shown for row in _rows(kernel, is_wide)]
         head = ("kernel", "launches", _BYTES, _DATA)
         yield from (line[2:] for line in table(head, rows, head[1:]))
-        if len(shown) < len(usage.kernels):
-            yield f"and {counted(len(usage.kernels) - len(shown), 'kernel')} more (neutrino-report --all)"
+        if len(shown) < len(kernels):
+            yield f"and {counted(len(kernels) - len(shown), 'kernel')} more (neutrino-report --all)"
         yield ""
     yield from _trace_lines(usage)
     yield from _device_lines(usage.device)
-    left_out = [row for row in usage.not_probed if row.launches]
+    left_out = [row for row in usage.not_probed if row.launches and keep(row.kernel)]
     if left_out:
         yield ""
         yield "Would not be probed"
@@ -130,8 +136,11 @@ def size_text(size: int) -> str:
     return counted(size, "byte")
 
 
-def usage_document(usage: MemoryUsage) -> dict[str, Any]:
-    """Return a trace's object in the JSON document of ``neutrino-report``; sizes are in bytes."""
+def usage_document(usage: MemoryUsage, keep: Keep) -> dict[str, Any]:
+    """Return a trace's object in the JSON document of ``neutrino-report``; sizes are in bytes.
+
+    keep: whether to list a kernel; the totals are of all.
+    """
     from neutrino.cli.why import coverage_document
 
     trace, device = usage.trace, usage.device
@@ -152,8 +161,8 @@ def usage_document(usage: MemoryUsage) -> dict[str, Any]:
             "max_trace_size": usage.max_trace_size,
             "limited": usage.limited_size,
             "device": None if device is None else {
-                "maps": device.pools, "graphs": device.graphs, "limit": device.limit, "grows": not device.is_final,
-                "launch_limit": device.launch_limit,
+                "maps": device.pools, "graphs": device.graphs, "contexts": device.contexts, "limit": device.limit,
+                "launch_limit": device.launch_limit, "grows": not device.is_final,
             },
             "kernels": [
                 {
@@ -174,6 +183,7 @@ def usage_document(usage: MemoryUsage) -> dict[str, Any]:
                     ],
                 }
                 for kernel in usage.kernels
+                if keep(kernel.kernel)
             ],
         },
         "not_probed": [
@@ -182,6 +192,7 @@ def usage_document(usage: MemoryUsage) -> dict[str, Any]:
                 "reason": row.reason.word, "text": row.text, "detail": row.detail, "launches": row.launches,
             }
             for row in usage.not_probed
+            if keep(row.kernel)
         ],
         "notes": list(trace.notes),
     }  # fmt: skip

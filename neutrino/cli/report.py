@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,6 +103,7 @@ def _run(options: argparse.Namespace) -> int:
     except NeutrinoError as error:
         return fail(error)
 
+    keep = partial(_is_selected, selection)
     # The traces, each with its scripts run first if asked for. One that cannot be read is reported and left out.
     paths: list[Path] = []
     summaries: list[TraceSummary] = []
@@ -136,9 +137,8 @@ def _run(options: argparse.Namespace) -> int:
                 traces.append(trace)
                 continue
             if options.why is None:
-                keep = partial(_is_selected, selection)
                 if is_measured(trace):
-                    usages.append(memory_usage(trace, keep))
+                    usages.append(memory_usage(trace))
                     continue
                 summaries.append(summarize(trace, keep, options.launch))
                 continue
@@ -165,7 +165,7 @@ def _run(options: argparse.Namespace) -> int:
     # The report.
     try:
         if options.why is None:
-            _print(summaries, usages, options)
+            _print(summaries, usages, keep, options)
         else:
             _print_why(reasons, options)
     except BrokenPipeError:
@@ -220,20 +220,23 @@ def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
 
 
 def _print(
-    summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage], options: argparse.Namespace
+    summaries: Sequence[TraceSummary],
+    usages: Sequence[MemoryUsage],
+    keep: Callable[[TraceKernel], bool],
+    options: argparse.Namespace,
 ) -> None:
     """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written.
 
-    usages: of the traces of runs with --memusage, which come first.
+    usages: of the traces of runs with --memusage, which come first. keep: whether to list a kernel of these.
     """
     if options.json:
-        documents = [*map(usage_document, usages), *map(trace_document, summaries)]
+        documents = [*(usage_document(usage, keep) for usage in usages), *map(trace_document, summaries)]
         print(json.dumps({"traces": documents}, indent=1))
     else:
         console = _console()
         for number, usage in enumerate(usages):
             with console.capture() as captured:
-                _Report(console, options.wide, options.all).show_usage(usage)
+                _Report(console, options.wide, options.all).show_usage(usage, keep)
             print(("\n" if number else "") + _stripped(captured.get()))
         for number, summary in enumerate(summaries, len(usages)):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
@@ -369,10 +372,10 @@ class _Report:
         for note in summary.notes:
             self._line(f"note: {note}")
 
-    def show_usage(self, usage: MemoryUsage) -> None:
-        """Print what a run would take that was only measured."""
+    def show_usage(self, usage: MemoryUsage, keep: Callable[[TraceKernel], bool]) -> None:
+        """Print what a run would take that was only measured. keep: whether to list a kernel."""
         self._heading(usage.trace)
-        for line in usage_lines(usage, shows_all=self.show_all, is_wide=self.wide):
+        for line in usage_lines(usage, keep, shows_all=self.show_all, is_wide=self.wide):
             self._line(line, soft_wrap=True)
 
     def show_why(self, trace: Trace, kernels: Sequence[Why]) -> None:

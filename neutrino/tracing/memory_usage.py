@@ -8,7 +8,6 @@ once it is written: it is counted as if nothing was saved to it, and named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -22,11 +21,13 @@ from neutrino.abi.structures import align_up
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, REGION_ALIGN, Region, region_layout, run_layout
+from neutrino.tracing.events import member
 from neutrino.tracing.summary import NotProbed, not_probed_launches
 from neutrino.tracing.trace import Trace, TraceKernel
 
 _BATCH = 1 << 14
 """Launches whose records are read at once."""
+_NEARLY_ALL = 0.95
 _HEADER_ALIGN = 64
 _NEED_PARTS = 256
 """Of a unit, in what the cache has of a kernel's need by warps: needs.h."""
@@ -79,19 +80,20 @@ class KernelUsage:
 class DeviceUsage:
     """Device memory that the hook would allocate, in bytes, at most at a time: for maps of launches, and of graphs.
 
-    limit: what the pool of one context may have; where there is less, it grows with launches that wait for their data
-    to be copied back. launch_limit: what one launch may have of it.
+    contexts: those that had a pool. limit: what the pool of one context may have; where there is less, it grows with
+    launches that wait for their data to be copied back. launch_limit: what one launch may have of it.
     """
 
     pools: int
     graphs: int
+    contexts: int
     limit: int
     launch_limit: int
 
     @property
     def is_final(self) -> bool:
-        """Whether the pool of each context has from the start all that it may have. The rest are parts of units."""
-        return not self.pools or self.pools >= self.limit * 0.95
+        """Whether the pools had all that they may have, but for parts of units, so that they cannot grow further."""
+        return self.pools >= self.contexts * self.limit * _NEARLY_ALL
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,8 @@ def is_measured(trace: Trace) -> bool:
     return bool(trace.process.get("memusage"))
 
 
-def memory_usage(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: True) -> MemoryUsage:
-    """Return what the run of a trace would take that was only measured. keep: whether to list a kernel.
+def memory_usage(trace: Trace) -> MemoryUsage:
+    """Return what the run of a trace would take that was only measured.
 
     Raises TraceError for a damaged trace, and for one of a run that has probed.
     """
@@ -158,8 +160,6 @@ def memory_usage(trace: Trace, keep: Callable[[TraceKernel], bool] = lambda _: T
         raise TraceError(f"{trace.path}: the run has probed, and not measured: it was without --memusage")
     kernels, not_probed = [], []
     for kernel in trace.kernels:
-        if not keep(kernel):
-            continue
         if kernel.manifest is not None and kernel.reason is Reason.PROBED:
             usage = _kernel_usage(kernel, kernel.manifest.maps)
             kernels += [usage] if usage.launches else []
@@ -191,7 +191,8 @@ def _device_usage(trace: Trace) -> DeviceUsage | None:
     event = trace.device_memory
     if event is None:
         return None
-    return DeviceUsage(*(int(event.get(name, 0)) for name in ("pools", "graphs", "pool_limit", "launch_limit")))
+    names = ("pools", "graphs", "contexts", "pool_limit", "launch_limit")
+    return DeviceUsage(*(member(event, name, int, trace.path / "events.jsonl") for name in names))
 
 
 def _kernel_usage(kernel: TraceKernel, maps: tuple[Map, ...]) -> KernelUsage:

@@ -9,7 +9,7 @@ bool nt_measures_only;
 #define FIRST_ADDRESS (UINT64_C(1) << 56)
 
 static uint64_t now[NT_OWN_KINDS], most[NT_OWN_KINDS], all_now, all_most;
-static uint64_t pool_limit, launch_limit; /* of the largest pool */
+static uint64_t pools, pool_limit, launch_limit; /* how many were made; of the largest one */
 static uint64_t next_address = FIRST_ADDRESS;
 
 void nt_own_memory_begin(void)
@@ -29,6 +29,7 @@ static void raise_to(uint64_t *value, uint64_t least)
 
 void nt_own_memory_limited(uint64_t limit, uint64_t of_launch)
 {
+	__atomic_fetch_add(&pools, 1, __ATOMIC_RELAXED);
 	raise_to(&pool_limit, limit);
 	raise_to(&launch_limit, of_launch);
 }
@@ -84,6 +85,7 @@ void nt_own_memory_log(void)
 	nt_event_number(&event, "most", __atomic_load_n(&all_most, __ATOMIC_RELAXED));
 	nt_event_number(&event, "pools", __atomic_load_n(&most[NT_OWN_POOLS], __ATOMIC_RELAXED));
 	nt_event_number(&event, "graphs", __atomic_load_n(&most[NT_OWN_GRAPHS], __ATOMIC_RELAXED));
+	nt_event_number(&event, "contexts", __atomic_load_n(&pools, __ATOMIC_RELAXED));
 	nt_event_number(&event, "pool_limit", __atomic_load_n(&pool_limit, __ATOMIC_RELAXED));
 	nt_event_number(&event, "launch_limit", __atomic_load_n(&launch_limit, __ATOMIC_RELAXED));
 	nt_event_end(&event);
