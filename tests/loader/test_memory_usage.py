@@ -85,23 +85,30 @@ def _check_as_said(usage: MemoryUsage, dry: Run, real: Run) -> None:
     assert abs(dry.memory - real.memory) <= TOLERANCE * real.memory
 
 
-# A kernel of each form, as the program and in graphs that it changes, whose replays are queued in several streams.
-@pytest.mark.parametrize("scenario", ["forms", "graph-changes"])
-def test_a_run_takes_what_was_said(bench: Bench, tmp_path: Path, reference: Reference, scenario: str) -> None:
-    expected = reference(scenario)
-    dry = _run(bench, tmp_path / "dry", scenario, expected, MEASURES)
-    real = _run(bench, tmp_path / "real", scenario, expected, {})
+# Launches by all calls, in a pool that begins with less than it may have; and graphs that change, in one that has all.
+@pytest.mark.parametrize(
+    ("scenario", "pool", "is_final"), [("forms", 128 << 20, False), ("graph-changes", 64 << 20, True)]
+)
+def test_a_run_takes_what_was_said(
+    bench: Bench, tmp_path: Path, reference: Reference, scenario: str, pool: int, is_final: bool
+) -> None:
+    expected, extra = reference(scenario), {"NEUTRINO_POOL": str(pool)}
+    dry = _run(bench, tmp_path / "dry", scenario, expected, {**MEASURES, **extra})
+    real = _run(bench, tmp_path / "real", scenario, expected, extra)
     _check_nothing_ran(dry)
     usage = memory_usage(Trace(dry.files.path))
     _check_as_said(usage, dry, real)
     # Not by the hook's own word: what the driver gave it.
     assert real.device_bytes - dry.device_bytes == real.memory
     assert real.calls["cuMemcpyDtoHAsync_v2"]
+    assert usage.device is not None
+    assert usage.device.is_final == is_final
+    assert usage.device.limit == pool
     with pytest.raises(TraceError, match="without --memusage"):
         memory_usage(Trace(real.files.path))
 
 
-@pytest.mark.parametrize("scenario", ["threads", "graph-handed"])
+@pytest.mark.parametrize("scenario", ["threads", "capture"])
 def test_measuring_harms_nothing(any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str) -> None:
     dry = _run(any_bench, tmp_path, scenario, reference(scenario), MEASURES)
     _check_nothing_ran(dry)
@@ -170,18 +177,6 @@ def test_logs_are_named_and_counted_as_empty(bench: Bench, tmp_path: Path, refer
     assert abs(estimate - real.disk) <= TOLERANCE * real.disk
 
 
-def test_a_pool_that_grows(bench: Bench, tmp_path: Path, reference: Reference) -> None:
-    # The device has little, so that a pool begins with less than it may have, and grows while launches wait.
-    extra = {"NEUTRINO_POOL": str(256 << 20)}
-    dry = _run(bench, tmp_path / "dry", "plain", reference("plain"), {**MEASURES, **extra})
-    real = _run(bench, tmp_path / "real", "plain", reference("plain"), extra)
-    usage = memory_usage(Trace(dry.files.path))
-    assert dry.memory == real.memory == real.device_bytes - dry.device_bytes
-    assert usage.device is not None
-    assert usage.device.pools < usage.device.limit
-    assert not usage.device.is_final
-
-
 def test_launches_that_are_too_large(
     bench: Bench, tmp_path: Path, reference: Reference, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +201,11 @@ def test_the_command(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture
     assert re.search(r"^kernel +launches +bytes per launch +bytes in the trace\ncount_p2 +5 ", said, re.MULTILINE)
     assert re.search(r"^device memory: \d+\.\d MiB for maps, beside the twins' code$", said, re.MULTILINE)
     (trace,) = (tmp_path / "trace").iterdir()
+    assert report.main([str(trace), "-k", "other"]) == 0
+    printed = capsys.readouterr().out
+    # The totals are of all kernels.
+    assert "count_p2" not in printed
+    assert set(printed.splitlines()[-2:]) <= set(said.splitlines())
     assert report.main(["--json", str(trace)]) == 0
     (document,) = json.loads(capsys.readouterr().out)["traces"]
     found = document["memusage"]
@@ -220,9 +220,7 @@ def test_the_command(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("-p", "block_sched", "--no-wait"), "--no-wait: --memusage measures what all launches take"),
-        (("-p", "block_sched", "--when", "launch"), "--when launch: --memusage measures"),
-        (("-p", "block_sched", "--hot", "3"), "--hot: --memusage measures"),
+        (("-p", "block_sched", "--hot", "3"), "--hot: --memusage measures what all launches take"),
         (("-p", "block_sched", "--callback", "x.py"), "--callback: with --memusage nothing is recorded"),
         ((), "--memusage needs a probe"),
     ],

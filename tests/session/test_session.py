@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+import neutrino
+from neutrino.errors import NeutrinoError
+from neutrino.tracing.memory_usage import memory_usage
+from neutrino.tracing.trace import Trace
 from tests.cli.pages import ROOT, Folder
 
 _START = """
@@ -291,3 +295,22 @@ except neutrino.NeutrinoError as error:
 """
     (found,) = _run(folder, text, command)
     assert found["error"].startswith("this process runs under neutrino")
+
+
+def test_only_measuring(folder: Folder) -> None:
+    (found,) = _run(
+        folder,
+        """
+neutrino.install("gmem_bytes", device="embedded", quiet=True, tracedir="measured", memusage=True)
+vector = load()
+saxpy(vector)
+sums(vector)
+say(y=y[6], total=total.value, trace=str(neutrino.trace_dir()))
+""",
+    )
+    assert (found["y"], found["total"]) == (12, sum(range(1000)))
+    usage = memory_usage(Trace(found["trace"]))
+    assert {kernel.kernel.name: kernel.launches for kernel in usage.kernels} == {"saxpy": 1, "sum": 1}
+    assert not list((folder.path / "measured").rglob("result/*"))
+    with pytest.raises(NeutrinoError, match="leave out wait=False and hot"):
+        neutrino.install("gmem_bytes", memusage=True, hot=3)
