@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from neutrino.abi.reasons import Reason
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
@@ -57,11 +58,16 @@ def usage_lines(
         yield ""
     yield from _trace_lines(usage)
     yield from _device_lines(usage.device)
-    left_out = [row for row in usage.not_probed if row.launches and keep(row.kernel)]
-    if left_out:
+    # Those that are not chosen are no surprise; the line on coverage has their number.
+    not_probed = [
+        row
+        for row in usage.not_probed
+        if row.launches and row.reason is not Reason.NOT_SELECTED and keep(row.kernel)
+    ]
+    if not_probed:
         yield ""
         yield "Would not be probed"
-        for row in left_out if shows_all else left_out[:_MOST_KERNELS]:
+        for row in not_probed if shows_all else not_probed[:_MOST_KERNELS]:
             detail = f" ({escaped(row.detail)})" if row.detail else ""
             remedy = f"; what helps: {row.remedy}" if row.remedy else ""
             launches = "1 launch" if row.launches == 1 else f"{row.launches:,} launches"
