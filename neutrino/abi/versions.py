@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+BENCHMARK_VERSION = 1
 LAUNCHES_VERSION = 4
 RESULT_VERSION = 7
 RESULT_VERSIONS = (3, 4, 5, 6, RESULT_VERSION)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.abi.levels import Per
+from neutrino.cli.benchmark import benchmark_document
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report
@@ -38,6 +39,7 @@ def trace_document(summary: TraceSummary) -> dict[str, Any]:
             }
             for row in summary.not_probed
         ],
+        **({"benchmark": benchmark_document(trace.benchmark, trace)} if trace.benchmark else {}),
         "notes": list(summary.notes),
     }
 

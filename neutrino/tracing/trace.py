@@ -16,6 +16,7 @@ from neutrino.abi.launches import LAUNCH, MAX_KERNELS, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
 from neutrino.tracing.aggregate import plain_bytes
+from neutrino.tracing.benchmark import Benchmark, read_benchmark
 from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
@@ -254,6 +255,11 @@ class Trace:
     def coverage(self) -> Coverage:
         """What part of the process's launches was probed."""
         return Coverage.of(self.counters)
+
+    @cached_property
+    def benchmark(self) -> Benchmark | None:
+        """What ``neutrino --benchmark`` has measured; None without that option. Raises TraceError if it is damaged."""
+        return read_benchmark(self.path / "benchmark.bin", self.coverage.not_probed)
 
     @property
     def rank(self) -> int | None:
