@@ -39,7 +39,7 @@ class Reason(enum.IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-CHOICE_OPTIONS = "-k, --filter, --rank, --device, --launches, --every, --range, --duration or neutrino-ctl"
+CHOICE_OPTIONS = "-k, --filter, --rank, --device, --launches, --every, --range, --duration, --benchmark or neutrino-ctl"
 """What chooses what is probed: options of ``neutrino``, and a command."""
 
 REASON_TEXT: dict[Reason, str] = {

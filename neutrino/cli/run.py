@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from neutrino.cli.benchmark import benchmark_text, new_seed
 from neutrino.cli.defines import add_define
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.loading import load
@@ -234,6 +235,13 @@ def _parser() -> _Parser:
         help="probe nothing any more so long after a process has first loaded GPU code, as in 30 or 2.5",
     )
     parser.add_argument(
+        "--benchmark",
+        action="store_true",
+        help="measure how much longer kernels take with the probes: of each kernel with one grid and block, launches "
+        "run with and without them in random order, each timed on the GPU; graphs by whole replays. The medians are "
+        "printed at the end",
+    )
+    parser.add_argument(
         "--device",
         action="append",
         default=[],
@@ -337,6 +345,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         _parser().error("no COMMAND to run")
+    if options.benchmark and (options.launches != (0, None) or options.every > 1):
+        _parser().error("--benchmark draws which launches are probed: it goes without --launches and --every")
     if options.hot and options.when == "load":
         _parser().error("--hot N makes twins at a launch, --when load does not: give one of them")
     if not options.probe and not options.expression:
@@ -384,6 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             ),
             results=_results(options),
             measures_only=options.memusage,
+            benchmark=new_seed() if options.benchmark else 0,
         )
         start(request)
     except ProbeError as error:
@@ -401,10 +412,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _results(options: argparse.Namespace) -> Callable[[Path], str] | None:
-    """What is printed of a complete trace when COMMAND ends; None for nothing."""
+    """Return what gives the text that is printed of a complete trace; None where nothing is."""
     if options.memusage:
         return memory_results
-    return results_of(options.expression, options.rows) if options.expression else None
+    expressions = results_of(options.expression, options.rows) if options.expression else None
+    if not options.benchmark:
+        return expressions
+    return lambda path: benchmark_text(path) + (expressions(path) if expressions else "")
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:
@@ -415,6 +429,7 @@ def _refuse_options_that_probe(options: argparse.Namespace) -> None:
         "--no-wait": waits_for_none if options.no_wait else "",
         "--when launch": waits_for_none if options.when == "launch" else "",
         "--hot": waits_for_none if options.hot else "",
+        "--benchmark": "with --memusage no twin runs that could be timed" if options.benchmark else "",
         "--callback": "with --memusage nothing is recorded that a script could read" if options.callback else "",
     }
     for name, reason in reasons.items():

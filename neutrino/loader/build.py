@@ -24,6 +24,7 @@ SOURCES = (
     "attributes.c",
     "backend.c",
     "background.c",
+    "benchmark.c",
     "choice.c",
     "control.c",
     "counters.c",

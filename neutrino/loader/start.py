@@ -62,7 +62,8 @@ class Request:
     analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
     measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
-    switches recording on and off.
+    switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
+    timed, 0 for no benchmark.
     """
 
     command: list[str]
@@ -88,6 +89,7 @@ class Request:
     measures_only: bool = False
     pid: int | None = None
     is_switched: bool = False
+    benchmark: int = 0
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -164,6 +166,7 @@ def prepare(request: Request) -> dict[str, str]:
         "RESULTS": 1 if request.results else None,
         "MEMUSAGE": 1 if request.measures_only else None,
         "SWITCHED": 1 if request.is_switched else None,
+        "BENCHMARK": request.benchmark or None,
         # Programs that it starts find the library of its NVTX calls in the environment, and are not probed.
         "PID": request.pid,
         "NO_ARGV": 1 if request.hides_arguments else None,
@@ -180,7 +183,8 @@ _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
-    "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", OWN_INJECTION,
+    "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
+    OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

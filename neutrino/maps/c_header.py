@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neutrino.abi.benchmark import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.entries import (
     TWIN_FILE,
     TWIN_IMAGE,
@@ -31,7 +32,13 @@ from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, 
 from neutrino.abi.steering import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
 from neutrino.abi.structures import Struct
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
-from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION, SECTION_VERSION, TWINS_VERSION
+from neutrino.abi.versions import (
+    BENCHMARK_VERSION,
+    LAUNCHES_VERSION,
+    RESULT_VERSION,
+    SECTION_VERSION,
+    TWINS_VERSION,
+)
 from neutrino.maps.declaration import Layout
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import (
@@ -55,6 +62,7 @@ STRUCTS = (
     LAUNCHES_HEADER, LAUNCH, RESULT_HEADER, MAP_DESCRIPTOR, FRAME,
     TWINS_HEADER, TWIN_IMAGE, TWIN_KERNEL, TWIN_PARAMETER, TWIN_FILE, REQUEST, REPLY,
     SECTION_HEADER, SECTION_TWINS, RESTORE_HEADER, RESTORE_EDIT, CONTROL,
+    BENCHMARK_HEADER, SAMPLE,
 )  # fmt: skip
 
 
@@ -81,12 +89,12 @@ def c_header() -> str:
         "MAX_KERNELS": MAX_KERNELS, "NO_KERNEL": f"{NO_KERNEL:#x}u", "REASON_SLOTS": REASON_SLOTS,
         "LAUNCHES_HEADER_SIZE": LAUNCHES_HEADER_SIZE, "LAUNCHES_VERSION": LAUNCHES_VERSION,
         "RESULT_VERSION": RESULT_VERSION, "SECTION_VERSION": SECTION_VERSION, "TWINS_VERSION": TWINS_VERSION,
-        "CONTROL_VERSION": CONTROL_VERSION,
+        "CONTROL_VERSION": CONTROL_VERSION, "BENCHMARK_VERSION": BENCHMARK_VERSION,
     }  # fmt: skip
     lines += [f"#define NEUTRINO_{name} {value}" for name, value in constants.items()]
     magics = {"LAUNCHES": LAUNCHES_MAGIC, "RESULT": RESULT_MAGIC, "FRAME": FRAME_MAGIC, "TWINS": TWINS_MAGIC,
               "REQUEST": REQUEST_MAGIC, "REPLY": REPLY_MAGIC, "SECTION": SECTION_MAGIC,
-              "CONTROL": CONTROL_MAGIC}  # fmt: skip
+              "CONTROL": CONTROL_MAGIC, "BENCHMARK": BENCHMARK_MAGIC}  # fmt: skip
     for name, magic in magics.items():
         # A NUL within a string of C is written as an escape.
         text = magic.decode().replace("\0", "\\0")
@@ -125,6 +133,10 @@ def c_header() -> str:
     lines += [f"    NEUTRINO_COMMAND_{command.name} = {command.value}," for command in Command]
     lines += ["};", "", "/* Why nothing is recorded. */", "enum neutrino_off {"]
     lines += [f"    NEUTRINO_OFF_{off.name} = {off.value}," for off in Recording]
+    lines += ["};", "", "/* What a sample is of. */", "enum neutrino_sample_kind {"]
+    lines += [f"    NEUTRINO_SAMPLE_{kind.name} = {kind.value}," for kind in SampleKind]
+    lines += ["};", "", "/* Why a sample does not count. */", "enum neutrino_sample_flag {"]
+    lines += [f"    NEUTRINO_SAMPLE_IS_{flag.name} = {flag.value}," for flag in SampleFlag]
     lines += ["};", ""]
 
     # Structures.

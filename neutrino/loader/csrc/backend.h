@@ -33,6 +33,7 @@ struct nt_attempt {
 	uint64_t base;
 	uint64_t cell;
 	struct nt_room room;
+	bool is_submitted; /* the twin was launched */
 };
 
 struct nt_backend {

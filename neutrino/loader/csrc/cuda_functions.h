@@ -53,6 +53,7 @@
 	X(cuEventCreate, (CUevent *, unsigned int))                                                                    \
 	X(cuEventDestroy_v2, (CUevent))                                                                                \
 	X(cuEventRecord, (CUevent, CUstream))                                                                          \
+	X(cuEventElapsedTime, (float *, CUevent, CUevent))                                                             \
 	X(cuEventQuery, (CUevent))                                                                                     \
 	X(cuThreadExchangeStreamCaptureMode, (int *))                                                                  \
 	X(cuModuleGetGlobal_v2, (CUdeviceptr *, size_t *, CUmodule, const char *))                                     \

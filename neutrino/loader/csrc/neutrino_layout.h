@@ -30,6 +30,7 @@
 #define NEUTRINO_SECTION_VERSION 3
 #define NEUTRINO_TWINS_VERSION 7
 #define NEUTRINO_CONTROL_VERSION 1
+#define NEUTRINO_BENCHMARK_VERSION 1
 #define NEUTRINO_LAUNCHES_MAGIC "NTLAUNCH"
 #define NEUTRINO_RESULT_MAGIC "NTRESULT"
 #define NEUTRINO_FRAME_MAGIC "NTFRAME\0"
@@ -38,6 +39,7 @@
 #define NEUTRINO_REPLY_MAGIC "NTREPLY\0"
 #define NEUTRINO_SECTION_MAGIC "NTSECTN\0"
 #define NEUTRINO_CONTROL_MAGIC "NTCTRL\0\0"
+#define NEUTRINO_BENCHMARK_MAGIC "NTBENCH\0"
 
 enum neutrino_reason {
     NEUTRINO_REASON_PROBED = 0,
@@ -128,12 +130,12 @@ enum neutrino_per {
     [22] = "local-memory", \
     [23] = "not-ready", \
 
-#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every, --range, --duration or neutrino-ctl"
+#define NEUTRINO_CHOICE_OPTIONS "-k, --filter, --rank, --device, --launches, --every, --range, --duration, --benchmark or neutrino-ctl"
 
 #define NEUTRINO_REASON_TEXTS \
     [0] = "the twin ran", \
     [1] = "the image holds machine code only", \
-    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every, --range, --duration or neutrino-ctl", \
+    [2] = "not chosen by -k, --filter, --rank, --device, --launches, --every, --range, --duration, --benchmark or neutrino-ctl", \
     [3] = "no instruction matches the probe", \
     [4] = "the PTX is for another architecture than the machine code that runs", \
     [5] = "the kernel or a probe needs something that twins do not support", \
@@ -216,6 +218,19 @@ enum neutrino_off {
     NEUTRINO_OFF_SWITCHED = 2,
     NEUTRINO_OFF_OVER = 4,
     NEUTRINO_OFF_ENDING = 8,
+};
+
+/* What a sample is of. */
+enum neutrino_sample_kind {
+    NEUTRINO_SAMPLE_ORIGINAL = 0,
+    NEUTRINO_SAMPLE_PROBED = 1,
+    NEUTRINO_SAMPLE_FLOOR = 2,
+    NEUTRINO_SAMPLE_UNTIMED = 3,
+};
+
+/* Why a sample does not count. */
+enum neutrino_sample_flag {
+    NEUTRINO_SAMPLE_IS_WARM_UP = 1,
 };
 
 /* Start of launches.bin. Up to version 3 a table u64 [MAX_KERNELS][REASON_SLOTS] is at LAUNCHES_HEADER_SIZE. */
@@ -580,5 +595,61 @@ static_assert(offsetof(struct neutrino_control, is_understood) == 32, "is_unders
 static_assert(offsetof(struct neutrino_control, off) == 36, "off");
 static_assert(offsetof(struct neutrino_control, pool_bytes) == 40, "pool_bytes");
 static_assert(offsetof(struct neutrino_control, reserved) == 48, "reserved");
+
+/* Start of benchmark.bin; samples follow. */
+struct neutrino_benchmark_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t record_size; /* of this header, too */
+    uint64_t seed; /* of the draws */
+    uint64_t monotonic_ns; /* CLOCK_MONOTONIC when the file was made */
+    uint64_t reserved[12];
+};
+static_assert(sizeof(struct neutrino_benchmark_header) == 128, "benchmark_header");
+static_assert(offsetof(struct neutrino_benchmark_header, magic) == 0, "magic");
+static_assert(offsetof(struct neutrino_benchmark_header, version) == 8, "version");
+static_assert(offsetof(struct neutrino_benchmark_header, record_size) == 12, "record_size");
+static_assert(offsetof(struct neutrino_benchmark_header, seed) == 16, "seed");
+static_assert(offsetof(struct neutrino_benchmark_header, monotonic_ns) == 24, "monotonic_ns");
+static_assert(offsetof(struct neutrino_benchmark_header, reserved) == 32, "reserved");
+
+/* A sample of benchmark.bin. */
+struct neutrino_sample {
+    uint32_t kind; /* SampleKind: of which code; FLOOR: between two events with nothing between them */
+    uint32_t flags; /* SampleFlag */
+    uint32_t kernel; /* id; NO_KERNEL for the replay of a graph, and for FLOOR */
+    uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
+    uint64_t number; /* of the draw in its group, from 0; UNTIMED: launches that were not timed */
+    uint64_t submit_ns; /* CLOCK_MONOTONIC at submission */
+    uint64_t begin_ns; /* of the first event by the GPU's time, near CLOCK_MONOTONIC */
+    uint64_t elapsed_ns; /* between the two events */
+    uint64_t context;
+    uint64_t stream;
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared; /* dynamic shared memory, bytes */
+    uint32_t device;
+    uint32_t thread; /* host thread id */
+    uint32_t variant; /* as in launches.bin, of PROBED */
+    uint32_t reserved[6];
+};
+static_assert(sizeof(struct neutrino_sample) == 128, "sample");
+static_assert(offsetof(struct neutrino_sample, kind) == 0, "kind");
+static_assert(offsetof(struct neutrino_sample, flags) == 4, "flags");
+static_assert(offsetof(struct neutrino_sample, kernel) == 8, "kernel");
+static_assert(offsetof(struct neutrino_sample, graph) == 12, "graph");
+static_assert(offsetof(struct neutrino_sample, number) == 16, "number");
+static_assert(offsetof(struct neutrino_sample, submit_ns) == 24, "submit_ns");
+static_assert(offsetof(struct neutrino_sample, begin_ns) == 32, "begin_ns");
+static_assert(offsetof(struct neutrino_sample, elapsed_ns) == 40, "elapsed_ns");
+static_assert(offsetof(struct neutrino_sample, context) == 48, "context");
+static_assert(offsetof(struct neutrino_sample, stream) == 56, "stream");
+static_assert(offsetof(struct neutrino_sample, grid) == 64, "grid");
+static_assert(offsetof(struct neutrino_sample, block) == 76, "block");
+static_assert(offsetof(struct neutrino_sample, shared) == 88, "shared");
+static_assert(offsetof(struct neutrino_sample, device) == 92, "device");
+static_assert(offsetof(struct neutrino_sample, thread) == 96, "thread");
+static_assert(offsetof(struct neutrino_sample, variant) == 100, "variant");
+static_assert(offsetof(struct neutrino_sample, reserved) == 104, "reserved");
 
 #endif

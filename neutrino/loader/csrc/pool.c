@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "benchmark.h"
 #include "drain.h"
 #include "own_memory.h"
 #include "segment.h"
@@ -100,6 +101,8 @@ void *nt_map_zeroed(size_t size)
 
 void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 {
+	if (nt_benchmark_is_set())
+		nt_benchmark_unmake(pool, has_context);
 	nt_slabs_unmake(pool, has_context);
 	nt_streams_unmake(pool);
 	if (has_context && pool->stream)
@@ -137,7 +140,8 @@ static bool make_pool(struct nt_pool *pool)
 	if (nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
 		return false;
 	pool->staging = staging;
-	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool);
+	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool) &&
+	       (!nt_benchmark_is_set() || nt_benchmark_make(pool));
 }
 
 bool nt_pool_known(CUcontext context)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "background.h"
+#include "benchmark.h"
 #include "choice.h"
 #include "coverage.h"
 #include "drain.h"
@@ -261,6 +262,7 @@ bool nt_process_trace(void)
 		bool started = nt_trace_start();
 		if (started) {
 			nt_choice_begin();
+			nt_benchmark_start();
 			nt_background_begin();
 			log_process();
 			nt_ranges_note_begin();

@@ -122,6 +122,7 @@ static void read_environment(void)
 		.max_trace_size = number_of("NEUTRINO_MAX_TRACE_SIZE"),
 		.every = number_of("NEUTRINO_EVERY"),
 		.devices = devices_of(getenv("NEUTRINO_ONLY_DEVICES")),
+		.benchmark = number_of("NEUTRINO_BENCHMARK"),
 		.is_switched = is_set("NEUTRINO_SWITCHED"),
 		.ranges = text_of("NEUTRINO_RANGES"),
 		.is_range_for_process = is_equal("NEUTRINO_RANGE_SCOPE", "process"),

@@ -31,6 +31,7 @@ struct nt_settings {
 	uint64_t launches_end;	 /* after the last one; UINT64_MAX: no end */
 	uint64_t every;		 /* NEUTRINO_EVERY; 0: the default, 1 */
 	uint64_t devices;	 /* NEUTRINO_ONLY_DEVICES, a bit for each ordinal; 0: all */
+	uint64_t benchmark;	 /* NEUTRINO_BENCHMARK, the seed of the draws; 0: no benchmark */
 	bool is_switched;	 /* NEUTRINO_SWITCHED: nothing is chosen until the program says so */
 	const char *ranges;	 /* NEUTRINO_RANGES, patterns of those whose launches are chosen; NULL: all */
 	bool is_range_for_process; /* NEUTRINO_RANGE_SCOPE is process */

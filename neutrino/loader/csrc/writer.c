@@ -16,6 +16,7 @@
 #include "launches_file.h"
 #include "quiet_write.h"
 #include "raw_files.h"
+#include "settings.h"
 #include "trace.h"
 
 #define QUEUE_LIMIT (UINT64_C(64) << 20)  /* bytes of lines and files that wait */
@@ -53,9 +54,9 @@ static struct {
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
 
 /* The writer's own: the files of lines. */
-static const char *const line_files[] = {"events.jsonl", "event.log"};
-static int line_fds[] = {-1, -1};
-static off_t cut_to[] = {-1, -1}; /* where a line begins of which a part could not be cut off; -1: there is none */
+static const char *const line_files[] = {"events.jsonl", "event.log", "benchmark.bin"};
+static int line_fds[] = {-1, -1, -1};
+static off_t cut_to[] = {-1, -1, -1}; /* where a line begins of which a part could not be cut off; -1: there is none */
 static uint64_t unwritten; /* lines and files that could not be written since that was last said */
 static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
 static uint64_t held_bytes, held_retry_ns;
@@ -250,7 +251,7 @@ static bool open_trace(const struct start *start)
 	nt_files_mkdir("result");
 	nt_files_reserve();
 	/* Kept open from now on: the program may forbid itself to open files. */
-	for (int i = 0; i < 2 && nt_files_keep_open(); i++)
+	for (int i = 0; i < (nt_settings()->benchmark ? 3 : 2) && nt_files_keep_open(); i++)
 		line_fds[i] = nt_files_open(line_files[i], O_WRONLY | O_CREAT | O_APPEND);
 	if (guest)
 		guest->start();

@@ -12,7 +12,8 @@
 
 #include "results.h"
 
-enum nt_writer_lines { NT_WRITER_EVENTS, NT_WRITER_LOG };
+/* NT_WRITER_SAMPLES: some of benchmark.bin. */
+enum nt_writer_lines { NT_WRITER_EVENTS, NT_WRITER_LOG, NT_WRITER_SAMPLES };
 
 /*
  * What else the thread does, for another part of the hook. start: once the trace directory is there. next_look: milliseconds
@@ -34,7 +35,7 @@ void nt_writer_invite(const struct nt_writer_guest *guest);
  */
 bool nt_writer_start(const char *folder, char *path, const char **why);
 
-/* Append a line to events.jsonl or event.log. text: of malloc, freed by the writer. */
+/* Append a line to events.jsonl or event.log, or samples to benchmark.bin. text: of malloc, freed by the writer. */
 void nt_writer_line(enum nt_writer_lines file, char *text, size_t size);
 
 /* Write a file atomically, from a copy of the data, or create a folder. False if the queue is full. */
