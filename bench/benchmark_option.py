@@ -1,0 +1,220 @@
+"""Whether ``neutrino --benchmark`` says of kernels what timing them apart says, on a GPU.
+
+    python3 -m bench.benchmark_option record [--out FILE] [--rounds N]    runs `workloads/timed.cu` in three ways
+    python3 -m bench.benchmark_option judge [--out FILE]                  recomputes the table and the verdicts
+
+The six kernels of ``bench.slowdown`` run plain, with a probe, and with the probe and ``--benchmark``, in turns; they
+time themselves in each way, by events around each launch. The first two give the slowdown as ``bench.slowdown`` takes
+it, the third that of the option. The verdicts hold that outputs were the same, that each launch was drawn and timed,
+half of them with the probe, and that both slowdowns of each kernel differ by at most two points. Exit status: 0 all
+good, 1 a verdict is not, 2 the file cannot be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.programs import SOURCES, build_command, run_program
+from bench.recorded import judge_files
+from bench.road import COMMAND, ROOT, query_gpu
+from bench.slowdown import FEWEST, KERNELS, MOST_TIMES
+from bench.tree import tree_hash
+from bench.verdicts import Verdict, need, run_checks, say
+from neutrino.tracing import Trace, find_traces
+
+Json = Any
+
+RESULTS = ROOT / "bench" / "results" / "benchmark_option_h200.json"
+PROBES = tuple(MOST_TIMES)
+"""Those that record little: of others not every launch is probed."""
+MOST_APART = 0.02
+"""How much both slowdowns may differ: two points."""
+PLAIN, PROBED, DRAWN = "plain", "probed", "drawn"
+_TIMED = 60
+_LAUNCHES = _TIMED + 2
+_LIMIT = 120.0
+
+
+def record(neutrino: Sequence[str], rounds: int) -> Json:
+    """Raw samples: way → one report of the program a process, for each probe but plain; with ``--benchmark`` also what
+    the trace has of each kernel.
+
+    SystemExit: a program could not be built or run.
+    """
+    start = time.time()
+    results: Json = {
+        "device": query_gpu("name"), "driver": query_gpu("driver_version"), "tree": tree_hash(ROOT),
+        "started": int(start),
+    }  # fmt: skip
+    plain: list[Json] = []
+    probes: dict[str, dict[str, list[Json]]] = {probe: {PROBED: [], DRAWN: []} for probe in PROBES}
+    with tempfile.TemporaryDirectory(prefix="benchmark_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        program = folder / "timed"
+        _run(build_command(SOURCES / "timed.cu", program), dict(os.environ), folder, "build")
+        for number in range(rounds + 1):
+            report = _once([], program, folder, f"plain_{number}")
+            # The first round fills the cache of twins.
+            plain += [report] if number else []
+            for probe, ways in probes.items():
+                for way, option in ((PROBED, []), (DRAWN, ["--benchmark"])):
+                    traces = folder / f"{probe}_{way}_{number}_traces"
+                    before = [*neutrino, "-q", *option, "-p", probe, "--tracedir", str(traces)]
+                    report = _once(before, program, folder, f"{probe}_{way}_{number}")
+                    if way == DRAWN:
+                        report["benchmark"] = _measured(traces)
+                    ways[way] += [report] if number else []
+    return results | {"seconds": round(time.time() - start, 1), "plain": plain, "probes": probes}
+
+
+def _once(before: Sequence[str], program: Path, folder: Path, name: str) -> Json:
+    report = folder / f"{name}.json"
+    argv = [*before, str(program), "--rounds", str(_TIMED), "--out", str(report)]
+    _run(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name)
+    found: Json = json.loads(report.read_text())
+    return found
+
+
+def _measured(folder: Path) -> Json:
+    """What the one trace below a folder has of each kernel, by its name, in nanoseconds."""
+    (path,) = find_traces(folder)
+    trace = Trace(path)
+    found = trace.benchmark
+    if found is None:
+        raise SystemExit(f"{path}: nothing was timed")
+    names = {kernel.id: kernel.name for kernel in trace.kernels}
+    return {
+        "floor": found.floor_ns,
+        "untimed": found.untimed,
+        "kernels": {
+            names[group.kernel]: {
+                "originals": group.originals.tolist(), "probed": group.probed.tolist(), "warm_up": group.warm_up,
+                "verdict": group.verdict,
+            }
+            for group in found.groups if group.kernel is not None
+        },
+    }  # fmt: skip
+
+
+def _run(argv: Sequence[str], environment: dict[str, str], folder: Path, name: str) -> None:
+    done = run_program(argv, environment, folder, name, _LIMIT)
+    if done.status != 0:
+        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def apart(results: Json, probe: str, kernel: str) -> float:
+    """The slowdown by medians of processes that ran the kernel plain and probed."""
+    plain, probed = (
+        statistics.median(ms for run in runs for ms in run["kernels"][kernel]["ms"])
+        for runs in (results["plain"], results["probes"][probe][PROBED])
+    )
+    return float(probed / plain)
+
+
+def drawn(results: Json, probe: str, kernel: str) -> float:
+    """The slowdown by medians of what ``--benchmark`` has timed, of all processes."""
+    original, probed = (
+        statistics.median(
+            ns for run in results["probes"][probe][DRAWN] for ns in run["benchmark"]["kernels"][kernel][side]
+        )
+        for side in ("originals", "probed")
+    )
+    return float(probed / original)
+
+
+def judge(results: Json) -> list[Verdict]:
+    """Every verdict, the good and the bad: three for each probe."""
+    plain = results["plain"] or [{"kernels": {}}]
+    outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
+    checks = [("plain: outputs", partial(_outputs, results["plain"], outputs))]
+    for probe in PROBES:
+        ways = results["probes"].get(probe, {PROBED: [], DRAWN: []})
+        checks += [
+            (f"{probe}: outputs", partial(_outputs, [*ways[PROBED], *ways[DRAWN]], outputs)),
+            (f"{probe}: draws", partial(_draws, ways[DRAWN])),
+            (f"{probe}: slowdowns", partial(_slowdowns, results, probe)),
+        ]
+    return run_checks(checks)
+
+
+def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
+    need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
+    need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
+    for run in runs:
+        changed = [name for name in KERNELS if run["kernels"].get(name, {}).get("output") != outputs[name]]
+        need(not changed, f"other outputs of {', '.join(changed)}")
+        few = [name for name in KERNELS if len(run["kernels"][name]["ms"]) != _TIMED]
+        need(not few, f"not {_TIMED} times of {', '.join(few)}")
+    return f"{len(runs)} processes, {len(outputs)} kernels, as in the first plain one"
+
+
+def _draws(runs: Sequence[Json]) -> str:
+    need(bool(runs), "no runs")
+    half = (_LAUNCHES - 2) // 2
+    for run in runs:
+        found = run["benchmark"]
+        need(found["untimed"] == 0, f"{found['untimed']} launches were not timed")
+        for name in KERNELS:
+            row = found["kernels"].get(name, {"originals": [], "probed": [], "warm_up": 0})
+            counts = len(row["originals"]), len(row["probed"]), row["warm_up"]
+            need(counts == (half, half, 2), f"{name}: original, probed, warm-up: {counts}, expected {(half, half, 2)}")
+    floors = [run["benchmark"]["floor"] / 1000 for run in runs]
+    return f"{half} launches of each kernel without and with the probe; floor {min(floors):.1f} to {max(floors):.1f} µs"
+
+
+def _slowdowns(results: Json, probe: str) -> str:
+    off = {name: drawn(results, probe, name) - apart(results, probe, name) for name in KERNELS}
+    name, most = max(off.items(), key=lambda entry: abs(entry[1]))
+    need(
+        abs(most) <= MOST_APART,
+        f"{name}: {drawn(results, probe, name):.3f} by --benchmark, {apart(results, probe, name):.3f} apart; "
+        f"{MOST_APART} may be between",
+    )
+    return f"at most {abs(most):.3f} apart ({name}), {MOST_APART} may be"
+
+
+def table(results: Json) -> str:
+    """Slowdowns by ``--benchmark``, and after a slash those of processes apart."""
+    lines = [f"{results['device']}, driver {results['driver']}"]
+    lines.append(f"{'':18}" + "".join(f"{name:>15}" for name in KERNELS))
+    for probe in results["probes"]:
+        words = [f"{drawn(results, probe, name):.3f}/{apart(results, probe, name):.3f}" for name in KERNELS]
+        lines.append(f"{probe:18}" + "".join(f"{word:>15}" for word in words))
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="python -m bench.benchmark_option")
+    parser.add_argument("action", choices=("record", "judge"))
+    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+    parser.add_argument("--rounds", type=int, default=FEWEST, help="timed processes of each way")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
+    options = parser.parse_args(arguments)
+    if options.action == "record":
+        results = record(shlex.split(options.neutrino), options.rounds)
+        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
+    keys = ("device", "driver", "plain", "probes")
+    return judge_files([options.out], "python3 -m bench.benchmark_option record", keys, _say)
+
+
+def _say(results: Json) -> int:
+    text = table(results)
+    status = say(judge(results))
+    print(text)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
