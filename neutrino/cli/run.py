@@ -392,7 +392,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 ranges=tuple(options.ranges),
                 range_scope=Scope(options.range_scope),
             ),
-            results=_results(options),
+            # Without a probe there is no listener, which reads the trace.
+            results=None if probes is None else _results(options),
             measures_only=options.memusage,
             benchmark=new_seed() if options.benchmark else 0,
         )
