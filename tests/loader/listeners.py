@@ -31,6 +31,8 @@ class Listener:
         self.answers = answers
         self.asked: Counter[int] = Counter()
         self.kept: list[tuple[socket.socket, bytes]] = []
+        # Of what is above, while a request is answered or kept.
+        self.lock = threading.Lock()
 
     def serve(self, listening: socket.socket) -> None:
         while True:
@@ -47,36 +49,38 @@ class Listener:
         request = np.frombuffer(header, REQUEST.dtype)[0]
         kind, size = int(request["kind"]), int(request["size"])
         data = connection.recv(size, socket.MSG_WAITALL) if size else b""
-        self.asked[kind] += 1
-        status, answer = None, b""
-        if kind == MAKE_AHEAD:
-            status, answer = self.status, b"said the test" if self.status == TEXT else b""
-            if status == MAY_BE_CACHED and self.answers:
-                self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
-        elif kind == MAKE and self.answers:
-            status, answer = ENTRY, entry_of(data)
-        if kind in (MAKE, MAKE_AHEAD) and status is None:
-            # Whoever waits for it waits until answer_kept.
-            self.kept.append((connection, data))
-            return
-        if status is not None:
-            reply(connection, status, answer)
-        connection.close()
+        with self.lock:
+            self.asked[kind] += 1
+            status, answer = None, b""
+            if kind == MAKE_AHEAD:
+                status, answer = self.status, b"said the test" if self.status == TEXT else b""
+                if status == MAY_BE_CACHED and self.answers:
+                    self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
+            elif kind == MAKE and self.answers:
+                status, answer = ENTRY, entry_of(data)
+            if kind in (MAKE, MAKE_AHEAD) and status is None:
+                # Whoever waits for it waits until answer_kept.
+                self.kept.append((connection, data))
+                return
+            if status is not None:
+                reply(connection, status, answer)
+            connection.close()
 
     def answer_kept(self, containing: bytes | None = None) -> None:
         """Answer what was asked for so far, and all from now on; or of the first only images with these bytes."""
-        if containing is None:
-            self.status = MAY_BE_CACHED
-        kept, self.kept = self.kept, []
-        for connection, data in kept:
-            if containing is not None and containing not in data:
-                self.kept.append((connection, data))
-                continue
-            self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
-            # The process may have ended.
-            with suppress(OSError):
-                reply(connection, MAY_BE_CACHED, b"")
-            connection.close()
+        with self.lock:
+            if containing is None:
+                self.status = MAY_BE_CACHED
+            kept, self.kept = self.kept, []
+            for connection, data in kept:
+                if containing is not None and containing not in data:
+                    self.kept.append((connection, data))
+                    continue
+                self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
+                # The process may have ended.
+                with suppress(OSError):
+                    reply(connection, MAY_BE_CACHED, b"")
+                connection.close()
 
 
 def reply(connection: socket.socket, status: int, answer: bytes) -> None:

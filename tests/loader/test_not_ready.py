@@ -150,7 +150,8 @@ def test_originals_run_until_the_twin_is_ready(
     with scene(any_bench, tmp_path, programs(any_bench), mode) as play:
         play.told(f"{kind} 0", "obtain 0", "launch 0 7")
         # Nobody has got an answer yet.
-        assert play.asked.kept or not requests(play.asked)
+        with play.asked.lock:
+            assert play.asked.kept or not requests(play.asked)
         play.asked.answer_kept()
         play.launch_until_probed(0)
         play.told("launch 0 5")
@@ -376,9 +377,9 @@ def test_the_program_neither_sees_nor_closes_what_is_open(bench: Bench, tmp_path
 def test_attributes_that_were_set_before(bench: Bench, tmp_path: Path, programs: Callable[[Bench], Path]) -> None:
     with scene(bench, tmp_path, programs(bench), NO_WAIT) as play:
         play.told("load 0", "obtain 0", "shared 0 1024", "shared 0 2048", "launch 0 1")
-        assert play.asked.asked[MAKE_AHEAD] == 1
         play.asked.answer_kept()
         play.launch_until_probed(0)
+        assert play.asked.asked[MAKE_AHEAD] == 1
         play.told("shared 0 4096")
         play.end()
     # Of the program itself 3, and of its twin as many: what was set before it was ready by the thread that loaded it.
