@@ -215,11 +215,18 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 
 void nt_image_begin(struct nt_image *image)
 {
-	if (nt_image_is_resolved(image) || image->begun_pid || !image->copy || image->from_section)
+	int unresolved = UNRESOLVED;
+
+	/* Meanwhile no other thread resolves it, and frees the copy. */
+	if (image->begun_pid || image->from_section ||
+	    !__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return;
-	image->begun_pid = getpid();
-	image->begun_ns = nt_now_ns();
-	image->begun_fd = nt_entry_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+	if (image->copy) {
+		image->begun_pid = getpid();
+		image->begun_ns = nt_now_ns();
+		image->begun_fd = nt_entry_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+	}
+	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
 }
 
 void nt_image_drop(struct nt_image *image)

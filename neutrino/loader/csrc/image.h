@@ -69,7 +69,10 @@ static inline bool nt_image_is_resolved(const struct nt_image *image)
 /* The same as far as the entry is there already; whether the image is resolved now. */
 bool nt_image_resolve_at_once(struct nt_image *image);
 
-/* Have the entry made while the caller goes on, unless that was asked for. By the one thread that resolves images. */
+/*
+ * Have the entry made while the caller goes on, unless that was asked for, or another thread is resolving the image. By one
+ * thread.
+ */
 void nt_image_begin(struct nt_image *image);
 
 /* Give up what nt_image_begin has begun. By the same thread. */
