@@ -106,6 +106,7 @@ def results_of(texts: Sequence[str], most_rows: int = MOST_ROWS) -> Callable[[Pa
 def _results(path: Path, uses: Mapping[str, Use], most_rows: int) -> str:
     """Return the results of a trace as text. Damaged data are reported in the text. The others: as ``results_of``."""
     # Imported here, in the process that reads the trace: a run itself does not need NumPy.
+    from neutrino.abi.launches import LaunchState
     from neutrino.abi.reasons import Reason
     from neutrino.demangle import demangle
     from neutrino.errors import NeutrinoError
@@ -146,6 +147,12 @@ def _results(path: Path, uses: Mapping[str, Use], most_rows: int) -> str:
             if rows[name].dropped:
                 dropped = counted(rows[name].dropped, "row")
                 lines.append(f"  {dropped} more found no memory: --max-device-memory makes room")
+    # Not copied back in time, or lost.
+    states = trace.launches["state"]
+    lacking = int(((states == LaunchState.SUBMITTED) | (states == LaunchState.LOST)).sum())
+    if lacking:
+        launches = f"{lacking:,} launch{'es' if lacking > 1 else ''}"
+        lines += ["", f"These are without {launches} whose records did not arrive; see neutrino-report {path}"]
     # Kernels without a site have nothing to count.
     missing = sum(count for reason, count in trace.coverage.not_probed.items() if reason is not Reason.NO_SITE)
     if missing:
