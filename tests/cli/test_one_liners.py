@@ -107,7 +107,8 @@ def test_rows(folder: Path, tmp_path: Path) -> None:
         "st.global /BYTES == 16/ { print('wide') }",
     ]
     expressions = [word for text in texts for word in ("-e", text)]
-    command = ["--device", "embedded", "-q", "--rows", "7", *expressions, "./program"]
+    # Room for all launches at once, however late their records are copied back.
+    command = ["--device", "embedded", "-q", "--max-device-memory", "64M", "--rows", "7", *expressions, "./program"]
     result = run(folder, *command, home=tmp_path)
     lines = result.stderr.splitlines()
     rows = []
