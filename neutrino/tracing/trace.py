@@ -323,7 +323,7 @@ class Trace:
         return tuple(texts)
 
     def _counter_notes(self) -> list[str]:
-        """What shows that the counters are not those of the launch records. In a killed process they may be behind."""
+        """What shows that counters are missing which the launch records need. A killed process may lack some."""
         if not self.complete:
             return []
         lacking = [k for k in self.kernels if len(self.numbers_of(k.id)) > self._launches.counters_of(k.id).sum()]

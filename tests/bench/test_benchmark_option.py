@@ -11,7 +11,7 @@ from bench.verdicts import Verdict
 
 
 def planted(apart: float, drawn: float) -> Any:
-    """Results in which each kernel takes so many times as long by either measurement."""
+    """Results in which each kernel takes that many times as long by either measurement."""
 
     def run(ms: float) -> Any:
         return {"kernels": {name: {"ms": [ms] * 60, "output": name} for name in KERNELS}}

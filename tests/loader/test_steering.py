@@ -1,4 +1,4 @@
-"""``neutrino-ctl``: recording switched on and off in a process that runs, its records written, its state told."""
+"""``neutrino-ctl``: recording switched on and off in a process that runs, its records written, its state reported."""
 
 from __future__ import annotations
 
