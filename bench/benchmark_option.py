@@ -12,7 +12,6 @@ good, 1 a verdict is not, 2 the file cannot be judged.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -25,12 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import Bench
 from bench.programs import SOURCES, build_command, run_program
-from bench.recorded import judge_files
-from bench.road import COMMAND, ROOT, query_gpu
+from bench.road import ROOT, query_gpu
 from bench.slowdown import FEWEST, KERNELS, MOST_TIMES
 from bench.tree import tree_hash
-from bench.verdicts import Verdict, need, run_checks, say
+from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import Trace, find_traces
 
 Json = Any
@@ -194,26 +193,10 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
-    parser = argparse.ArgumentParser(prog="python -m bench.benchmark_option")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
-    parser.add_argument("--rounds", type=int, default=FEWEST, help="timed processes of each way")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        results = record(shlex.split(options.neutrino), options.rounds)
-        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
-    keys = ("device", "driver", "plain", "probes")
-    return judge_files([options.out], "python3 -m bench.benchmark_option record", keys, _say)
-
-
-def _say(results: Json) -> int:
-    text = table(results)
-    status = say(judge(results))
-    print(text)
-    return status
+main = Bench(
+    "benchmark_option", RESULTS, ("device", "driver", "plain", "probes"),
+    lambda options, neutrino: record(neutrino, options.rounds), judge, table, FEWEST,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ to do. Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -23,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import Bench
 from bench.programs import SOURCES, run_program
-from bench.recorded import judge_files
-from bench.road import COMMAND, ROOT, query_gpu
+from bench.road import ROOT, query_gpu
 from bench.tree import tree_hash
-from bench.verdicts import Verdict, need, run_checks, say
+from bench.verdicts import Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace
@@ -168,25 +167,14 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
-    parser = argparse.ArgumentParser(prog="python -m bench.first_runs")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+def _add_only(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=[], help="programs; all by default")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        results = record(shlex.split(options.neutrino), options.only)
-        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
-    return judge_files([options.out], "python3 -m bench.first_runs record", ("device", "driver", "runs"), _say)
 
 
-def _say(results: Json) -> int:
-    text = table(results)
-    status = say(judge(results))
-    print(text)
-    return status
+main = Bench(
+    "first_runs", RESULTS, ("device", "driver", "runs"), lambda options, neutrino: record(neutrino, options.only),
+    judge, table, add=_add_only,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

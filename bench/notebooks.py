@@ -24,11 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import Bench
 from bench.programs import SOURCES, run_program
-from bench.recorded import judge_files
-from bench.road import COMMAND, ROOT, query_gpu
+from bench.road import ROOT, query_gpu
 from bench.tree import tree_hash
-from bench.verdicts import Verdict, need, run_checks, say
+from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace, TraceLaunch
 
@@ -197,26 +197,18 @@ def _records(runs: Json, mode: str) -> str:
     return f"{count} launches recorded, as by the command; {run['probed']} of {run['launches']} probed in the block"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
-    parser = argparse.ArgumentParser(prog="python -m bench.notebooks")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=[], help="workloads; all by default")
     parser.add_argument(
         "--embedded", type=Path, metavar="FOLDER", help="on the embedded device: the folder of libvector.so, which "
         "make -C examples/embedded builds",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        results = record(shlex.split(options.neutrino), options.only, options.embedded)
-        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
-    return judge_files([options.out], "python3 -m bench.notebooks record", ("device", "driver", "runs"), _say)
 
 
-def _say(results: Json) -> int:
-    return say(judge(results))
+main = Bench(
+    "notebooks", RESULTS, ("device", "driver", "runs"),
+    lambda options, neutrino: record(neutrino, options.only, options.embedded), judge, add=_add_options,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -29,11 +29,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import Bench
 from bench.programs import run_program
-from bench.recorded import judge_files
-from bench.road import COMMAND, ROOT, query_gpu
+from bench.road import ROOT, query_gpu
 from bench.tree import tree_hash
-from bench.verdicts import Verdict, need, run_checks, say
+from bench.verdicts import Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.maps.declaration import Layout
 from neutrino.tracing import find_traces
@@ -257,25 +257,14 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
-    parser = argparse.ArgumentParser(prog="python -m bench.overhead")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
-    parser.add_argument("--rounds", type=int, default=FEWEST, help="timed processes a mode")
+def _add_modes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", nargs="+", choices=LIMITS, default=list(LIMITS), help="probes; all by default")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        results = record(shlex.split(options.neutrino), options.rounds, options.modes)
-        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
-    return judge_files([options.out], "python3 -m bench.overhead record", ("device", "driver", "runs"), _say)
 
 
-def _say(results: Json) -> int:
-    status = say(judge(results))
-    print(table(results))
-    return status
+main = Bench(
+    "overhead", RESULTS, ("device", "driver", "runs"),
+    lambda options, neutrino: record(neutrino, options.rounds, options.modes), judge, table, FEWEST, _add_modes,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ Json = Any
 ROOT = Path(__file__).resolve().parent.parent
 WITHOUT_PTX = frozenset({"no-ptx", "vendor", "variant"})
 """Reasons of kernels that have no PTX of their own: of that architecture, and not a vendor's."""
-UNKNOWN = "(functions that the hook never saw obtained)"
+UNKNOWN = {"(kernels that were loaded before Neutrino)", "(functions that the hook never saw obtained)"}
+"""What functions are called whose look-up the hook did not see; the second name is that of older traces."""
 
 
 def made_with() -> dict[str, str]:
@@ -111,6 +112,6 @@ def uncovered(trace: Json) -> float:
     """The share of launches that ran unprobed, among those of kernels that have PTX of their own. 1: there is none."""
     counts: Counter[str] = Counter()
     for name, reasons in trace["kernels"]:
-        if name != UNKNOWN and not WITHOUT_PTX.intersection(reasons):
+        if name not in UNKNOWN and not WITHOUT_PTX.intersection(reasons):
             counts.update(reasons)
     return 1 - counts["probed"] / counts.total() if counts else 1.0

@@ -12,7 +12,6 @@ most so many times; those that record for each thread can fill the pool, and wha
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -26,12 +25,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import Bench
 from bench.programs import SOURCES, build_command, run_program
-from bench.recorded import judge_files
 from bench.registers import PROBES
-from bench.road import COMMAND, ROOT, query_gpu
+from bench.road import ROOT, query_gpu
 from bench.tree import tree_hash
-from bench.verdicts import Verdict, need, run_checks, say
+from bench.verdicts import Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace
@@ -195,25 +194,10 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
-    parser = argparse.ArgumentParser(prog="python -m bench.slowdown")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
-    parser.add_argument("--rounds", type=int, default=FEWEST, help="timed processes a mode")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        results = record(shlex.split(options.neutrino), options.rounds)
-        options.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
-    return judge_files([options.out], "python3 -m bench.slowdown record", ("device", "driver", "runs"), _say)
-
-
-def _say(results: Json) -> int:
-    text = table(results)
-    status = say(judge(results))
-    print(text)
-    return status
+main = Bench(
+    "slowdown", RESULTS, ("device", "driver", "runs"), lambda options, neutrino: record(neutrino, options.rounds),
+    judge, table, rounds=FEWEST,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def install(
 ) -> None:
     """Have the kernels that this process loads from now on probed, as the command ``neutrino`` does.
 
-    Best called before the framework is imported. Later, kernels that are loaded already run as they are, and so do
-    those that are launched by addresses of the driver's functions that a library has looked up before.
+    Best called before the framework is imported: kernels that are loaded already run as they are. So do those that are
+    launched by addresses of the driver's functions that are on the heap, as with ``ctypes``.
 
     probes: names of shipped probes, paths, functions with ``@nl.probe``, or what ``load_probes`` returns. kernels,
     exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.

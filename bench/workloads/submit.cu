@@ -2,7 +2,7 @@
 // that many, R times, and writes µs per launch for each repetition. No events and no checks are inside. They are
 // submitted 500 at a time, and the time to wait for these is not counted: the driver's queue holds about a thousand, and
 // in front of a full one a launch takes as long as a kernel. With `--threads T` each of so many threads does that in a
-// stream of its own at the same time.
+// stream of its own at the same time. `--then COMMAND` runs a command of the shell after the first, untimed repetition.
 #include "harness.cuh"
 
 #include <chrono>
@@ -41,6 +41,7 @@ int main(int argc, char **argv) {
     bench::Run run(argc, argv, "submit");
     const int launches = atoi(run.option("--launches", "20000").c_str());
     const int repetitions = atoi(run.option("--repetitions", "5").c_str());
+    const std::string then = run.option("--then", "");
     const int threads = atoi(run.option("--threads", "1").c_str());
     bench::Buffer<unsigned> counts(32 * threads);
     counts.clear();
@@ -59,8 +60,11 @@ int main(int argc, char **argv) {
         getrusage(RUSAGE_THREAD, &after);
         for (std::thread &other : others)
             other.join();
-        if (repetition < 0)
+        if (repetition < 0) {
+            if (!then.empty() && system(then.c_str()) != 0)
+                return 1;
             continue;
+        }
         Submitted mean = {};
         for (const Submitted &result : results)
             mean = {mean.submit + result.submit / threads, mean.complete + result.complete / threads};

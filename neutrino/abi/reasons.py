@@ -57,7 +57,7 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.LOAD: "the driver did not load the twin, or a variable has no address",
     Reason.GRAPH: "a node of a graph that is launched or changed from the device, runs repeatedly and keeps records, "
     "or cannot get its twin for some replays only",
-    Reason.LAUNCH_FORM: "launched by a call that is not supported yet",
+    Reason.LAUNCH_FORM: "loaded before Neutrino was in the process, or launched by a call that is not supported yet",
     Reason.OCCUPANCY: "the twin would fit fewer blocks on a multiprocessor than the original",
     Reason.MAP_SIZE: "the launch needs more map memory than the pool has",
     Reason.POOL_FULL: "the pool was full at the launch",
@@ -78,6 +78,7 @@ REASON_REMEDY: dict[Reason, str] = {
     Reason.PARAMETERS: "probes with fewer maps",
     Reason.HELPER: "a longer --timeout, if it took too long",
     Reason.GRAPH: "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max",
+    Reason.LAUNCH_FORM: "in Python: neutrino.install() before the framework is imported",
     Reason.OCCUPANCY: "probes that need fewer registers",
     Reason.MAP_SIZE: "a larger --max-device-memory, or maps with less per thread or warp",
     Reason.POOL_FULL: "a larger --max-device-memory",

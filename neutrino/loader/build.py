@@ -76,7 +76,10 @@ SOURCES = (
     "twin.c",
     "writer.c",
 )
-LATE_SOURCES = ("driver.c", "hook.c", "late.c", "nvtx.c", "object.c", "process.c", "slot_write.c", "slots.c")
+LATE_SOURCES = (
+    "cached_pointers.c", "driver.c", "hook.c", "late.c", "memory_map.c", "nvtx.c", "object.c", "process.c",
+    "slot_write.c", "slots.c",
+)  # fmt: skip
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 HOOK_PLACEHOLDER = "/neutrino-hook-placeholder".ljust(1023, "/")

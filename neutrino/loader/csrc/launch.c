@@ -41,7 +41,7 @@ void nt_launch_unknown(uint64_t launches, bool is_chosen)
 	nt_event_begin(&event, "kernel");
 	nt_event_number(&event, "id", 0);
 	nt_event_number(&event, "image", 0);
-	nt_event_string(&event, "name", "(functions that the hook never saw obtained)");
+	nt_event_string(&event, "name", "(kernels that were loaded before Neutrino)");
 	nt_event_string(&event, "reason", "launch-form");
 	nt_event_string(&event, "detail", "");
 	nt_event_end(&event);

@@ -146,7 +146,7 @@ enum neutrino_per {
     [10] = "the helper that makes twins was not running or took too long", \
     [11] = "the driver did not load the twin, or a variable has no address", \
     [12] = "a node of a graph that is launched or changed from the device, runs repeatedly and keeps records, or cannot get its twin for some replays only", \
-    [13] = "launched by a call that is not supported yet", \
+    [13] = "loaded before Neutrino was in the process, or launched by a call that is not supported yet", \
     [14] = "the twin would fit fewer blocks on a multiprocessor than the original", \
     [15] = "the launch needs more map memory than the pool has", \
     [16] = "the pool was full at the launch", \
@@ -165,6 +165,7 @@ enum neutrino_per {
     [6] = "probes with fewer maps", \
     [10] = "a longer --timeout, if it took too long", \
     [12] = "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max", \
+    [13] = "in Python: neutrino.install() before the framework is imported", \
     [14] = "probes that need fewer registers", \
     [15] = "a larger --max-device-memory, or maps with less per thread or warp", \
     [16] = "a larger --max-device-memory", \

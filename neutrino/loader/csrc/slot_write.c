@@ -1,73 +1,34 @@
 #include "slot_write.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "trace.h"
+#include "memory_map.h"
 
-/*
- * The protection of a page as PROT_ flags, read from fd, which is /proc/self/maps; -1 if the page is not listed.
- */
-static int read_protection(int fd, uintptr_t page)
+struct page {
+	uintptr_t address;
+	int protection; /* the result */
+};
+
+/* For nt_memory_map: set the protection of a page if it is in this range. */
+static bool find_page(const struct nt_memory_range *range, void *argument)
 {
-	char text[4096];
-	size_t used = 0;
+	struct page *page = argument;
 
-	for (;;) {
-		ssize_t count = read(fd, text + used, sizeof(text) - 1 - used);
-		if (count < 0 && errno == EINTR)
-			continue;
-		if (count <= 0)
-			break;
-		used += (size_t)count;
-		text[used] = 0;
-		/*
-		 * Parse the complete lines, which begin with "from-to rwxp"; the start of an incomplete one is moved to the
-		 * front. A line longer than the buffer is parsed by its beginning; its continuation does not parse.
-		 */
-		char *line = text, *end;
-		while ((end = strchr(line, '\n')) || used == sizeof(text) - 1) {
-			unsigned long from, to;
-			char flags[5] = "";
-			if (sscanf(line, "%lx-%lx %4s", &from, &to, flags) == 3 && page >= from && page < to) {
-				return (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
-				       (flags[2] == 'x' ? PROT_EXEC : 0);
-			}
-			if (!end) {
-				line = text + used;
-				break;
-			}
-			line = end + 1;
-		}
-		used -= (size_t)(line - text);
-		memmove(text, line, used);
-	}
-	return -1;
+	if (page->address < range->from || page->address >= range->to)
+		return true;
+	page->protection = range->protection;
+	return false;
 }
 
 /* The protection of a page of this process as PROT_ flags; -1 if it cannot be found out. */
-static int protection_of(uintptr_t page)
+static int protection_of(uintptr_t address)
 {
-	int ret = -1, before;
+	struct page page = {address, -1};
 
-	/*
-	 * A thread that is cancelled must not end in open or read: the dynamic loader's lock, which it holds, would never
-	 * be released.
-	 */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	int fd = nt_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-	if (fd >= 0) {
-		ret = read_protection(fd, page);
-		close(fd);
-	}
-	pthread_setcancelstate(before, NULL);
-	return ret;
+	nt_memory_map(find_page, &page);
+	return page.protection;
 }
 
 /* Whether the dynamic loader has made an address read-only after relocation (RELRO). */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cached_pointers.h"
 #include "driver.h"
 #include "object.h"
 #include "slot_write.h"
@@ -243,6 +244,7 @@ struct objects {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct processed *processed;
 static size_t processed_count;
+static bool searched; /* pointers that objects have cached: once, since all later look-ups return the hook's */
 
 /* The loader_state at the last pass. */
 static uint64_t last_state;
@@ -319,8 +321,12 @@ static const struct processed *find_processed(const struct nt_object *object, ui
 	return NULL;
 }
 
-/* Redirect the slots of one object, and return its record. */
-static struct processed process_object(const struct nt_object *object, uint64_t name_hash, bool with_driver)
+/*
+ * Redirect the slots of one object, and return its record. search: for the pointers in its data, NULL if these are not to
+ * be redirected.
+ */
+static struct processed process_object(const struct nt_object *object, uint64_t name_hash, bool with_driver,
+				       const struct nt_cached_pointers *search)
 {
 	struct processed ret = {object->base, object->segments, name_hash, {NULL, NULL}, with_driver};
 	struct nt_dynamic dynamic;
@@ -331,6 +337,8 @@ static struct processed process_object(const struct nt_object *object, uint64_t 
 	for (int table = 0; table < 2; table++)
 		for (size_t i = table ? dynamic.relative : 0; i < dynamic.rows[table]; i++)
 			redirect(object, &dynamic, &dynamic.tables[table][i], &ret.mark);
+	if (search)
+		nt_cached_pointers_redirect(search, object);
 	return ret;
 }
 
@@ -376,12 +384,18 @@ static void pass(void)
 	if (objects.rows)
 		dl_iterate_phdr(count_object, &objects);
 
+	struct nt_cached_pointers search;
+	bool has_search = with_driver && !searched && nt_cached_pointers_begin(&search);
 	size_t count = objects.count < objects.capacity ? objects.count : objects.capacity, hint = 0;
 	for (size_t i = 0; records && objects.rows && i < count; i++) {
 		const struct nt_object *object = &objects.rows[i];
 		uint64_t name_hash = hash_of(object->name);
 		const struct processed *earlier = find_processed(object, name_hash, with_driver, &hint);
-		records[i] = earlier ? *earlier : process_object(object, name_hash, with_driver);
+		records[i] = earlier ? *earlier : process_object(object, name_hash, with_driver, has_search ? &search : NULL);
+	}
+	if (has_search) {
+		nt_cached_pointers_end(&search);
+		searched = true;
 	}
 	/* Without memory the old records stay, and the new objects are not redirected. */
 	if (records && objects.rows) {

@@ -1,9 +1,10 @@
 /*
  * Puts the hook between a running process and its driver: in every loaded object it redirects the slots in memory through
- * which the object calls dlsym, dlvsym, dlopen, and functions of the driver that the hook wraps.
+ * which the object calls dlsym, dlvsym, dlopen, and functions of the driver that the hook wraps, and the addresses of such
+ * functions that it has looked up and keeps in its data (cached_pointers.h).
  *
  * The objects of the driver, the hook, libc and the dynamic loader are excluded, and slots that are bound to anything
- * else than the dynamic loader's or the driver's function. Addresses that a program looked up earlier stay as they are.
+ * else than the dynamic loader's or the driver's function. Addresses on the heap stay as they are.
  */
 #ifndef NEUTRINO_SLOTS_H
 #define NEUTRINO_SLOTS_H

@@ -1,0 +1,152 @@
+"""What launches cost that are not chosen, on a GPU: with ``--every 100``, and after ``neutrino-ctl off``.
+
+    python3 -m bench.choice record [--out FILE] [--rounds N]    runs `workloads/submit.cu`: a loop of small launches
+    python3 -m bench.choice judge [--out FILE]                  recomputes table and verdicts
+
+Processes of each mode take turns. A launch of one warp is the worst case: it takes the GPU two microseconds, and the
+host as long to submit it. What counts is the time until 500 launches in a row are complete, per launch. The verdicts
+hold that the kernel's counts were right, that as many launches ran with the probe as were chosen, and that the median
+is within ``MOST_TIMES`` of that without Neutrino. Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be
+judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.command_line import Bench
+from bench.programs import SOURCES, build_command, run_program
+from bench.road import ROOT, query_gpu
+from bench.tree import tree_hash
+from bench.verdicts import Verdict, need, run_checks
+from neutrino.tracing import Trace, find_traces
+
+Json = Any
+
+RESULTS = ROOT / "bench" / "results" / "choice_h200.json"
+PROBE = "block_sched"
+PLAIN, PROBED, EVERY, OFF = "plain", "probed", "every 100", "off"
+MODES = (PLAIN, PROBED, EVERY, OFF)
+MOST_TIMES = {EVERY: 1.01, OFF: 1.01}
+"""By the mode: how many times longer than plain a launch may take, in the median of processes that ran in turns."""
+FEWEST = 7
+LAUNCHES, REPETITIONS = 20_000, 9
+_LIMIT = 60.0
+
+
+def record(neutrino: Sequence[str], rounds: int) -> Json:
+    """Raw samples: mode → of each process the µs per launch of each repetition, and how many launches were probed.
+
+    SystemExit: the program could not be built or run.
+    """
+    start = time.time()
+    results: Json = {
+        "device": query_gpu("name"), "driver": query_gpu("driver_version"), "tree": tree_hash(ROOT),
+        "started": int(start), "runs": {mode: [] for mode in MODES},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="choice_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        program = folder / "submit"
+        _run(build_command(SOURCES / "submit.cu", program), folder, "build")
+        for number in range(rounds + 1):
+            for mode in MODES:
+                report = _once(neutrino, mode, program, folder, number)
+                # The first round fills the cache of twins.
+                results["runs"][mode] += [report] if number else []
+    return results | {"seconds": round(time.time() - start, 1)}
+
+
+def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, number: int) -> Json:
+    name = f"{mode.replace(' ', '_')}_{number}"
+    report, traces = folder / f"{name}.json", folder / name
+    argv = [str(program), "--launches", str(LAUNCHES), "--repetitions", str(REPETITIONS), "--out", str(report)]
+    if mode != PLAIN:
+        options = ["--every", "100"] if mode == EVERY else []
+        argv = [*neutrino, "-q", "-p", PROBE, *options, "--tracedir", str(traces), *argv]
+    if mode == OFF:
+        # The shell's parent is the program.
+        argv += ["--then", f"{shlex.quote(sys.executable)} -m neutrino.cli.ctl $PPID off > /dev/null"]
+    _run(argv, folder, name)
+    found: Json = json.loads(report.read_text())
+    kept: Json = {key: found["extra"][key] for key in ("submit_us", "complete_us")} | {"checks": found["checks"]}
+    if mode != PLAIN:
+        (path,) = find_traces(traces)
+        (kernel,) = Trace(path).kernels
+        kept["launches"] = {reason.word: count for reason, count in kernel.counters.items() if count}
+    return kept
+
+
+def _run(argv: Sequence[str], folder: Path, name: str) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    done = run_program(argv, environment, folder, name, _LIMIT)
+    if done.status != 0:
+        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def times(results: Json, mode: str, what: str = "complete_us") -> float:
+    """How many times as long as plain: the median over rounds of the ratios of their processes' medians."""
+    runs = results["runs"]
+    ratios = (
+        statistics.median(run[what]) / statistics.median(plain[what])
+        for run, plain in zip(runs[mode], runs[PLAIN], strict=True)
+    )
+    return float(statistics.median(ratios))
+
+
+def judge(results: Json) -> list[Verdict]:
+    """Every verdict, the good and the bad."""
+    checks = [(f"{mode}: launches", partial(_launches, results, mode)) for mode in MODES]
+    checks += [(f"{mode}: time", partial(_time, results, mode)) for mode in MOST_TIMES]
+    return run_checks(checks)
+
+
+def _launches(results: Json, mode: str) -> str:
+    runs = results["runs"][mode]
+    need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
+    need(all(run["checks"] == "ok" for run in runs), "the kernel counted wrongly")
+    total = LAUNCHES * (REPETITIONS + 1)
+    if mode == PLAIN:
+        return f"{len(runs)} processes of {total:,} launches"
+    expected = {PROBED: {"probed": total}, EVERY: {"probed": total // 100, "not-selected": total - total // 100},
+                OFF: {"probed": LAUNCHES, "not-selected": total - LAUNCHES}}[mode]  # fmt: skip
+    for run in runs:
+        need(run["launches"] == expected, f"{run['launches']}, expected {expected}")
+    return ", ".join(f"{count:,} {word}" for word, count in expected.items())
+
+
+def _time(results: Json, mode: str) -> str:
+    found = times(results, mode)
+    need(found <= MOST_TIMES[mode], f"{found:.3f} of plain, expected at most {MOST_TIMES[mode]}")
+    return f"{found:.3f} of plain, {MOST_TIMES[mode]} may be"
+
+
+def table(results: Json) -> str:
+    """By mode, µs per launch and its ratio to plain: submitted, and complete."""
+    lines = [f"{results['device']}, driver {results['driver']}", f"{'':12}{'submit µs':>18}{'complete µs':>20}"]
+    for mode, runs in results["runs"].items():
+        words = []
+        for what in ("submit_us", "complete_us"):
+            middle = statistics.median(value for run in runs for value in run[what])
+            words.append(f"{middle:.3f} ({times(results, mode, what):.3f})")
+        lines.append(f"{mode:12}{words[0]:>18}{words[1]:>20}")
+    return "\n".join(lines)
+
+
+main = Bench(
+    "choice", RESULTS, ("device", "driver", "runs"), lambda options, neutrino: record(neutrino, options.rounds),
+    judge, table, FEWEST,
+).main  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
