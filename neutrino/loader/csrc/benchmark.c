@@ -358,7 +358,7 @@ static void drop(struct timer *timer, struct nt_pair *pair)
 struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 {
 	struct timer *timer = timer_of(pool);
-	struct nt_drained drained = {false, false};
+	struct nt_drained drained = {0};
 	struct batch batch = {NULL, 0};
 	struct waiting waiting = {.count = 0};
 	uint32_t first = timer->next, unfinished = 0;

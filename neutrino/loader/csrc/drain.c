@@ -422,7 +422,7 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 	uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK;
 
 	if (number != (uint64_t)(segment - pool->segments) + 1)
-		return (struct nt_drained){false, false}; /* free, or about to be closed */
+		return (struct nt_drained){0}; /* free, or about to be closed */
 	/* The index after the last complete launch. A launch without a sequence is not submitted yet. */
 	uint32_t until = segment->drained;
 	if (all_complete)
@@ -442,14 +442,14 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 	    __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE)) {
 		nt_segment_close(segment, count, NULL);
-		return (struct nt_drained){true, true};
+		return (struct nt_drained){.worked = true, .in_flight = true};
 	}
-	return (struct nt_drained){worked, until < count};
+	return (struct nt_drained){.is_sparse = worked, .in_flight = until < count};
 }
 
 struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 {
-	struct nt_drained drained = nt_benchmark_is_set() ? nt_benchmark_drain(pool) : (struct nt_drained){false, false};
+	struct nt_drained drained = nt_benchmark_is_set() ? nt_benchmark_drain(pool) : (struct nt_drained){0};
 	struct batch batch = {.count = 0};
 	bool is_short = nt_slabs_run_short(pool);
 	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);
@@ -463,6 +463,7 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 			struct nt_drained open = drain_open(pool, segment, all_complete, is_short);
 			drained.worked |= open.worked;
 			drained.in_flight |= open.in_flight;
+			drained.is_sparse |= open.is_sparse;
 		}
 		if (is_open)
 			continue;

@@ -6,8 +6,9 @@
 
 /* What a round of draining found. */
 struct nt_drained {
-	bool worked;	/* something was drained */
+	bool worked;	/* something was drained, and the next round should be soon: */
 	bool in_flight; /* some launches are not drained yet */
+	bool is_sparse; /* launches of segments that are not full were drained: there is no hurry */
 };
 
 /* --- drain.c: in the drain thread, with the pool's context current --- */

@@ -163,7 +163,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 /* Do what a pool needs now. */
 static struct nt_drained visit(struct nt_pool *pool)
 {
-	struct nt_drained drained = {false, false};
+	struct nt_drained drained = {0};
 	int state = __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE);
 	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE), popped;
 
@@ -173,7 +173,7 @@ static struct nt_drained visit(struct nt_pool *pool)
 		return drained;
 	/* Also gives the pool up if it is not in this context any more. */
 	if (state == POOL_READY && !nt_pool_find(context))
-		return (struct nt_drained){true, false};
+		return (struct nt_drained){.worked = true};
 	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
 		if (state == POOL_CLOSING)
 			close_pool(pool);
@@ -194,7 +194,7 @@ static struct nt_drained visit(struct nt_pool *pool)
 /* One round over all pools. */
 static struct nt_drained visit_all(void)
 {
-	struct nt_drained all = {false, false};
+	struct nt_drained all = {0};
 
 	nt_grace_step();
 	nt_retired_release();
@@ -202,16 +202,18 @@ static struct nt_drained visit_all(void)
 		struct nt_drained drained = visit(&nt_pools[i]);
 		all.worked |= drained.worked;
 		all.in_flight |= drained.in_flight;
+		all.is_sparse |= drained.is_sparse;
 	}
 	nt_graphs_count();
-	nt_runs_write(all.worked ? NT_RUNS_BUSY : NT_RUNS_IDLE);
+	nt_runs_write(all.worked || all.is_sparse ? NT_RUNS_BUSY : NT_RUNS_IDLE);
 	nt_trace_round();
 	all.in_flight |= nt_grace_is_wanted();
 	return all;
 }
 
 /*
- * The main function of the drain thread. Its pauses are short while there is something to drain, and grow by half while
+ * The main function of the drain thread. Its pauses are short while segments fill up. They grow to DOZE while few launches
+ * are recorded, since its calls take locks of the driver that launches wait for, and further, by half each time, while
  * launches are in flight that are not complete. Once nothing has been in flight for some time it sleeps until a launch wakes it.
  */
 static void *drain(void *unused)
@@ -228,11 +230,13 @@ static void *drain(void *unused)
 	while (!nt_drain_is_stopped()) {
 		struct nt_drained drained = visit_all();
 		uint64_t now = nt_now_ns();
-		bool is_idle = !drained.worked && !drained.in_flight;
+		bool is_idle = !drained.worked && !drained.is_sparse && !drained.in_flight;
 		if (!is_idle || !idle_since)
 			idle_since = now;
 		if (drained.worked)
 			pause = SHORTEST_PAUSE;
+		else if (drained.is_sparse && pause >= DOZE)
+			pause = DOZE;
 		else if (pause < LONGEST_PAUSE)
 			pause += pause < DOZE ? PAUSE_STEP : pause / 2;
 		if (pause <= DOZE) {
@@ -247,7 +251,7 @@ static void *drain(void *unused)
 		 */
 		__atomic_exchange_n(&nt_drain_sleep, depth, __ATOMIC_SEQ_CST);
 		drained = visit_all();
-		if (drained.worked || (drained.in_flight && depth == NT_ASLEEP)) {
+		if (drained.worked || ((drained.in_flight || drained.is_sparse) && depth == NT_ASLEEP)) {
 			__atomic_store_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_RELEASE);
 			pause = SHORTEST_PAUSE;
 			continue;
