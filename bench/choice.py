@@ -39,7 +39,7 @@ PLAIN, PROBED, EVERY, OFF = "plain", "probed", "every 100", "off"
 MODES = (PLAIN, PROBED, EVERY, OFF)
 MOST_TIMES = {EVERY: 1.01, OFF: 1.01}
 """By the mode: how many times longer than plain a launch may take, in the median of processes that ran in turns."""
-FEWEST = 7
+FEWEST = 11
 LAUNCHES, REPETITIONS = 20_000, 9
 _LIMIT = 60.0
 

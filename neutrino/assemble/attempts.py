@@ -12,17 +12,17 @@ Each attempt selects twins by their outcomes so far, and gives new outcomes:
 
 The cost at most, in runs of ``ptxas``. For the only kernel of a module, equal texts are assembled once:
 
-    as written      2   the original's text and the twin's
+    as written      2   the twin's text, and the original's if ptxas must report of it or its arithmetic is compared
     explicit FMA    3   the original's text by lines, the same with its fusions written down, the twin so
                    +1   the twin by lines, where a product within a division may be fused with a sum
     without fusing      the same again, for cubins that hold their PTX but not the options it was assembled with
     register cap    1
     fewer registers 1
 
-So usually 2, at most 8, and 14 for such a cubin. With several kernels these are per part, not per kernel, plus one run
-if the originals cannot be assembled without the others. Only these are per kernel: one run each, and one for all, if
-ptxas refuses some twins (or some originals whose text is for another architecture); two if it warns of a kernel that it
-does not name; two if a division as above has to be compared.
+So usually 1 or 2, at most 8, and 14 for such a cubin. With several kernels these are per part, not per kernel, plus one
+run if the originals cannot be assembled without the others. Only these are per kernel: one run each, and one for all,
+if ptxas refuses some twins (or some originals whose text is for another architecture); two if it warns of a kernel that
+it does not name; two if a division as above has to be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ from functools import partial
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly, CutError
-from neutrino.assemble.builds import OriginalsRefusedError, build_originals, build_twins
+from neutrino.assemble.builds import (
+    OriginalBuild,
+    OriginalsRefusedError,
+    TwinBuild,
+    build_originals,
+    build_twins,
+    shipped_originals,
+)
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins, unlike_originals, write_explicit
 from neutrino.assemble.one_module import OneModule
@@ -45,6 +52,7 @@ from neutrino.assemble.retargeting import Retargeting
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.errors import FormatError, PtxError
 from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.refusal import AssemblyError
 
 Outcomes = Mapping[str, Outcome]
@@ -94,6 +102,7 @@ class Job:
     a ``OneModule`` can be written with explicit FMA. slots: limit how many assemblers run. retargeting: set if their
     text is for another architecture than their originals' code. unfused_after: if all twins are refused, and only for
     these reasons, the originals may have been assembled without fusing; empty if the originals' options are known.
+    keeps_files: whether originals are assembled in any case, for the files of ``--save-temps``.
     """
 
     parts: Sequence[tuple[TwinKernel, ...]]
@@ -101,6 +110,7 @@ class Job:
     slots: StoppableSlots
     retargeting: Retargeting | None = None
     unfused_after: frozenset[Reason] = frozenset()
+    keeps_files: bool = False
 
     @property
     def twins(self) -> tuple[TwinKernel, ...]:
@@ -297,8 +307,8 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
         # ptxas may refuse some texts with a cap.
         assembled = [outcome for outcome in outcomes if outcome.twin.twin_name in built.kernels]
         refusals = run.verifier.verdicts([outcome.twin for outcome in assembled], run.original, built)
-    except CutError:
-        # From verdicts, for originals that cannot be assembled without the others. The uncapped twins stay.
+    except (CutError, OriginalsRefusedError):
+        # From verdicts, for originals that cannot be assembled, or not without the others. The uncapped twins stay.
         return []
     capped_run = replace(run, built=built)
     # Without those for which ptxas did not keep to the cap.
@@ -323,23 +333,17 @@ def _assemble_and_verify(
     written with it. Raises CutError if the originals of a part cannot be assembled alone, else as
     ``Assembler.assemble``.
     """
-    names = [twin.name for twin in twins]
     verifier = Verifier(assembly, job.retargeting, explicit)
-    with ThreadPoolExecutor(2) as pool:
-        # Originals are assembled even if their machine code is there, because only ptxas reports their spills. Both
-        # runs are processes of their own, so they run at the same time.
-        originals = pool.submit(build_originals, assembly, names, is_variant=job.retargeting is not None)
-        built = build_twins(assembly, names, "probed")
-        try:
-            original = originals.result()
-        except OriginalsRefusedError as error:
-            run = Run(assembly, verifier)
-            return [
-                Outcome(twin, run, verifier.of_refused_original(error.reasons[twin.name]), options=options)
-                for twin in twins
-            ]
-    run = Run(assembly, verifier, original, built)
-    refusals = verifier.verdicts(twins, original, built)
+    run = Run(assembly, verifier)
+    try:
+        original, built = _assemble_both(twins, assembly, job)
+        run = Run(assembly, verifier, original, built)
+        refusals = verifier.verdicts(twins, original, built)
+    except OriginalsRefusedError as error:
+        return [
+            Outcome(twin, run, verifier.of_refused_original(error.reasons[twin.name]), options=options)
+            for twin in twins
+        ]
     return [
         Outcome(
             twin,
@@ -350,6 +354,38 @@ def _assemble_and_verify(
         )
         for twin in twins
     ]
+
+
+def _assemble_both(
+    twins: Sequence[TwinKernel], assembly: Assembly, job: Job
+) -> tuple[OriginalBuild, TwinBuild]:  # fmt: skip
+    """Assemble twins (instrumented copies), and where it is needed their originals. Raises OriginalsRefusedError,
+    CutError, and else as ``Assembler.assemble``."""
+    names = [twin.name for twin in twins]
+    machine = assembly.machine
+    if machine is not None and job.retargeting is None and not job.keeps_files and not _needs_originals(twins, machine):
+        original = shipped_originals(assembly, names, machine)
+        built = build_twins(assembly, names, "probed")
+        # A part's text may refer to a kernel that was left out, or the assembler may refuse the original as well.
+        if built.failed:
+            original.of_text  # noqa: B018  # raises then
+        return original, built
+    with ThreadPoolExecutor(2) as pool:
+        # Both runs are processes of their own, so they run at the same time.
+        originals = pool.submit(build_originals, assembly, names, is_variant=job.retargeting is not None)
+        built = build_twins(assembly, names, "probed")
+        return originals.result(), built
+
+
+def _needs_originals(twins: Sequence[TwinKernel], machine: Cubin) -> bool:
+    """Whether ptxas must report of originals what their machine code does not show: spills, where a stack frame may
+    hold some, and the frames of recursive functions."""
+    return any(
+        twin.name not in machine.kernels
+        or machine.kernels[twin.name].frame
+        or any(copy.is_recursive for copy in twin.all_copies)
+        for twin in twins
+    )
 
 
 def _result(twin: TwinKernel, run: Run) -> Result:

@@ -14,7 +14,7 @@ from neutrino.assemble.warnings import performance_warnings
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
 from neutrino.sass.same_code import SameCode
-from neutrino.toolchain.ptxas import Resources
+from neutrino.toolchain.ptxas import Assembled, Resources
 from neutrino.toolchain.refusal import AssemblyError
 
 
@@ -43,21 +43,36 @@ class OriginalBuild:
     """The original kernels.
 
     machine: the machine code that runs. assembled: what their text assembles to, if that is for another architecture
-    than machine or there is no other machine code; else None. resources, warnings, cubin: what ptxas reports of their
-    text, and its output. failed: by the kernel's name, why its text is refused, if only some kernels' is.
+    than machine or there is no other machine code; else None. assemble: returns what ptxas makes of their text, and
+    reports of it; called at most once, and only if that is needed. failed: by the kernel's name, why its text is
+    refused, if only some kernels' is. What needs the assembled text raises as ``assemble``.
     """
 
     machine: Cubin
     assembled: Cubin | None
-    resources: Mapping[str, Resources]
-    warnings: Counter[str]
-    cubin: bytes
+    assemble: Callable[[], Assembled]
     failed: Mapping[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def of_text(self) -> Assembled:
+        """Their text, assembled."""
+        return self.assemble()
 
     @functools.cached_property
     def rebuilt(self) -> Cubin:
         """What their text assembles to. It is parsed on first use, since most comparisons do not need it."""
-        return self.assembled or read_cubin(self.cubin, "assembled original")
+        return self.assembled or read_cubin(self.of_text.cubin, "assembled original")
+
+    @functools.cached_property
+    def warnings(self) -> Counter[str]:
+        """ptxas' performance warnings about their text, with their counts."""
+        return performance_warnings(self.of_text)
+
+    def spills(self, name: str) -> dict[str, int]:
+        """Return the bytes of a kernel's spill stores and loads, per thread. Without a stack frame there are none."""
+        if self.assembled is None and not self.machine.kernels[name].frame:
+            return {"stores": 0, "loads": 0}
+        return spills(self.of_text.resources[name])
 
     def unlike_in_code(self, twin: TwinKernel) -> str | None:
         """Return what differs between a kernel's machine code and its assembled text; None if nothing does.
@@ -105,12 +120,26 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
             raise OriginalsRefusedError(failed) from error
         assembled = assembly.originals(remaining)
     shipped = assembly.machine
-    warnings = performance_warnings(assembled)
     if shipped is not None and not is_variant:
         # The twins are compared with the shipped code only, so the assembled code is not parsed.
-        return OriginalBuild(shipped, None, assembled.resources, warnings, assembled.cubin)
+        return OriginalBuild(shipped, None, lambda: assembled)
     cubin = read_cubin(assembled.cubin, "assembled original")
-    return OriginalBuild(shipped or cubin, cubin, assembled.resources, warnings, assembled.cubin, failed)
+    return OriginalBuild(shipped or cubin, cubin, lambda: assembled, failed)
+
+
+def shipped_originals(assembly: Assembly, names: Sequence[str], machine: Cubin) -> OriginalBuild:
+    """Return the named original kernels as ``build_originals`` does, but assemble their text only if that is needed.
+
+    machine: the machine code that runs.
+    """
+
+    def assemble() -> Assembled:
+        try:
+            return assembly.originals(names)
+        except AssemblyError as error:
+            raise OriginalsRefusedError(dict.fromkeys(names, error.reason)) from error
+
+    return OriginalBuild(machine, None, assemble)
 
 
 def build_twins(

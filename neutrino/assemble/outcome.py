@@ -124,7 +124,7 @@ class Outcome:
         if original is None:
             # Then ``limit`` is None, so there is no capped code.
             return self
-        capped_spills, original_spills = spills(capped.resources), spills(original.resources[self.twin.name])
+        capped_spills, original_spills = spills(capped.resources), original.spills(self.twin.name)
         uncapped_spills = spills(self.result.resources) if self.result is not None else original_spills
         if all(count <= max(original_spills[kind], uncapped_spills[kind]) for kind, count in capped_spills.items()):
             return replace(self, result=capped)

@@ -50,11 +50,14 @@ class Verifier:
     ) -> dict[str, Verdict | None]:
         """Return why each of these twins is refused, by the original kernel's name; None for one that may be used.
 
-        Raises as ``Assembler.assemble``: if a warning does not name its kernel, each twin is assembled alone.
+        Raises as ``Assembler.assemble`` and ``build_originals``: the originals' text may be assembled now, and if a
+        warning does not name its kernel, each twin alone.
         """
         # The others were refused by ptxas, so it does not warn of them.
         assembled = [twin for twin in twins if twin.twin_name in built.kernels]
-        new_warnings = newly_warned(assembled, self._assembly, original.warnings, built.warnings)
+        new_warnings = (
+            newly_warned(assembled, self._assembly, original.warnings, built.warnings) if built.warnings else {}
+        )
         return {twin.name: self._verdict(twin, original, built, new_warnings) for twin in twins}
 
     def numerics(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
@@ -131,7 +134,7 @@ class Verifier:
             return f"its stack size is not known in advance, and {grown}"
         if self._assembly.bounded_stack:
             for copy in twin.all_copies:
-                growth = _recursive_growth(copy, original.resources[twin.name], built.resources[twin.twin_name])
+                growth = _recursive_growth(copy, original.of_text.resources[twin.name], built.resources[twin.twin_name])
                 if growth is not None:
                     return growth
         return None

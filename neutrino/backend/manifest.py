@@ -70,7 +70,7 @@ def assembled_members(
             "capped": under_cap.code.registers if under_cap else None,
         },
         "spills": {
-            "original": spills(original.resources[twin.name]),
+            "original": original.spills(twin.name),
             "twin": spills(result.resources),
             "capped": spills(under_cap.resources) if under_cap else None,
         },

@@ -169,6 +169,7 @@ class PtxTwins:
                 slots,
                 retargeting=Retargeting.of(self.source, unproven=self.unproven),
                 unfused_after=self._unfused_after(code.plan),
+                keeps_files=self.dump.folder is not None,
             )
         )
 

@@ -75,13 +75,10 @@ def twins(text: str) -> TwinModule:
     return probe_module(parse(text), load_probes(["block_sched"]))
 
 
-def patched(text: str, assembler: Assembler, folder: Path | None = None) -> Entry:
-    image = build_container(
-        [
-            build_entry(ImageKind.CUBIN, assembler.assemble(text, "sm_80").cubin, "sm_80"),
-            build_entry(ImageKind.PTX, text.encode(), "sm_80", version=(8, 0)),
-        ]
-    )
+def patched(text: str, assembler: Assembler, folder: Path | None = None, *, is_compiled: bool = True) -> Entry:
+    """is_compiled: whether the image has machine code. Else originals are assembled in any case."""
+    code = [build_entry(ImageKind.CUBIN, assembler.assemble(text, "sm_80").cubin, "sm_80")] if is_compiled else []
+    image = build_container([*code, build_entry(ImageKind.PTX, text.encode(), "sm_80", version=(8, 0))])
     data = patch_image(
         image, load_probes(["block_sched"]), "sm_80", selection=Selection(), assembler=assembler, key=bytes(32),
         save_temps=folder,
@@ -147,9 +144,9 @@ def test_twins_are_the_same_in_parts(assembler: Assembler, tmp_path: Path) -> No
 
 def test_a_kernel_that_is_named_elsewhere_is_not_cut_off(assembler: Assembler) -> None:
     text = MODULE + ".visible .global .align 8 .u64 table[1] = {k3};\n"
-    whole = patched(text, assembler)
+    whole = patched(text, assembler, is_compiled=False)
     with small():
-        assert patched(text, assembler) == whole
+        assert patched(text, assembler, is_compiled=False) == whole
     assert {entry.reason for entry in whole.kernels} == {Reason.PROBED}
 
 

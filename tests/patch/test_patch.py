@@ -325,7 +325,7 @@ def test_more_registers_get_a_second_image_under_the_originals_cap_where_that_sp
 
 
 class Spilling(Assembler):
-    """Says of originals that they spill more than any twin."""
+    """Says of originals that they spill more than any twin. They have no other machine code."""
 
     def assemble(self, text, arch, options=(), **more) -> Assembled:
         made = super().assemble(text, arch, options, **more)
@@ -338,7 +338,7 @@ class Spilling(Assembler):
 def test_a_cap_that_spills_no_more_than_the_original_is_the_twins_own(assembler):
     """One image, the one under the cap, and its figures."""
     spilling = Spilling(assembler.path, assembler.version, assembler.identity)
-    entry = patched(fatbin(assembler, wide(34)), spilling, "block_sched")
+    entry = patched(wide(34).encode() + b"\0", spilling, "block_sched")
     (kernel,) = entry.kernels
     registers = json.loads(kernel.files["manifest.json"])["registers"]
     assert (len(entry.images), kernel.image, kernel.capped, registers["capped"]) == (1, 0, 0, None)
@@ -412,7 +412,7 @@ def test_one_bad_twin_does_not_lose_the_others(assembler, faulty):
 
 
 def test_an_original_that_is_refused_is_said_to_be(assembler, faulty):
-    entry = patched(fatbin(assembler, VADD.format(arch="sm_90")), faulty(refuse_when(r"vadd\(")))
+    entry = patched(VADD.format(arch="sm_90").encode(), faulty(refuse_when(r"vadd\(")))
     assert set(reasons(entry).values()) == {Reason.ASSEMBLER}
     assert "refuses the original" in entry.kernels[0].detail
 
@@ -427,7 +427,7 @@ def test_faults_of_the_machine_are_raised(assembler, faulty, fault, text):
             raise fault
 
     with pytest.raises(type(fault)) as caught:
-        patched(fatbin(assembler, VADD.format(arch="sm_90")), faulty(strike))
+        patched(VADD.format(arch="sm_90").encode(), faulty(strike))
     assert not isinstance(caught.value, AssemblyError)
 
 
