@@ -69,7 +69,9 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, number: int) -> Json:
     name = f"{mode.replace(' ', '_')}_{number}"
     report, traces = folder / f"{name}.json", folder / name
-    argv = [str(program), "--launches", str(LAUNCHES), "--repetitions", str(REPETITIONS), "--out", str(report)]
+    # On one processor, since the time depends on which one it is.
+    argv = [str(program), "--core", "2", "--launches", str(LAUNCHES), "--repetitions", str(REPETITIONS)]
+    argv += ["--out", str(report)]
     if mode != PLAIN:
         options = ["--every", "100"] if mode == EVERY else []
         argv = [*neutrino, "-q", "-p", PROBE, *options, "--tracedir", str(traces), *argv]
