@@ -4,8 +4,8 @@
 
 LIB: folders that ``python -m neutrino.loader.build FOLDER`` wrote, such as another commit's and this one's; they take
 turns. Without one: this tree's. Prints, for each, the median and the least of 15 batches for a kernel without a twin,
-for one whose twin is not ready (--hot) and for one with a twin and two maps; and, where valgrind is installed,
-instructions of a launch. Needs no GPU.
+for one whose twin is not ready (--hot), for one of which no launch is chosen (--launches) and for one with a twin and
+two maps; and, where valgrind is installed, instructions of a launch. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
 
 LAUNCHES, ROUNDS, BATCHES = 5_000, 5, 3
-WAYS = ("unprobed", "not-ready", "probed")
+WAYS = ("unprobed", "not-ready", "not chosen", "probed")
 
 
 class Bench:
@@ -40,13 +40,16 @@ class Bench:
         for way in WAYS:
             (folder / way).mkdir()
         write_reasons(folder / "unprobed", Reason.NUMERICS)
-        Cache(folder / "probed" / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
+        for way in ("not chosen", "probed"):
+            Cache(folder / way / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
 
     def _run(self, library: Path, way: str, launches: int, batches: int, *under: str) -> list[float]:
         traces = Path(tempfile.mkdtemp(dir=self._folder))
         environment = dict(hooked_environment(self._driver, library, self._folder / way / "cache", traces))
         if way == "not-ready":
             environment["NEUTRINO_HOT"] = "1000000000"
+        if way == "not chosen":
+            environment["NEUTRINO_LAUNCHES"] = "1000000000:"
         program, image = self._folder / "launch_cost", self._folder / "image"
         command = [str(program), str(image), "count_p2", str(launches), str(batches)]
         done = subprocess.run([*under, *command], env=environment, capture_output=True, text=True, check=True)

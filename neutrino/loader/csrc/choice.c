@@ -1,5 +1,6 @@
 #include "choice.h"
 
+#include "hot.h"
 #include "neutrino_layout.h"
 #include "pool.h"
 #include "ranges.h"
@@ -9,10 +10,10 @@
 /* Devices that NEUTRINO_ONLY_DEVICES can name: the bits of a word. */
 #define MOST_DEVICES 64
 
-int nt_choice_set_now;
+NT_HOT int nt_choice_set_now;
 
 /* Set when the trace begins. */
-static struct {
+NT_HOT static struct {
 	bool is_by_number;
 	uint64_t begin, end; /* numbers; end is after the last one that is chosen */
 	uint64_t every;
@@ -23,11 +24,11 @@ static struct {
 } choice = {.end = UINT64_MAX, .every = 1};
 
 /* The duration has passed, so that the clock need not be asked again. */
-static int has_ended;
+NT_HOT static int has_ended;
 /* Recording is on, in a program that switches it. */
-static int is_on;
+NT_HOT static int is_on;
 /* neutrino-ctl has switched recording off; and has done so before, since when each replay of a graph is asked for. */
-static int is_steered_off, was_steered;
+NT_HOT static int is_steered_off, was_steered;
 
 /* Whether any launch may not be chosen, but for neutrino-ctl. */
 static bool is_limited(void)
@@ -144,6 +145,11 @@ bool nt_choice_pass(struct nt_kernel *kernel)
 						__ATOMIC_RELAXED))
 			return true;
 	return false;
+}
+
+bool nt_choice_passes(struct nt_kernel *kernel)
+{
+	return nt_choice_is_by_launch() && (nt_choice_is_off() || nt_choice_pass(kernel));
 }
 
 /* --- devices --- */

@@ -48,6 +48,12 @@ void nt_choice_steer(bool is_on);
 /* Why nothing is recorded now, as bits of enum neutrino_off; 0: it is. */
 uint32_t nt_choice_off(void);
 
+/*
+ * Whether a launch of the kernel that is no node of a graph is not chosen, by recording or its number, which it takes then. If
+ * not, it has taken none. Lock-free.
+ */
+bool nt_choice_passes(struct nt_kernel *kernel);
+
 /* Whether no later launch of the kernel is chosen. Lock-free. */
 bool nt_choice_is_over(const struct nt_kernel *kernel);
 

@@ -2,6 +2,7 @@
  * The drain thread: it visits all pools again and again while launches are in flight, does what pools are asked for, and
  * sleeps while there is nothing to do.
  */
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,8 +34,11 @@ bool nt_drain_is_stopped(void)
 
 void nt_drain_wake(void)
 {
+	int error = errno;
+
 	if (__atomic_exchange_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_ACQ_REL) != NT_AWAKE)
 		syscall(SYS_futex, &nt_drain_sleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	errno = error;
 }
 
 /* Sleep until woken from that depth, or for that long; 0: without an end. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "front.h"
+#include "hot.h"
 
 #define NT_DECLARE(name, parameters, ...) CUresult name parameters;
 NT_DRIVER_INTERCEPTED(NT_DECLARE)
@@ -15,7 +16,7 @@ struct nt_driver nt_driver;
 
 /* Guards nt_driver while it is filled. Never held across a call of the dynamic loader, which has a lock of its own. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static bool loaded, failed;
+NT_HOT static bool loaded, failed;
 
 #ifdef NEUTRINO_LATE
 #define DRIVER NT_DRIVER_SONAME

@@ -2,8 +2,10 @@
 
 #include <stddef.h>
 
+#include "hot.h"
+
 struct nt_shard nt_shards[NT_SHARDS];
-uint32_t nt_grace_parity;
+NT_HOT uint32_t nt_grace_parity;
 __thread uint32_t nt_thread_number_own;
 
 /* Periods: wanted by tickets, begun, and over. */

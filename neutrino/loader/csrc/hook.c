@@ -101,37 +101,62 @@ NT_DRIVER_WRAPPED(NT_WRAP)
 
 /* --- launches --- */
 
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-			       unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,
-			       void **extra)
+/*
+ * A launch that nt_launch_find does not pass. Not inlined: the functions below then need no stack, and jump to the driver with
+ * the program's arguments where they are.
+ */
+static __attribute__((noinline)) CUresult launch_plain(CUfunction function, unsigned grid_x, unsigned grid_y,
+						       unsigned grid_z, unsigned block_x, unsigned block_y,
+						       unsigned block_z, unsigned shared, CUstream stream,
+						       void **parameters, void **extra, struct nt_found found,
+						       bool per_thread)
+{
+	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, per_thread,
+				   parameters,		     extra,			  NULL,	  NULL, false};
+	KEEPING_ERRNO(nt_launch_plain(function, &launch, found));
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
+			       void **parameters, void **extra)
 {
 	NEED_DRIVER(cuLaunchKernel);
-	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
-				   parameters,		     extra,			  NULL,	  NULL, false};
-	KEEPING_ERRNO(nt_launch_plain(function, &launch));
+	struct nt_found found = nt_launch_find(function);
+	return nt_launch_passes(found) ? nt_driver.cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+						       stream, parameters, extra)
+				       : launch_plain(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+						      stream, parameters, extra, found, false);
 }
 
 EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-				    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-				    CUstream stream, void **parameters, void **extra)
+			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
+			       void **parameters, void **extra)
 {
 	NEED_DRIVER(cuLaunchKernel_ptsz);
-	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
-				   parameters,		     extra,			  NULL,	  NULL, false};
-	KEEPING_ERRNO(nt_launch_plain(function, &launch));
+	struct nt_found found = nt_launch_find(function);
+	return nt_launch_passes(found) ? nt_driver.cuLaunchKernel_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y,
+							    block_z, shared, stream, parameters, extra)
+				       : launch_plain(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+						      stream, parameters, extra, found, true);
 }
 
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx);
-	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, false));
+	struct nt_found found = config ? nt_launch_find(function) : (struct nt_found){NULL, NULL};
+	if (nt_launch_passes(found))
+		return nt_driver.cuLaunchKernelEx(config, function, parameters, extra);
+	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, false, found));
 }
 
 EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
 				      void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx_ptsz);
-	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, true));
+	struct nt_found found = config ? nt_launch_find(function) : (struct nt_found){NULL, NULL};
+	if (nt_launch_passes(found))
+		return nt_driver.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
+	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, true, found));
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

@@ -11,12 +11,14 @@
 #include "benchmark.h"
 #include "choice.h"
 #include "drain.h"
+#include "hot.h"
 #include "lifetimes.h"
 #include "own_memory.h"
+#include "process.h"
 #include "quiet.h"
 #include "trace.h"
 
-static int ended;
+NT_HOT static int ended;
 
 void nt_launch_end(void)
 {
@@ -55,7 +57,7 @@ static CUresult run_original(const struct nt_function *function, const struct nt
 }
 
 /* How many captures are under way, as far as the hook has seen them begin and end. */
-static int captures;
+NT_HOT static int captures;
 
 void nt_capture_begins(void)
 {
@@ -137,7 +139,39 @@ static bool is_passed(const struct nt_function *function, const struct nt_launch
 {
 	return reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
 	       (is_elsewhere(function, launch) ||
-		(nt_choice_is_by_launch() && (nt_choice_is_off() || nt_choice_pass(function->kernel))));
+		nt_choice_passes(function->kernel));
+}
+
+/* Whether a launch of a function outside of captures runs the original by the function's reason and the choice alone. */
+static bool is_certain(const struct nt_function *function, unsigned *reason)
+{
+	*reason = nt_function_reason(function);
+	if (*reason == NEUTRINO_REASON_NOT_READY)
+		return false;
+	if (*reason == NEUTRINO_REASON_NOT_SELECTED || !nt_choice_is_set())
+		return *reason != NEUTRINO_REASON_PROBED;
+	if (!nt_choice_passes(function->kernel))
+		return false;
+	*reason = NEUTRINO_REASON_NOT_SELECTED;
+	return true;
+}
+
+uint32_t nt_launch_passed;
+
+struct nt_found nt_launch_find(CUfunction handle)
+{
+	unsigned reason;
+
+	if (nt_process_mode() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() || nt_choice_is_by_device() ||
+	    __atomic_load_n(&captures, __ATOMIC_RELAXED))
+		return (struct nt_found){NULL, NULL};
+	uint32_t *reading = nt_reading_begin();
+	struct nt_function *function = nt_registry_find(handle);
+	if (!function || !is_certain(function, &reason))
+		return (struct nt_found){reading, function};
+	nt_trace_count(function->kernel->id, reason);
+	nt_reading_end(reading);
+	return (struct nt_found){&nt_launch_passed, NULL};
 }
 
 /*

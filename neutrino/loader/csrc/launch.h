@@ -29,6 +29,26 @@ struct nt_launch {
  */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch);
 
+/* What nt_launch_find has found out; it fits into two registers. */
+struct nt_found {
+	uint32_t *reading; /* the reading section that it has begun and not ended; NULL: nothing was looked up */
+	struct nt_function *function;
+};
+
+/*
+ * Look up the function of a launch. If it is certain by that alone that the launch runs the original, count it: then there is
+ * nothing else to do for it. Most launches of most programs are such: it takes few instructions and touches little memory.
+ */
+struct nt_found nt_launch_find(CUfunction handle);
+
+/* For reading: the launch is counted, and runs the original. */
+extern uint32_t nt_launch_passed __attribute__((visibility("hidden")));
+
+static inline bool nt_launch_passes(struct nt_found found)
+{
+	return found.reading == &nt_launch_passed;
+}
+
 /* A capture of a stream begins, or has ended: what is launched in one is counted when its graph is. */
 void nt_capture_begins(void);
 void nt_capture_ends(void);

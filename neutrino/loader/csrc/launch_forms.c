@@ -27,6 +27,20 @@ static uint32_t *begin_launch(void)
 	return nt_reading_begin();
 }
 
+/* The same, with the function that launches are recorded of, or NULL, after nt_launch_find. */
+static uint32_t *begin_with(CUfunction handle, struct nt_found found, struct nt_function **ret)
+{
+	if (!found.reading) {
+		uint32_t *reading = begin_launch();
+		*ret = recorded(handle);
+		return reading;
+	}
+	*ret = found.function;
+	if (!*ret)
+		nt_launch_unknown(1, !nt_choice_is_off());
+	return found.reading;
+}
+
 static void end_launch(uint32_t *reading)
 {
 	nt_reading_end(reading);
@@ -48,10 +62,10 @@ static CUresult submit_config(const struct nt_launch *l, CUfunction function, vo
 											     parameters, extra);
 }
 
-CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
+CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch, struct nt_found found)
 {
-	uint32_t *reading = begin_launch();
-	struct nt_function *function = recorded(handle);
+	struct nt_function *function;
+	uint32_t *reading = begin_with(handle, found, &function);
 
 	launch->submit = submit_plain;
 	launch->is_ordinary = true;
@@ -62,10 +76,10 @@ CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch)
 }
 
 CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
-			  bool per_thread)
+			  bool per_thread, struct nt_found found)
 {
-	uint32_t *reading = begin_launch();
-	struct nt_function *function = config ? recorded(handle) : NULL;
+	struct nt_function *function = NULL;
+	uint32_t *reading = config ? begin_with(handle, found, &function) : begin_launch();
 
 	/* Also without a configuration, which the driver refuses. */
 	if (!function) {

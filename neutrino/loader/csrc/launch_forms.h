@@ -4,12 +4,15 @@
 
 #include "launch.h"
 
-/* A launch by cuLaunchKernel or cuLaunchKernel_ptsz; launch lacks only how it is submitted. */
-CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch);
+/*
+ * A launch by cuLaunchKernel or cuLaunchKernel_ptsz; launch lacks only how it is submitted. found: of nt_launch_find; it does
+ * not pass.
+ */
+CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch, struct nt_found found);
 
-/* A launch by cuLaunchKernelEx, or with per_thread by cuLaunchKernelEx_ptsz. */
+/* The same by cuLaunchKernelEx, or with per_thread by cuLaunchKernelEx_ptsz. found: of no use without config. */
 CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
-			  bool per_thread);
+			  bool per_thread, struct nt_found found);
 
 /* A launch by cuLaunchCooperativeKernel or cuLaunchCooperativeKernel_ptsz; launch lacks only how it is submitted. */
 CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch);

@@ -15,6 +15,7 @@
 #include "driver.h"
 #include "entry_fetch.h"
 #include "graph.h"
+#include "hot.h"
 #include "image.h"
 #include "late.h"
 #include "launch.h"
@@ -30,7 +31,7 @@
 #define RESULTS_LIMIT_MS 10000
 #define RESULTS_LINE_MS 1000
 
-int nt_process_mode_now;
+NT_HOT int nt_process_mode_now;
 
 /* Print where the trace is and how much it covers, on stderr. */
 static void say_where(void)

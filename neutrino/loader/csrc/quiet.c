@@ -1,9 +1,10 @@
 #include "quiet.h"
 
+#include "hot.h"
 #include "launch.h"
 #include "trace.h"
 
-bool nt_quiet_counts;
+NT_HOT bool nt_quiet_counts;
 struct nt_quiet_shard nt_quiet_shards[NT_SHARDS];
 int nt_quiet_is_loading;
 

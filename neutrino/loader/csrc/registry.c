@@ -9,6 +9,7 @@
 #include "background.h"
 #include "choice.h"
 #include "drain.h"
+#include "hot.h"
 #include "lifetimes.h"
 #include "pool.h"
 #include "quiet.h"
@@ -21,7 +22,8 @@
  */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_owner *owners;
-static struct nt_handles owner_table, function_table;
+static struct nt_handles owner_table;
+NT_HOT static struct nt_handles function_table;
 static int any_probed;
 
 struct nt_owner *nt_owner_library(struct nt_owner *owner)
