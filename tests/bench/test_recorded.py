@@ -15,12 +15,15 @@ from bench import (
     ahead_size,
     ahead_speed,
     ahead_verdicts,
+    benchmark_option,
     calls,
     check_corpus,
+    choice,
     compatibility,
     first_runs,
     graphs,
     listing,
+    notebooks,
     overhead,
     parsing,
     placed_verdicts,
@@ -59,6 +62,11 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
         compatibility.RESULTS, compatibility.verdicts, ("frameworks", "jax", "probed", 0, 1), "0",
     ),
     "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", "result"), "0"),
+    "notebooks": (notebooks.RESULTS, _unmet(notebooks.judge), ("runs", "CuPy", "late", "records", 0, 1), "0" * 16),
+    "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
+    "benchmark option": (
+        benchmark_option.RESULTS, _unmet(benchmark_option.judge), ("plain", 1, "kernels", "vecadd", "output"), "0",
+    ),
     "soak of the hook": (scale.SOAK, scale.soak_verdicts, ("cases", "soak", "trace", "complete"), False),
     "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
     "scale": (scale.RESULTS, scale.verdicts, ("cases", "handles", "trace", "complete"), False),
@@ -117,7 +125,7 @@ def test_the_page_holds_the_table_of_slowdowns_and_the_bounds() -> None:
 
 def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
     page = (slowdown.ROOT / "bench" / "README.md").read_text()
-    for bench in (overhead, accesses, first_runs):
+    for bench in (overhead, accesses, first_runs, choice, benchmark_option):
         assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
 
 
