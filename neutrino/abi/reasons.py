@@ -78,7 +78,7 @@ REASON_REMEDY: dict[Reason, str] = {
     Reason.PARAMETERS: "probes with fewer maps",
     Reason.HELPER: "a longer --timeout, if it took too long",
     Reason.GRAPH: "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max",
-    Reason.LAUNCH_FORM: "in Python: neutrino.install() before the framework is imported",
+    Reason.LAUNCH_FORM: "if it was loaded before: neutrino.install() before the framework is imported",
     Reason.OCCUPANCY: "probes that need fewer registers",
     Reason.MAP_SIZE: "a larger --max-device-memory, or maps with less per thread or warp",
     Reason.POOL_FULL: "a larger --max-device-memory",

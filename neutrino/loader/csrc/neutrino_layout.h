@@ -165,7 +165,7 @@ enum neutrino_per {
     [6] = "probes with fewer maps", \
     [10] = "a longer --timeout, if it took too long", \
     [12] = "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max", \
-    [13] = "in Python: neutrino.install() before the framework is imported", \
+    [13] = "if it was loaded before: neutrino.install() before the framework is imported", \
     [14] = "probes that need fewer registers", \
     [15] = "a larger --max-device-memory, or maps with less per thread or warp", \
     [16] = "a larger --max-device-memory", \
