@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,7 @@ from neutrino.cli.table import counted, table
 
 if TYPE_CHECKING:
     from neutrino.tracing.memory_usage import DeviceUsage, KernelUsage, MapUsage, MemoryUsage
+    from neutrino.tracing.summary import NotProbed
     from neutrino.tracing.trace import TraceKernel
 
 Keep: TypeAlias = "Callable[[TraceKernel], bool]"
@@ -67,16 +68,43 @@ def usage_lines(
     if not_probed:
         yield ""
         yield "Would not be probed"
-        for row in not_probed if shows_all else not_probed[:_MOST_KERNELS]:
-            detail = f" ({escaped(row.detail)})" if row.detail else ""
-            remedy = f"; what helps: {row.remedy}" if row.remedy else ""
-            launches = "1 launch" if row.launches == 1 else f"{row.launches:,} launches"
-            yield f"  {_name(row.kernel, is_wide)}: {launches}, {row.reason.word}: {row.text}{detail}{remedy}"
+        yield from _each_kernel(not_probed, is_wide) if shows_all else _by_reason(not_probed, is_wide)
     notes = usage.trace.notes
     if notes:
         yield ""
     for note in notes:
         yield f"note: {escaped(note)}"
+
+
+def _each_kernel(rows: Sequence[NotProbed], is_wide: bool) -> Iterator[str]:
+    """Yield the reason of each kernel that would not be probed."""
+    for row in rows:
+        detail = f" ({escaped(row.detail)})" if row.detail else ""
+        yield f"  {_name(row.kernel, is_wide)}: {_launches(row.launches)}, {_reason(row, detail)}"
+
+
+def _by_reason(rows: Sequence[NotProbed], is_wide: bool) -> Iterator[str]:
+    """Yield the reasons, those of most launches first, and the kernel if there is only one."""
+    by_reason: dict[Reason, list[NotProbed]] = {}
+    for row in rows:
+        by_reason.setdefault(row.reason, []).append(row)
+    totals = {reason: sum(row.launches for row in found) for reason, found in by_reason.items()}
+    for reason, found in sorted(by_reason.items(), key=lambda entry: -totals[entry[0]]):
+        if len(found) == 1:
+            yield from _each_kernel(found, is_wide)
+        else:
+            yield f"  {_launches(totals[reason])} of {counted(len(found), 'kernel')}, {_reason(found[0])}"
+    if len(rows) > len(by_reason):
+        yield "  neutrino-report --all names the kernels"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count:,} launches"
+
+
+def _reason(row: NotProbed, detail: str = "") -> str:
+    remedy = f"; what helps: {row.remedy}" if row.remedy else ""
+    return f"{row.reason.word}: {row.text}{detail}{remedy}"
 
 
 def _rows(usage: KernelUsage, is_wide: bool) -> Iterator[tuple[str, str, str, str]]:

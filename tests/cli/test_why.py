@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
+from neutrino.cli.memory_report import usage_lines
 from neutrino.cli.report import main
+from neutrino.tracing.memory_usage import memory_usage
+from neutrino.tracing.trace import Trace
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 SENTENCE = "2 of 1,262 launches probed (under 1 %), 1 of 3 kernels; not chosen: 40 more"
@@ -170,3 +173,23 @@ def test_a_run_that_was_probed_throughout_says_so(
     captured = capsys.readouterr()
     assert "1 of 1 launches probed (100 %), 1 of 1 kernels" in captured.out
     assert "every launch that was chosen was probed" in captured.err
+
+
+def test_memory_usage_has_kernels_of_one_reason_in_a_line(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "Nov20_131500_4242")
+    writer.events[0]["memusage"] = True
+    for number in range(1, 40):
+        writer.kernel(number, f"gemm{number}", Reason.VENDOR, "libcublas")
+        writer.count(number, Reason.VENDOR, 100)
+    writer.kernel(40, "axpy", Reason.NO_PTX, "machine code")
+    writer.count(40, Reason.NO_PTX, 8)
+    usage = memory_usage(Trace(writer.write()))
+    lines = list(usage_lines(usage))
+    at = lines.index("Would not be probed")
+    assert lines[at + 1 : at + 4] == [
+        f"  3,900 launches of 39 kernels, vendor: {REASON_TEXT[Reason.VENDOR]}",
+        f"  axpy: 8 launches, no-ptx: {REASON_TEXT[Reason.NO_PTX]} (machine code); "
+        f"what helps: {REASON_REMEDY[Reason.NO_PTX]}",
+        "  neutrino-report --all names the kernels",
+    ]
+    assert len([line for line in usage_lines(usage, shows_all=True) if ": 100 launches, vendor" in line]) == 39
