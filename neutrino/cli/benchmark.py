@@ -45,6 +45,16 @@ def benchmark_text(path: Path) -> str:
     return "\n" + "".join(f"{line}\n" for line in lines)
 
 
+def readable_benchmark(trace: Trace) -> Benchmark | None:
+    """Return what a run has measured; None if it has measured nothing, or if it is damaged, which the notes say."""
+    from neutrino.errors import TraceError
+
+    try:
+        return trace.benchmark
+    except TraceError:
+        return None
+
+
 def benchmark_lines(
     found: Benchmark, names: Mapping[int, str], *, show_all: bool = False
 ) -> Iterator[str]:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neutrino.cli import record_query
-from neutrino.cli.benchmark import benchmark_lines
+from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.overview import folded, overview
@@ -364,9 +364,10 @@ class _Report:
         chosen: whether the user chose kernels, which are then shown one by one, however many they are.
         """
         self._heading(summary.trace)
-        if summary.trace.benchmark is not None:
+        benchmark = readable_benchmark(summary.trace)
+        if benchmark is not None:
             names = {kernel.id: self._label(kernel, _NAME_SHARE) for kernel in summary.trace.kernels}
-            for line in benchmark_lines(summary.trace.benchmark, names, show_all=self.show_all):
+            for line in benchmark_lines(benchmark, names, show_all=self.show_all):
                 self._line(line, soft_wrap=True)
             self._line()
         if chosen or self.show_all or self.rows or len(summary.kernels) <= _MOST_IN_FULL:

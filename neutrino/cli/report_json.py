@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.abi.levels import Per
-from neutrino.cli.benchmark import benchmark_document
+from neutrino.cli.benchmark import benchmark_document, readable_benchmark
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report
@@ -18,6 +18,7 @@ from neutrino.tracing.summary import KernelSummary, MapSummary, TraceSummary
 def trace_document(summary: TraceSummary) -> dict[str, Any]:
     """Return a trace's object in the JSON document."""
     trace = summary.trace
+    benchmark = readable_benchmark(trace)
     return {
         "path": str(Path(trace.path)),
         "complete": trace.complete,
@@ -39,7 +40,7 @@ def trace_document(summary: TraceSummary) -> dict[str, Any]:
             }
             for row in summary.not_probed
         ],
-        **({"benchmark": benchmark_document(trace.benchmark, trace)} if trace.benchmark else {}),
+        **({"benchmark": benchmark_document(benchmark, trace)} if benchmark else {}),
         "notes": list(summary.notes),
     }
 

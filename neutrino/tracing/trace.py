@@ -316,6 +316,10 @@ class Trace:
         if self.first_launch:
             texts.append(f"the records of launches before number {self.first_launch:,} were removed (--max-trace-size)")
         texts += self._counter_notes()
+        try:
+            _ = self.benchmark
+        except TraceError as error:
+            texts.append(f"the benchmark cannot be read: {error}")
         # Kernels beyond the table of counters share its last row; a single kernel there shares it with none.
         shared = sum(kernel.id >= MAX_KERNELS - 1 for kernel in self.kernels)
         if shared > 1 and self._launches.shared_row:

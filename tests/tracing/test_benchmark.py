@@ -14,9 +14,11 @@ from neutrino.abi.benchmark import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, Sa
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
 from neutrino.cli.benchmark import benchmark_lines
+from neutrino.cli.report import main
 from neutrino.errors import TraceError
 from neutrino.tracing.benchmark import Benchmark, RatioOfMedians, median_ranks, read_samples, summarized
 from neutrino.tracing.launches import Array
+from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 
 def planted(*rows: dict[str, object]) -> Array:
@@ -170,3 +172,18 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(TraceError, match="cut off"):
         read_samples(path)
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_a_report_notes_a_damaged_benchmark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+) -> None:
+    writer = TraceWriter(tmp_path / "Nov20_131500_4242")
+    writer.kernel(1, "vecadd", maps=[BLOCK_SCHED])
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 6, 0)]}))
+    path = writer.write()
+    (path / "benchmark.bin").write_bytes(b"WRONG" + bytes(500))
+    assert main([*option, str(path)]) == 0
+    said = capsys.readouterr()
+    assert "the benchmark cannot be read: " in said.out + said.err
+    assert "magic is" in said.out + said.err
