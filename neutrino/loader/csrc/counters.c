@@ -5,44 +5,26 @@
 #include <sys/mman.h>
 
 #include "drain.h"
-#include "grace.h"
-#include "neutrino_layout.h"
 #include "quiet_write.h"
 #include "trace.h"
 
-#define SHARDS 16u
-#define PAGE_KERNELS 64u  /* of which the counters are made at once */
-#define MOST_PAGES 65536u /* for 4 million kernels */
-
-struct shard {
-	uint64_t counts[PAGE_KERNELS][NEUTRINO_REASON_SLOTS];
-	uint32_t is_changed; /* since it was last added up */
-	uint32_t is_used;
-	char own_line[56];
-} __attribute__((aligned(64)));
-
-/* The counters of some kernels. A line takes memory only once something is counted in it. */
-struct page {
-	struct shard shards[SHARDS];
-	uint64_t written[PAGE_KERNELS][NEUTRINO_REASON_SLOTS]; /* as they are in the file */
-};
-
-static struct page *pages[MOST_PAGES];
+struct nt_counters *nt_counters[NT_COUNTERS_PAGES];
 static uint32_t page_count;
+static uint32_t is_any_due; /* of the pages */
 
 void nt_trace_kernel(uint32_t kernel)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-	uint32_t number = kernel / PAGE_KERNELS;
+	uint32_t number = kernel / NT_COUNTERS_KERNELS;
 
-	if (number >= MOST_PAGES || __atomic_load_n(&pages[number], __ATOMIC_ACQUIRE))
+	if (number >= NT_COUNTERS_PAGES || __atomic_load_n(&nt_counters[number], __ATOMIC_ACQUIRE))
 		return;
 	pthread_mutex_lock(&mutex);
-	if (!pages[number]) {
-		struct page *page = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE,
+	if (!nt_counters[number]) {
+		struct nt_counters *page = mmap(NULL, sizeof(struct nt_counters), PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (page != MAP_FAILED) {
-			__atomic_store_n(&pages[number], page, __ATOMIC_RELEASE);
+			__atomic_store_n(&nt_counters[number], page, __ATOMIC_RELEASE);
 			if (number >= page_count)
 				__atomic_store_n(&page_count, number + 1, __ATOMIC_RELEASE);
 		}
@@ -53,26 +35,27 @@ void nt_trace_kernel(uint32_t kernel)
 bool nt_counters_start(void)
 {
 	nt_trace_kernel(0);
-	return pages[0];
+	return nt_counters[0];
+}
+
+void nt_counters_mark(uint32_t shard, uint64_t bit)
+{
+	__atomic_fetch_or(&nt_shards[shard].used, bit, __ATOMIC_RELAXED);
+	__atomic_fetch_or(&nt_shards[shard].changed, bit, __ATOMIC_SEQ_CST);
+	/* A launch that is not probed wakes nobody else. */
+	nt_drain_wake_from(NT_ASLEEP);
 }
 
 void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number)
 {
-	struct page *page = kernel / PAGE_KERNELS < MOST_PAGES
-				    ? __atomic_load_n(&pages[kernel / PAGE_KERNELS], __ATOMIC_ACQUIRE)
-				    : NULL;
+	struct nt_counters *counters = nt_counters_of(kernel);
+	uint32_t thread = nt_thread_number(), shard = nt_shard_of(thread);
 
-	/* Before the trace has started there is none. Without memory for it, the kernel is not counted. */
-	if (!page)
-		return;
-	struct shard *shard = &page->shards[nt_thread_number() % SHARDS];
-	__atomic_fetch_add(&shard->counts[kernel % PAGE_KERNELS][reason], number, __ATOMIC_SEQ_CST);
-	/* After the count. The writer clears it before it reads the counts, so that none is missed. */
-	if (!__atomic_load_n(&shard->is_changed, __ATOMIC_SEQ_CST)) {
-		__atomic_store_n(&shard->is_used, 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&shard->is_changed, 1, __ATOMIC_SEQ_CST);
-		/* A launch that is not probed wakes nobody else. */
-		nt_drain_wake_from(NT_ASLEEP);
+	if (nt_thread_owns_shard(thread)) {
+		nt_count_own(counters, thread, kernel, reason, number);
+	} else if (counters) {
+		__atomic_fetch_add(&counters->counts[shard][kernel % NT_COUNTERS_KERNELS][reason], number, __ATOMIC_SEQ_CST);
+		nt_counters_counted(shard, kernel);
 	}
 }
 
@@ -83,49 +66,49 @@ void nt_trace_count(uint32_t kernel, unsigned reason)
 
 bool nt_counters_changed(void)
 {
-	uint32_t count = __atomic_load_n(&page_count, __ATOMIC_ACQUIRE);
+	uint32_t shards = nt_shards_used();
 
-	for (uint32_t i = 0; i < count; i++) {
-		const struct page *page = __atomic_load_n(&pages[i], __ATOMIC_ACQUIRE);
-		for (uint32_t j = 0; page && j < SHARDS; j++)
-			if (__atomic_load_n(&page->shards[j].is_changed, __ATOMIC_RELAXED))
-				return true;
-	}
-	return false;
+	for (uint32_t i = 0; i < shards; i++)
+		if (__atomic_load_n(&nt_shards[i].changed, __ATOMIC_RELAXED))
+			return true;
+	return __atomic_load_n(&is_any_due, __ATOMIC_RELAXED);
 }
 
-/* Add up a kernel's counters of all shards. Whether they differ from those in the file. */
-static bool add_up(struct page *page, uint32_t kernel, uint64_t ret[NEUTRINO_REASON_SLOTS])
+/* Add up a kernel's counters of all shards that use its page. Whether they differ from those in the file. */
+static bool add_up(struct nt_counters *page, uint64_t bit, uint32_t kernel, uint64_t ret[NEUTRINO_REASON_SLOTS])
 {
+	uint32_t shards = nt_shards_used();
+
 	memset(ret, 0, NEUTRINO_REASON_SLOTS * sizeof(*ret));
-	for (uint32_t i = 0; i < SHARDS; i++) {
-		if (!__atomic_load_n(&page->shards[i].is_used, __ATOMIC_RELAXED))
+	for (uint32_t i = 0; i < shards; i++) {
+		if (!(__atomic_load_n(&nt_shards[i].used, __ATOMIC_RELAXED) & bit))
 			continue;
 		for (uint32_t j = 0; j < NEUTRINO_REASON_SLOTS; j++)
-			ret[j] += __atomic_load_n(&page->shards[i].counts[kernel][j], __ATOMIC_RELAXED);
+			ret[j] += __atomic_load_n(&page->counts[i][kernel][j], __ATOMIC_ACQUIRE);
 	}
 	return memcmp(ret, page->written[kernel], NEUTRINO_REASON_SLOTS * sizeof(*ret)) != 0;
 }
 
 uint64_t nt_trace_counted(uint32_t kernel, unsigned reason)
 {
-	const struct page *page = kernel / PAGE_KERNELS < MOST_PAGES
-					  ? __atomic_load_n(&pages[kernel / PAGE_KERNELS], __ATOMIC_ACQUIRE)
-					  : NULL;
-	uint64_t ret = 0;
+	const struct nt_counters *page = nt_counters_of(kernel);
+	uint64_t bit = nt_counters_bit(kernel / NT_COUNTERS_KERNELS), ret = 0;
+	uint32_t shards = nt_shards_used();
 
-	for (uint32_t i = 0; page && i < SHARDS; i++)
-		ret += __atomic_load_n(&page->shards[i].counts[kernel % PAGE_KERNELS][reason], __ATOMIC_RELAXED);
+	for (uint32_t i = 0; page && i < shards; i++)
+		if (__atomic_load_n(&nt_shards[i].used, __ATOMIC_RELAXED) & bit)
+			ret += __atomic_load_n(&page->counts[i][kernel % NT_COUNTERS_KERNELS][reason], __ATOMIC_RELAXED);
 	return ret;
 }
 
 /* Write the counters of a page's kernels that have changed. */
-static bool write_page(int fd, struct page *page, uint64_t first_kernel)
+static bool write_page(int fd, struct nt_counters *page, uint32_t number)
 {
+	uint64_t first_kernel = (uint64_t)number * NT_COUNTERS_KERNELS;
 	uint64_t row[NEUTRINO_REASON_SLOTS];
 
-	for (uint32_t i = 0; i < PAGE_KERNELS; i++) {
-		if (!add_up(page, i, row))
+	for (uint32_t i = 0; i < NT_COUNTERS_KERNELS; i++) {
+		if (!add_up(page, nt_counters_bit(number), i, row))
 			continue;
 		if (!nt_pwrite_all(fd, row, sizeof(row), (first_kernel + i) * sizeof(row)))
 			return false;
@@ -134,21 +117,37 @@ static bool write_page(int fd, struct page *page, uint64_t first_kernel)
 	return true;
 }
 
+/* Take what was counted since the last time: the bits of the pages. */
+static uint64_t take_changed(void)
+{
+	uint32_t shards = nt_shards_used();
+	uint64_t ret = 0;
+
+	for (uint32_t i = 0; i < shards; i++)
+		if (__atomic_load_n(&nt_shards[i].changed, __ATOMIC_RELAXED))
+			ret |= __atomic_exchange_n(&nt_shards[i].changed, 0, __ATOMIC_SEQ_CST);
+	return ret;
+}
+
 bool nt_counters_write(int fd)
 {
 	uint32_t count = __atomic_load_n(&page_count, __ATOMIC_ACQUIRE);
-	bool written = true;
+	uint64_t now = nt_now_ns(), changed = take_changed();
+	bool written = true, is_due = false;
 
 	for (uint32_t i = 0; i < count; i++) {
-		struct page *page = __atomic_load_n(&pages[i], __ATOMIC_ACQUIRE);
-		bool is_changed = false;
-		for (uint32_t j = 0; page && j < SHARDS; j++)
-			is_changed |= __atomic_exchange_n(&page->shards[j].is_changed, 0, __ATOMIC_SEQ_CST);
-		if (!is_changed || write_page(fd, page, (uint64_t)i * PAGE_KERNELS))
+		struct nt_counters *page = __atomic_load_n(&nt_counters[i], __ATOMIC_ACQUIRE);
+		if (!page || (!(changed & nt_counters_bit(i)) && !page->is_due))
 			continue;
-		/* Try again later. Not is_used: no count is in this shard. */
-		__atomic_store_n(&page->shards[0].is_changed, 1, __ATOMIC_SEQ_CST);
-		written = false;
+		if (changed & nt_counters_bit(i))
+			page->changed_ns = now;
+		page->is_due = now - page->changed_ns < NT_VISIBLE_NS;
+		if (!write_page(fd, page, i)) {
+			page->is_due = true; /* again later */
+			written = false;
+		}
+		is_due |= page->is_due;
 	}
+	__atomic_store_n(&is_any_due, is_due, __ATOMIC_RELAXED);
 	return written;
 }

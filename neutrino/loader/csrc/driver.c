@@ -16,7 +16,8 @@ struct nt_driver nt_driver;
 
 /* Guards nt_driver while it is filled. Never held across a call of the dynamic loader, which has a lock of its own. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-NT_HOT static bool loaded, failed;
+NT_HOT bool nt_driver_loaded;
+static bool failed;
 
 #ifdef NEUTRINO_LATE
 #define DRIVER NT_DRIVER_SONAME
@@ -42,9 +43,9 @@ static bool load(void)
 	/* If the functions found are our own, this is the hook itself: a call would call itself forever. */
 	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
 	pthread_mutex_lock(&mutex);
-	if (is_valid && !loaded) {
+	if (is_valid && !nt_driver_loaded) {
 		nt_driver = found;
-		__atomic_store_n(&loaded, true, __ATOMIC_RELEASE);
+		__atomic_store_n(&nt_driver_loaded, true, __ATOMIC_RELEASE);
 	}
 #ifndef NEUTRINO_LATE
 	/* Looked for once; but the late hook tries again, since the program may load the driver later. */
@@ -55,15 +56,8 @@ static bool load(void)
 	return nt_driver_known();
 }
 
-bool nt_driver_known(void)
+bool nt_driver_load_now(void)
 {
-	return __atomic_load_n(&loaded, __ATOMIC_ACQUIRE);
-}
-
-bool nt_driver_load(void)
-{
-	if (nt_driver_known())
-		return true;
 	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load();
 }
 

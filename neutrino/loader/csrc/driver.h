@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda_functions.h"
+#include "hot.h"
 
 struct nt_driver {
 #define NT_MEMBER(name, parameters, ...) CUresult(*name) parameters;
@@ -15,16 +16,26 @@ struct nt_driver {
 };
 
 /* Functions that the real driver lacks are NULL. Valid once nt_driver_load has returned true. */
-extern struct nt_driver nt_driver;
+extern NT_HIDDEN struct nt_driver nt_driver;
 
 /*
  * Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. The hook
  * tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded.
  */
-bool nt_driver_load(void);
+bool nt_driver_load_now(void);
+
+extern NT_HIDDEN bool nt_driver_loaded;
 
 /* Whether nt_driver_load has returned true before. */
-bool nt_driver_known(void);
+static inline bool nt_driver_known(void)
+{
+	return __atomic_load_n(&nt_driver_loaded, __ATOMIC_ACQUIRE);
+}
+
+static inline bool nt_driver_load(void)
+{
+	return NT_UNLIKELY(!nt_driver_known()) ? nt_driver_load_now() : true;
+}
 
 /* Whether a name can be a function of the driver. */
 static inline bool nt_driver_may_have(const char *name)

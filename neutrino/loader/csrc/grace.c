@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "hot.h"
+#include "trace.h"
 
 struct nt_shard nt_shards[NT_SHARDS];
 NT_HOT uint32_t nt_grace_parity;
@@ -10,14 +11,22 @@ __thread uint32_t nt_thread_number_own;
 
 /* Periods: wanted by tickets, begun, and over. */
 static uint64_t wanted, begun, over;
+static uint64_t begun_ns;
 static bool turned; /* the period under way has changed the parity, and waits for the sections that began before */
+
+static uint32_t last_thread;
 
 uint32_t nt_thread_number_new(void)
 {
-	static uint32_t last;
-
-	nt_thread_number_own = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+	nt_thread_number_own = __atomic_add_fetch(&last_thread, 1, __ATOMIC_SEQ_CST);
 	return nt_thread_number_own;
+}
+
+uint32_t nt_shards_used(void)
+{
+	uint32_t last = __atomic_load_n(&last_thread, __ATOMIC_SEQ_CST);
+
+	return last < NT_OWN_SHARDS ? last + 1 : NT_SHARDS;
 }
 
 uint64_t nt_grace_ticket(void)
@@ -45,22 +54,20 @@ bool nt_grace_is_wanted(void)
 	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) < __atomic_load_n(&wanted, __ATOMIC_ACQUIRE);
 }
 
-/*
- * Whether no section of a parity is under way. Read by adding 0, which is ordered with each reader's own addition:
- * either the reader is counted here, or it sees that the records were taken out.
- */
+/* Whether no section of a parity is under way, of those that began NT_VISIBLE_NS ago. */
 static bool is_quiet(uint32_t parity)
 {
 	for (unsigned i = 0; i < NT_SHARDS; i++)
-		if (__atomic_fetch_add(&nt_shards[i].readers[parity], 0, __ATOMIC_SEQ_CST))
+		if (__atomic_load_n(&nt_shards[i].readers[parity], __ATOMIC_ACQUIRE))
 			return false;
 	return true;
 }
 
 /*
- * A period ends when both parities have been quiet since it began. First the one that new sections do not take, for
- * readers that looked up the parity long ago. Then the parities change places, and it waits for the other, which from
- * then on only such readers take.
+ * A period ends when both parities have been quiet since NT_VISIBLE_NS after its beginning: then every section that could
+ * have found what was taken out before is counted. First the parity that new sections do not take, for readers that looked
+ * up the parity long ago. Then the parities change places, and it waits for the other, which from then on only such readers
+ * take.
  */
 void nt_grace_step(void)
 {
@@ -70,9 +77,10 @@ void nt_grace_step(void)
 		if (__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) <= over)
 			return;
 		__atomic_store_n(&begun, begun + 1, __ATOMIC_SEQ_CST);
+		begun_ns = nt_now_ns();
 		turned = false;
 	}
-	if (!is_quiet(parity ^ 1))
+	if (nt_now_ns() - begun_ns < NT_VISIBLE_NS || !is_quiet(parity ^ 1))
 		return;
 	if (!turned) {
 		__atomic_store_n(&nt_grace_parity, parity ^ 1, __ATOMIC_SEQ_CST);

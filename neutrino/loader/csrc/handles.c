@@ -1,6 +1,7 @@
 #include "handles.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LEAST_BITS 8u
 
@@ -28,7 +29,7 @@ static void put_new(struct nt_handle_rows *rows, struct nt_handle *record)
 /* Have at most a half of the rows filled after one record more, by a copy without removed ones; false without memory. */
 static bool make_space(struct nt_handles *table)
 {
-	struct nt_handle_rows *before = table->rows;
+	struct nt_handle_rows *before = nt_handles_rows(table);
 	uint32_t bits = LEAST_BITS;
 
 	if (before && before->used + 1 <= 1u << (before->bits - 1))
@@ -36,16 +37,19 @@ static bool make_space(struct nt_handles *table)
 	/* A quarter filled: as many records again can come before the next copy. */
 	while (before && before->live + 1 > 1u << (bits - 2))
 		bits++;
-	struct nt_handle_rows *rows = calloc(1, sizeof(*rows) + sizeof(rows->rows[0]) * ((size_t)1 << bits));
+	size_t size = sizeof(*before) + sizeof(before->rows[0]) * ((size_t)1 << bits);
+	size = (size + NT_HANDLE_ROWS_ALIGNMENT - 1) & ~(size_t)(NT_HANDLE_ROWS_ALIGNMENT - 1);
+	struct nt_handle_rows *rows = aligned_alloc(NT_HANDLE_ROWS_ALIGNMENT, size);
 	if (!rows)
 		return false;
+	memset(rows, 0, size);
 	rows->bits = bits;
 	for (uint32_t i = 0; before && i < 1u << before->bits; i++) {
 		NT_STEP();
 		if (before->rows[i] && before->rows[i] != &nt_handle_gone)
 			put_new(rows, before->rows[i]);
 	}
-	__atomic_store_n(&table->rows, rows, __ATOMIC_RELEASE);
+	__atomic_store_n(&table->rows, (uintptr_t)rows + bits, __ATOMIC_RELEASE);
 	if (before)
 		nt_retire(&before->retired, release);
 	return true;
@@ -68,20 +72,22 @@ bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 {
 	if (!make_space(table))
 		return false;
-	struct nt_handle **row = row_of(table->rows, record->handle);
+	struct nt_handle_rows *rows = nt_handles_rows(table);
+	struct nt_handle **row = row_of(rows, record->handle);
 	if (row)
 		__atomic_store_n(row, record, __ATOMIC_RELEASE);
 	else
-		put_new(table->rows, record);
+		put_new(rows, record);
 	return true;
 }
 
 void nt_handles_remove(struct nt_handles *table, const struct nt_handle *record)
 {
-	struct nt_handle **row = table->rows ? row_of(table->rows, record->handle) : NULL;
+	struct nt_handle_rows *rows = nt_handles_rows(table);
+	struct nt_handle **row = rows ? row_of(rows, record->handle) : NULL;
 
 	if (!row || *row != record)
 		return;
 	__atomic_store_n(row, &nt_handle_gone, __ATOMIC_RELEASE);
-	table->rows->live--;
+	rows->live--;
 }

@@ -33,9 +33,23 @@ struct nt_handle_rows {
 	struct nt_handle *rows[];
 };
 
+#define NT_HANDLE_ROWS_ALIGNMENT 64u
+
 struct nt_handles {
-	struct nt_handle_rows *rows; /* NULL while nothing was added */
+	/*
+	 * The address of the rows, which is a multiple of their alignment, plus their bits: so a search needs not read them
+	 * first. 0 while nothing was added.
+	 */
+	uintptr_t rows;
 };
+
+/* In a reading section, or under the caller's lock. */
+static inline struct nt_handle_rows *nt_handles_rows(const struct nt_handles *table)
+{
+	uintptr_t rows = __atomic_load_n(&table->rows, __ATOMIC_ACQUIRE);
+
+	return (struct nt_handle_rows *)(rows & ~(uintptr_t)(NT_HANDLE_ROWS_ALIGNMENT - 1));
+}
 
 /* Replaces a removed record in its row, so that searches continue after it. */
 extern struct nt_handle nt_handle_gone;
@@ -49,18 +63,19 @@ static inline uint32_t nt_handles_start(const void *handle, uint32_t bits)
 /* The record of that handle, or NULL. In a reading section, lock-free. */
 static inline void *nt_handles_find(struct nt_handles *table, const void *handle)
 {
-	struct nt_handle_rows *rows = __atomic_load_n(&table->rows, __ATOMIC_ACQUIRE);
+	uintptr_t tagged = __atomic_load_n(&table->rows, __ATOMIC_ACQUIRE);
+	uint32_t bits = tagged % NT_HANDLE_ROWS_ALIGNMENT;
+	const struct nt_handle_rows *rows = (const struct nt_handle_rows *)(tagged - bits);
 
-	if (!rows)
+	if (NT_UNLIKELY(!rows))
 		return NULL;
-	uint32_t mask = (1u << rows->bits) - 1, start = nt_handles_start(handle, rows->bits);
 	/* There is always an empty row. */
-	for (uint32_t i = start;; i = (i + 1) & mask) {
+	for (uint32_t i = nt_handles_start(handle, bits);; i = (i + 1) & ((1u << bits) - 1)) {
 		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
 		NT_STEP();
-		if (!row)
+		if (NT_UNLIKELY(!row))
 			return NULL;
-		if (row->handle == handle)
+		if (!NT_UNLIKELY(row->handle != handle))
 			return row;
 	}
 }

@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "graph.h"
 #include "graph_layout.h"
+#include "hot.h"
 #include "launch_forms.h"
 #include "lifetimes.h"
 #include "loaded.h"
@@ -116,7 +117,7 @@ static __attribute__((noinline)) CUresult launch_plain(CUfunction function, unsi
 	KEEPING_ERRNO(nt_launch_plain(function, &launch, found));
 }
 
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+EXPORT NT_HOT_PATH CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
 			       void **parameters, void **extra)
 {
@@ -128,7 +129,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
 						      stream, parameters, extra, found, false);
 }
 
-EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+EXPORT NT_HOT_PATH CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
 			       void **parameters, void **extra)
 {
@@ -140,7 +141,7 @@ EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsign
 						      stream, parameters, extra, found, true);
 }
 
-EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx);
 	struct nt_found found = config ? nt_launch_find(function) : (struct nt_found){NULL, NULL};
@@ -149,7 +150,7 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction functi
 	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, false, found));
 }
 
-EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
+EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
 				      void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx_ptsz);

@@ -10,6 +10,7 @@
 #include "background.h"
 #include "benchmark.h"
 #include "choice.h"
+#include "counters.h"
 #include "drain.h"
 #include "hot.h"
 #include "lifetimes.h"
@@ -143,10 +144,10 @@ static bool is_passed(const struct nt_function *function, const struct nt_launch
 }
 
 /* Whether a launch of a function outside of captures runs the original by the function's reason and the choice alone. */
-static bool is_certain(const struct nt_function *function, unsigned *reason)
+static inline bool is_certain(const struct nt_function *function, unsigned *reason)
 {
 	*reason = nt_function_reason(function);
-	if (*reason == NEUTRINO_REASON_NOT_READY)
+	if (NT_UNLIKELY(*reason == NEUTRINO_REASON_NOT_READY))
 		return false;
 	if (*reason == NEUTRINO_REASON_NOT_SELECTED || !nt_choice_is_set())
 		return *reason != NEUTRINO_REASON_PROBED;
@@ -158,19 +159,21 @@ static bool is_certain(const struct nt_function *function, unsigned *reason)
 
 uint32_t nt_launch_passed;
 
-struct nt_found nt_launch_find(CUfunction handle)
+NT_HOT_PATH struct nt_found nt_launch_find(CUfunction handle)
 {
+	uint32_t thread = nt_thread_number_own;
 	unsigned reason;
 
-	if (nt_process_mode() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() || nt_choice_is_by_device() ||
-	    __atomic_load_n(&captures, __ATOMIC_RELAXED))
+	if (NT_UNLIKELY(nt_process_mode() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() ||
+			nt_choice_is_by_device() || __atomic_load_n(&captures, __ATOMIC_RELAXED) ||
+			!nt_thread_owns_shard(thread)))
 		return (struct nt_found){NULL, NULL};
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_reading_begin_own(thread);
 	struct nt_function *function = nt_registry_find(handle);
-	if (!function || !is_certain(function, &reason))
+	if (NT_UNLIKELY(!function || !is_certain(function, &reason)))
 		return (struct nt_found){reading, function};
-	nt_trace_count(function->kernel->id, reason);
-	nt_reading_end(reading);
+	nt_count_own(function->counters, thread, function->kernel_id, reason, 1);
+	nt_reading_end_own(reading);
 	return (struct nt_found){&nt_launch_passed, NULL};
 }
 

@@ -42,7 +42,7 @@ struct nt_found {
 struct nt_found nt_launch_find(CUfunction handle);
 
 /* For reading: the launch is counted, and runs the original. */
-extern uint32_t nt_launch_passed __attribute__((visibility("hidden")));
+extern NT_HIDDEN uint32_t nt_launch_passed;
 
 static inline bool nt_launch_passes(struct nt_found found)
 {

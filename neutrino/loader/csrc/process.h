@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include "hot.h"
+
 enum nt_mode {
 	NT_OFF,	    /* pass everything through */
 	NT_READY,   /* after cuInit, no image yet */
@@ -16,7 +18,7 @@ enum nt_mode {
 /* Milliseconds that an allocation of the program waits for device memory of the hook. */
 #define GIVE_BACK_LIMIT_MS 1000
 
-extern int nt_process_mode_now;
+extern NT_HIDDEN int nt_process_mode_now;
 
 static inline enum nt_mode nt_process_mode(void)
 {

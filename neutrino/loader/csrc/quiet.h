@@ -14,9 +14,10 @@
 
 #include "driver.h"
 #include "grace.h"
+#include "hot.h"
 
 /* Whether launches are counted: in processes whose twins are loaded by a thread of ours. Set once, before any of them. */
-extern bool nt_quiet_counts;
+extern NT_HIDDEN bool nt_quiet_counts;
 
 /* Launches that have begun, and that are submitted, of the threads that share a shard. */
 struct nt_quiet_shard {

@@ -8,6 +8,7 @@
 #include "backend.h"
 #include "background.h"
 #include "choice.h"
+#include "counters.h"
 #include "drain.h"
 #include "hot.h"
 #include "lifetimes.h"
@@ -23,7 +24,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_owner *owners;
 static struct nt_handles owner_table;
-NT_HOT static struct nt_handles function_table;
+NT_HOT struct nt_handles nt_function_table;
 static int any_probed;
 
 struct nt_owner *nt_owner_library(struct nt_owner *owner)
@@ -156,14 +157,13 @@ static bool is_later(const struct nt_function *function)
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
-	struct nt_function *function = calloc(1, sizeof(*function));
+	struct nt_function *function = aligned_alloc(_Alignof(struct nt_function), sizeof(*function));
 
 	if (!function)
 		return;
-	function->handle.handle = handle;
-	function->owner = owner;
-	function->kernel = kernel;
-	function->is_kernel = is_kernel;
+	*function = (struct nt_function){
+		.handle = {handle}, .owner = owner, .kernel = kernel, .kernel_id = kernel->id,
+		.counters = nt_counters_of(kernel->id), .is_kernel = is_kernel};
 	forget_if_renewed();
 	/* Of a CUfunction: its module's context. One from a library's kernel was obtained for the current context. */
 	if (!is_kernel && owner->context)
@@ -180,9 +180,9 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 	bool is_ready = function->reason != NEUTRINO_REASON_NOT_READY;
 	pthread_mutex_lock(&mutex);
 	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
-	struct nt_function *other = nt_handles_find(&function_table, handle);
+	struct nt_function *other = nt_handles_find(&nt_function_table, handle);
 	bool added = !owner->is_gone && (!other || other->owner != owner) &&
-		     nt_handles_put(&function_table, &function->handle);
+		     nt_handles_put(&nt_function_table, &function->handle);
 	if (added) {
 		function->next = owner->functions;
 		owner->functions = function;
@@ -269,7 +269,7 @@ static void obtained(void *owner_handle, bool is_library, void *handle, const ch
 
 	if (!owner || !handle)
 		return;
-	struct nt_function *function = nt_handles_find(&function_table, handle);
+	struct nt_function *function = nt_handles_find(&nt_function_table, handle);
 	if (function && nt_owner_library(function->owner) == nt_owner_library(owner))
 		return; /* it is registered already */
 	/* Functions that look up a name are not in every driver; without a name its kernels run unprobed. */
@@ -303,11 +303,6 @@ void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 	nt_reading_end(reading);
 }
 
-struct nt_function *nt_registry_find(const void *handle)
-{
-	return handle ? nt_handles_find(&function_table, handle) : NULL;
-}
-
 /* Take one owner and its functions out of the lists and tables. Under the lock. */
 static void take_one(struct nt_owner *owner)
 {
@@ -322,7 +317,7 @@ static void take_one(struct nt_owner *owner)
 	owner->is_gone = true;
 	nt_handles_remove(&owner_table, &owner->handle);
 	for (struct nt_function *function = owner->functions; function; function = function->next)
-		nt_handles_remove(&function_table, &function->handle);
+		nt_handles_remove(&nt_function_table, &function->handle);
 }
 
 /* Remove an owner, the modules made of it, and their functions; return the owners, linked by next. Under the lock. */
@@ -363,7 +358,7 @@ void nt_registry_unloading(void *handle, bool is_library)
 /* Forget the modules of a context; the driver unloads them with it, our twins included. */
 static void forget_owners(CUcontext context)
 {
-	struct nt_handle_rows *rows = __atomic_load_n(&owner_table.rows, __ATOMIC_ACQUIRE);
+	struct nt_handle_rows *rows = nt_handles_rows(&owner_table);
 
 	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
 		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
@@ -380,7 +375,7 @@ static void forget_owners(CUcontext context)
 /* Forget what the functions that outlive a context have in it. */
 static void forget_functions(CUcontext context)
 {
-	struct nt_handle_rows *rows = __atomic_load_n(&function_table.rows, __ATOMIC_ACQUIRE);
+	struct nt_handle_rows *rows = nt_handles_rows(&nt_function_table);
 
 	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
 		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
@@ -389,7 +384,7 @@ static void forget_functions(CUcontext context)
 			continue;
 		if (!function->is_kernel && function->context == context) {
 			pthread_mutex_lock(&mutex);
-			nt_handles_remove(&function_table, row);
+			nt_handles_remove(&nt_function_table, row);
 			pthread_mutex_unlock(&mutex);
 			/* Its library may still list it. */
 			nt_function_set_reason(function, NEUTRINO_REASON_CONTEXT);

@@ -13,6 +13,7 @@
 #define NT_FUNCTION_CONTEXTS 8
 #define NT_FUNCTION_SHAPES 16
 
+struct nt_counters;
 struct nt_part;
 struct nt_setting;
 
@@ -44,10 +45,13 @@ struct nt_addresses {
 struct nt_function {
 	struct nt_handle handle; /* first: what nt_handles_find compares */
 	struct nt_retired retired;
-	struct nt_owner *owner;
 	struct nt_kernel *kernel;
-	bool is_kernel; /* a CUkernel: one handle for all contexts */
+	uint32_t kernel_id;
 	unsigned reason; /* PROBED: launches go to the kernel's backend. nt_function_reason */
+	struct nt_counters *counters; /* of the kernel: nt_counters_of */
+	bool is_kernel;		      /* a CUkernel: one handle for all contexts */
+	/* Up to here: all that a launch reads which is not probed, in one line. */
+	struct nt_owner *owner;
 	CUcontext context; /* that a CUfunction belongs to */
 	/* While it is not ready: the context that a CUkernel is prepared for, and what the program has set of it. */
 	CUcontext wanted_in;
@@ -59,7 +63,7 @@ struct nt_function {
 	/* Verdicts on occupancy by (threads, dynamic shared memory): see twin.c. */
 	uint64_t shapes[NT_FUNCTION_SHAPES];
 	struct nt_function *next;
-};
+} __attribute__((aligned(64)));
 
 /* Lock-free. It changes at most once, from NOT_READY. */
 static inline unsigned nt_function_reason(const struct nt_function *function)
@@ -106,11 +110,16 @@ void nt_registry_function_of(CUkernel kernel, CUfunction function);
  */
 bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds);
 
+extern NT_HIDDEN struct nt_handles nt_function_table;
+
 /*
  * The function of that handle, or NULL. In a reading section (grace.h), which lasts as long as it is used: it is freed some
  * time after its module was unloaded. Lock-free.
  */
-struct nt_function *nt_registry_find(const void *handle);
+static inline struct nt_function *nt_registry_find(const void *handle)
+{
+	return handle ? (struct nt_function *)nt_handles_find(&nt_function_table, handle) : NULL;
+}
 
 /* Prepare all CUkernels for launches in a context, which is current. Not on the launch path. */
 void nt_registry_prepare_context(CUcontext context);
