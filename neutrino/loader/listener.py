@@ -27,7 +27,7 @@ from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
-from neutrino.loader.maker import hand_over, start_maker
+from neutrino.loader.maker import Ahead, hand_over, start_maker
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.loader.unused import Unused
 from neutrino.private_files import private_folder
@@ -89,6 +89,9 @@ class Settings:
     scripts: Scripts = NO_SCRIPTS
     unused: Unused | None = None
     results: Callable[[Path], str] | None = None
+    compiled: Path | None = None
+    driver_version: int | None = None
+    is_first: bool = False
 
 
 def start_listener(settings: Settings, pid: int | None = None) -> Path:
@@ -192,10 +195,14 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
         signal.alarm(_WORKER_LIMIT_S)
         serve_twins(connection, header, settings)
 
-    def prepare(header: bytes) -> None:
+    def prepare(header: bytes | None) -> None:
         _prepare(header, settings)
 
-    maker = start_maker(prepare, make)
+    def make_ahead(header: bytes, cubin: bytes) -> None:
+        _make_ahead(header, cubin, settings)
+
+    ahead = Ahead(settings.compiled, make_ahead) if settings.compiled else None
+    maker = start_maker(prepare, make, ahead, at_once=settings.is_first)
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)
@@ -312,20 +319,20 @@ def serve(
         serve_twins(connection, header, settings)
 
 
-def _prepare(header: bytes, settings: Settings) -> None:
+def _prepare(header: bytes | None, settings: Settings) -> None:
     """Import the patcher, find the assembler and make a twin, so that processes that are forked need not begin with
-    that. header: of the first request.
+    that. header: of the first request, None if there was none yet.
 
     Raises NeutrinoError, OSError.
     """
     from neutrino.patch.image import patch_image
 
-    _, _, _, _, _, driver_version, _, _ = _REQUEST.unpack(header)
+    driver_version = _REQUEST.unpack(header)[5] or None if header else settings.driver_version
     patch_image(
         _SMALL_MODULE, settings.probes, "sm_50", selection=settings.selection, assembler=None, key=bytes(32),
         device=DeviceKind.EMBEDDED,
     )  # fmt: skip
-    _assembler(driver_version or None, settings)
+    _assembler(driver_version, settings)
 
 
 def serve_twins(connection: socket.socket, header: bytes, settings: Settings) -> None:
@@ -351,6 +358,21 @@ def serve_twins(connection: socket.socket, header: bytes, settings: Settings) ->
     if kind == _MAKE_AHEAD and status == _ENTRY_FOLLOWS:
         status, answer = _MAY_BE_CACHED, b""
     connection.sendall(_REPLY.pack(_REPLY_MAGIC, status, 0, len(answer)) + answer)
+
+
+def _make_ahead(header: bytes, cubin: bytes, settings: Settings) -> None:
+    """Make the cache entry of a cubin that no process has asked for yet, if it holds its PTX. header: of a request."""
+    from neutrino.device.source import DEBUG_SECTION
+
+    # The hook asks for no twins of others.
+    if DEBUG_SECTION.encode() not in cubin:
+        return
+    _, _, _, _, arch, driver_version, _, _ = _REQUEST.unpack(header)
+    device = arch.rstrip(b"\0").decode("ascii", "replace")
+    key = image_key(settings.run_key, device, cubin)
+    # Whoever asks for it makes it again, and gets the error.
+    with contextlib.suppress(NeutrinoError, OSError, MemoryError):
+        make_entry(cubin, device, driver_version or None, key, settings)
 
 
 def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: Settings) -> bytes:

@@ -2,33 +2,68 @@
 kernels).
 
 The listener starts it, idle, and workers of the listener hand connections over to it. So a run whose twins are all
-cached imports no patcher, and others do once. At most one worker runs for each processor; more requests wait, in their
-order.
+cached imports no patcher, and others do once: at the first request, or while the program starts if twins are certainly
+missing. At most one worker runs for each processor; more requests wait, in their order.
+
+From the first request on, other workers make twins of the cubins that compilers of the program write (``compiled.py``),
+before the program asks for them. These have a low priority, so that the program's own compilers go first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import select
+import signal
 import socket
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from neutrino.loader.compiled import received, start_watcher
 
 _LONGEST = 4096
 """Bytes of what is handed over with a connection, at most."""
 _WITHOUT_PIDFD_MS = 500
 """How often workers that have no pidfd are asked whether they have ended."""
+_LEAST_PROCESSORS = 4
+"""With fewer, nothing is imported or made ahead: the program needs them."""
+_NICE = 3
+"""Of the workers that make twins ahead. A request for the same twins waits for them, so not much more."""
+_PAUSE_S = 0.02
+"""Between the starts of workers that make twins ahead: the first may have taken all there is."""
+_LIMIT_S = 120
+"""Seconds after which such a worker is ended by SIGALRM, if it still makes the same twins."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is made before it is asked for: twins (instrumented kernels) of cubins that compilers write in a folder.
+
+    make: makes those of a cubin, in a worker. It gets the cubin, and the first request's message.
+    """
+
+    folder: Path
+    make: Callable[[bytes, bytes], None]
 
 
 def start_maker(
-    prepare: Callable[[bytes], None], serve: Callable[[socket.socket, bytes], None]
+    prepare: Callable[[bytes | None], None],
+    serve: Callable[[socket.socket, bytes], None],
+    ahead: Ahead | None = None,
+    *,
+    at_once: bool = False,
 ) -> socket.socket | None:
     """Start the maker; return the socket for ``hand_over``, None if no process can be started.
 
     The maker ends when no process has that socket any more and its workers have ended. prepare: called in the maker
-    with what was handed over with the first request; what it imports and computes, all workers have. serve: answers a
-    request, in a worker of its own; gets the connection and what was handed over.
+    with what was handed over with the first request, or None before that; what it imports and computes, all workers
+    have. serve: answers a request, in a worker of its own; gets the connection and what was handed over. ahead: what is
+    made without one, or None. at_once: whether not to wait for the first request, if there are enough processors.
     """
     try:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -38,7 +73,7 @@ def start_maker(
     if maker == 0:
         try:
             ours.close()
-            _make(its, prepare, serve)
+            _make(its, prepare, serve, ahead, at_once=at_once)
         finally:
             # Also after an error: it must not go on as a second listener.
             os._exit(0)
@@ -58,7 +93,12 @@ def hand_over(maker: socket.socket | None, connection: socket.socket, message: b
 
 
 def _make(
-    channel: socket.socket, prepare: Callable[[bytes], None], serve: Callable[[socket.socket, bytes], None]
+    channel: socket.socket,
+    prepare: Callable[[bytes | None], None],
+    serve: Callable[[socket.socket, bytes], None],
+    ahead: Ahead | None,
+    *,
+    at_once: bool,
 ) -> None:
     """Fork a worker for each connection that arrives, until no more can arrive."""
     most = len(os.sched_getaffinity(0))
@@ -66,7 +106,11 @@ def _make(
     workers: dict[int, int] = {}
     poll = select.poll()
     is_open = True
-    is_prepared = False
+    is_prepared = at_once and most >= _LEAST_PROCESSORS
+    if is_prepared:
+        _prepare(prepare, None)
+    is_first = True
+    workers_ahead: _WorkersAhead | None = None
     while is_open or workers:
         # Further requests wait in the channel.
         if is_open and len(workers) < most:
@@ -75,25 +119,101 @@ def _make(
             with contextlib.suppress(KeyError):
                 poll.unregister(channel)
         timeout_ms = _WITHOUT_PIDFD_MS if any(key < 0 for key in workers) else None
+        if workers_ahead is not None:
+            timeout_ms = workers_ahead.expect(poll, timeout_ms)
         ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
         _forget_ended(poll, workers)
+        if workers_ahead is not None and workers_ahead.cubins.fileno() in ready:
+            workers_ahead.start(channel)
         if channel.fileno() not in ready:
             continue
         message, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1)
         if not message or not descriptors:
             is_open = bool(message)
             continue
-        if not is_prepared:
-            is_prepared = True
-            # NumPy would start a thread for each processor.
-            os.environ["OPENBLAS_NUM_THREADS"] = "1"
-            # What cannot be prepared, the workers find out.
-            with contextlib.suppress(Exception):
-                prepare(message)
-            # What the garbage collector does not look at is not copied in workers.
-            gc.freeze()
+        if is_first:
+            is_first = False
+            # Before the imports, for which it would be large.
+            cubins = start_watcher(ahead.folder) if ahead and most >= _LEAST_PROCESSORS else None
+            if not is_prepared:
+                _prepare(prepare, message)
+            if ahead and cubins:
+                workers_ahead = _WorkersAhead(cubins, partial(ahead.make, message), most)
         with socket.socket(fileno=descriptors[0]) as connection:
             _fork(connection, message, channel, serve, poll, workers)
+
+
+def _prepare(prepare: Callable[[bytes | None], None], message: bytes | None) -> None:
+    """Import and compute what all workers need."""
+    # NumPy would start a thread for each processor.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    # What cannot be prepared, the workers find out.
+    with contextlib.suppress(Exception):
+        prepare(message)
+    # What the garbage collector does not look at is not copied in workers.
+    gc.freeze()
+
+
+class _WorkersAhead:
+    """Workers that make the twins of cubins as they arrive; each takes the next one when it has made one.
+
+    cubins: from which they arrive. make: makes the twins of one. most: how many workers there may be.
+    """
+
+    def __init__(self, cubins: socket.socket, make: Callable[[bytes], None], most: int) -> None:
+        """As for the class."""
+        self.cubins = cubins
+        self._make = make
+        self._left = most
+        self._next_s = 0.0
+        # Its writing end is closed when this process ends: the workers end then.
+        self._alive, self._ours = os.pipe2(os.O_CLOEXEC)
+
+    def expect(self, poll: select.poll, timeout_ms: int | None) -> int | None:
+        """Have poll report cubins if a worker may be started; return how long to wait, at most timeout_ms if set."""
+        wait_s = self._next_s - time.monotonic()
+        if self._left and wait_s <= 0:
+            poll.register(self.cubins, select.POLLIN)
+            return timeout_ms
+        with contextlib.suppress(KeyError):
+            poll.unregister(self.cubins)
+        if not self._left:
+            return timeout_ms
+        return min(math.ceil(wait_s * 1000), timeout_ms or _WITHOUT_PIDFD_MS)
+
+    def start(self, channel: socket.socket) -> None:
+        """Start one more worker. channel: what the worker closes."""
+        self._next_s = time.monotonic() + _PAUSE_S
+        try:
+            worker = os.fork()
+        except OSError:
+            self._left = 0
+            return
+        self._left -= 1
+        if worker:
+            return
+        try:
+            channel.close()
+            os.close(self._ours)
+            os.nice(_NICE)
+            self._work()
+        finally:
+            os._exit(0)
+
+    def _work(self) -> None:
+        """Make twins until the maker or the watcher has ended."""
+        poll = select.poll()
+        poll.register(self.cubins, select.POLLIN)
+        poll.register(self._alive, select.POLLIN)
+        with contextlib.suppress(EOFError):
+            while True:
+                signal.alarm(0)
+                if self._alive in dict(poll.poll()):
+                    return
+                cubin = received(self.cubins)
+                signal.alarm(_LIMIT_S)
+                if cubin is not None:
+                    self._make(cubin)
 
 
 def _fork(

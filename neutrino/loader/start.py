@@ -228,6 +228,9 @@ def _start_probing(
             scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,
             results=request.results,
+            compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
+            driver_version=version,
+            is_first=_makes_at_loads(request, kind) and _is_first(cache, key),
         ),
         request.pid,
     )
@@ -239,6 +242,21 @@ def _start_probing(
         "NEUTRINO_PROBES": " ".join(request.probe_names),
         "NEUTRINO_READER": str(tool_path("read.py")),
     }
+
+
+def _is_first(cache: Path, key: bytes) -> bool:
+    """Return whether no run with this key has called this before: a file is made that says so. key: of a run."""
+    try:
+        (private_folder(cache / "runs") / key.hex()).touch(mode=0o600, exist_ok=False)
+    except OSError:
+        # It is there, or cannot be made.
+        return False
+    return True
+
+
+def _makes_at_loads(request: Request, kind: DeviceKind) -> bool:
+    """Return whether twins are made when images are loaded, for a GPU, and kept: then they may be made before that."""
+    return kind is DeviceKind.GPU and not request.hot and request.save_temps is None
 
 
 def start(request: Request) -> NoReturn:

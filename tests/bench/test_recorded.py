@@ -61,7 +61,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "compatibility": (
         compatibility.RESULTS, compatibility.verdicts, ("frameworks", "jax", "probed", 0, 1), "0",
     ),
-    "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", "result"), "0"),
+    "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", 0, "result"), "0"),
     "notebooks": (notebooks.RESULTS, _unmet(notebooks.judge), ("runs", "CuPy", "late", "records", 0, 1), "0" * 16),
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
     "benchmark option": (

@@ -1,0 +1,290 @@
+"""Twins of cubins that compilers write, made before the program asks for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neutrino.device.kind import DeviceKind
+from neutrino.loader import compiled, maker, start
+from neutrino.probing.selection import Selection
+from neutrino.toolchain.choice import find_assembler
+
+CUBIN = b"\x7fELF\2\1\1" + bytes(11) + b"\xbe\0" + bytes(600)
+"""What the watcher takes for one."""
+DEADLINE_S = 120.0
+"""For processes on a loaded machine; a pass takes a second or two."""
+
+
+class Folder:
+    """A watched folder, whose events are handled when the test says so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._notify = compiled._start(path)
+        self._names = os.open(path, os.O_PATH)
+        self.held: dict[bytes, int] = {}
+        self.queue: deque[int] = deque()
+
+    def handle(self) -> None:
+        """Handle the events so far."""
+        for mask, name in compiled._events(self._notify):
+            compiled._follow(mask, name, self._names, self.held, self.queue)
+
+    def taken(self) -> list[bytes]:
+        """Handle the events so far; return what cubins hold that were found."""
+        self.handle()
+        found = [os.pread(descriptor, 1 << 20, 0) for descriptor in self.queue]
+        self._close([*self.queue])
+        self.queue.clear()
+        return found
+
+    def close(self) -> None:
+        self._close([self._notify, self._names, *self.held.values(), *self.queue])
+
+    def _close(self, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    watched = Folder(tmp_path)
+    yield watched
+    watched.close()
+
+
+def test_a_cubin_is_found_although_it_is_deleted_at_once(folder: Folder) -> None:
+    with (folder.path / "tempfile-vm-1").open("wb") as file:
+        folder.handle()
+        file.write(CUBIN)
+    (folder.path / "tempfile-vm-1").unlink()
+    assert folder.taken() == [CUBIN]
+    assert not folder.held
+
+
+def test_a_cubin_that_was_renamed_into_the_folder_is_found(
+    folder: Folder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "cubin"
+    elsewhere.write_bytes(CUBIN)
+    elsewhere.rename(folder.path / "cubin")
+    assert folder.taken() == [CUBIN]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [CUBIN[:18] + b"\x3e\0" + CUBIN[20:], b"//\n.version 8.0\n" + bytes(600), CUBIN[:300], b"", CUBIN + bytes(4 << 20)],
+    ids=["x86", "PTX", "small", "empty", "big"],
+)
+def test_other_files_are_not_taken(folder: Folder, data: bytes) -> None:
+    (folder.path / "file").write_bytes(data)
+    (folder.path / "folder").mkdir()
+    assert folder.taken() == []
+
+
+def test_only_regular_files_are_opened(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other") / "cubin"
+    other.write_bytes(CUBIN)
+    (folder.path / "link").symlink_to(other)
+    os.mkfifo(folder.path / "fifo")
+    folder.handle()
+    # Nobody has it open: that a FIFO was opened to read would be noticed here.
+    with pytest.raises(OSError, match="No such device"):
+        os.open(folder.path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+    assert folder.taken() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_files_of_other_users_are_not_opened(folder: Folder) -> None:
+    path = folder.path / "cubin"
+    path.touch()
+    os.chown(path, 65534, 65534)
+    path.write_bytes(CUBIN)
+    assert folder.taken() == []
+
+
+def test_few_files_are_held_open(folder: Folder) -> None:
+    files = [(folder.path / f"file{number}").open("wb") for number in range(compiled._HELD + 10)]
+    folder.handle()
+    assert len(folder.held) == compiled._HELD
+    files[0].write(CUBIN)
+    for file in files:
+        file.close()
+    # It is opened by its name.
+    assert folder.taken() == [CUBIN]
+
+
+def test_what_the_channel_does_not_take_yet_is_sent_later(tmp_path: Path) -> None:
+    channel = compiled.start_watcher(tmp_path)
+    assert channel is not None
+    _until_watched(tmp_path, channel)
+    for number in range(compiled._QUEUED):
+        (tmp_path / f"cubin{number}").write_bytes(CUBIN + number.to_bytes(4, "little"))
+    found = set()
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < compiled._QUEUED and time.monotonic() < deadline:
+        cubin = compiled.received(channel)
+        if cubin is None:
+            time.sleep(0.001)
+        else:
+            found.add(int.from_bytes(cubin[-4:], "little"))
+    assert len(found) == compiled._QUEUED
+    channel.close()
+
+
+def _until_watched(folder: Path, channel: socket.socket) -> None:
+    """Wait until cubins in a folder arrive."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        (folder / "first").write_bytes(CUBIN)
+        time.sleep(0.01)
+        if compiled.received(channel) is not None:
+            break
+    else:
+        pytest.fail("no cubin arrived")
+    # Those of the loop's other turns.
+    time.sleep(0.2)
+    while compiled.received(channel) is not None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "makes_ahead"),
+    [({}, True), ({"hot": 4}, False), ({"save_temps": Path("/x")}, False), ({"waits": False}, True)],
+)
+def test_nothing_is_made_ahead_where_twins_wait_for_launches(options: dict[str, object], makes_ahead: bool) -> None:
+    request = replace(start.Request(["true"], None, (), Selection()), **options)  # type: ignore[arg-type]
+    assert start._makes_at_loads(request, DeviceKind.GPU) == makes_ahead
+    assert not start._makes_at_loads(request, DeviceKind.EMBEDDED)
+
+
+def test_the_first_run_with_a_key_is_known(tmp_path: Path) -> None:
+    assert [start._is_first(tmp_path / "cache", bytes([n]) * 32) for n in (1, 1, 2, 1)] == [True, False, True, False]
+    (tmp_path / "file").touch()
+    assert not start._is_first(tmp_path / "file", bytes(32))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_patcher_is_imported_at_once_in_a_first_run(
+    at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "_LEAST_PROCESSORS", 1)
+
+    def write(name: str, message: bytes | None) -> None:
+        (tmp_path / f"{name}.new").write_text(repr(message))
+        (tmp_path / f"{name}.new").rename(tmp_path / name)
+
+    channel = maker.start_maker(
+        lambda message: write("prepared", message), lambda _, message: write("served", message), at_once=at_once
+    )
+    assert channel is not None
+    if at_once:
+        assert _text_of(tmp_path / "prepared") == "None"
+    ours, its = socket.socketpair()
+    with ours, its:
+        assert maker.hand_over(channel, its, b"request")
+        assert _text_of(tmp_path / "served") == "b'request'"
+    assert _text_of(tmp_path / "prepared") == ("None" if at_once else "b'request'")
+    channel.close()
+
+
+def _text_of(path: Path) -> str:
+    """What a file holds that another process writes."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return path.read_text()
+
+
+PROGRAM = """
+import os, socket, subprocess, sys, time
+from pathlib import Path
+from neutrino.cache.key import image_key
+from neutrino.cache.store import Cache
+from neutrino.loader import listener, maker
+from neutrino.probing.selection import Selection
+from neutrino.verification import load_probes
+
+# Also on a small machine.
+maker._LEAST_PROCESSORS = 1
+folder = Path(sys.argv[1])
+compiled = folder / "compiled"
+compiled.mkdir()
+cache = Cache(folder / "cache")
+settings = listener.Settings(load_probes(["block_sched"]), Selection(), bytes(32), cache, None, compiled=compiled)
+path = str(listener.start_listener(settings))
+text = Path(sys.argv[2]).read_text()
+
+def compile(name, *options):
+    source, cubin = compiled / f"{name}.ptx", compiled / f"{name}.cubin"
+    source.write_text(text.replace("NAME", name))
+    subprocess.run([sys.argv[3], source, "-o", cubin, "-arch=sm_90", *options], check=True)
+    return cubin.read_bytes()
+
+def key(image):
+    return image_key(bytes(32), "sm_90", image)
+
+image = compile("asked_for", "-lineinfo")
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(path)
+    header = listener._REQUEST.pack(b"NTASK", 2, os.getpid(), key(image), b"sm_90", 13000, 0, len(image))
+    connection.sendall(header + image)
+    assert connection.recv(24, socket.MSG_WAITALL)[8:12] == bytes(4)
+without_ptx = compile("without_ptx")
+images = [compile(f"kernel{number}", "-lineinfo") for number in range(6)]
+deadline = time.monotonic() + 120
+while any(cache.read(key(image)) is None for image in images) and time.monotonic() < deadline:
+    time.sleep(0.05)
+print(sum(cache.read(key(image)) is not None for image in images), cache.read(key(without_ptx)), flush=True)
+os.execv("/bin/true", ["true"])
+"""
+KERNEL = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry NAME(.param .u64 out)
+{
+	.reg .b64 %rd<2>;
+	.reg .b32 %r<2>;
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, %tid.x;
+	st.global.u32 [%rd1], %r1;
+	ret;
+}
+"""
+
+
+def test_twins_are_in_the_cache_before_they_are_asked_for(tmp_path: Path) -> None:
+    ptxas = find_assembler(13000).path
+    (tmp_path / "kernel.ptx").write_text(KERNEL)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), str(tmp_path / "kernel.ptx"), str(ptxas)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (result.stdout, result.returncode) == ("6 None\n", 0), result.stderr
+    # The listener, the watcher and all workers end with the program.
+    deadline = time.monotonic() + DEADLINE_S
+    while _processes_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _processes_of(tmp_path) == []
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """The processes on whose command line a folder is."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and os.fsencode(folder) in (process / "cmdline").read_bytes():
+                found.append(process.name)
+        except OSError:
+            continue
+    return found
