@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import resource
 import select
 import signal
@@ -35,6 +36,9 @@ _HELD = 64
 _QUEUED = 512
 """Cubins at most that wait to be taken. Twins of later ones are made when the program loads them."""
 _PAUSE_S = 0.02
+_RENAMING = ("nfs", "cifs", "smb", "afs")
+"""How the names of file systems begin that rename a file which is deleted while a descriptor holds it."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
 _MACHINE_CUDA = b"\xbe\x00"
 _LEAST_BYTES, _MOST_BYTES = 512, 4 << 20
 """Of a cubin. Those of programs that compile while they run are small; twins of a big one take long, maybe in vain."""
@@ -46,6 +50,8 @@ def watch(folder: Path, channel: socket.socket) -> None:
     channel: of type SOCK_SEQPACKET; a message is one byte and one descriptor, which is good also when the file has been
     deleted. Nothing is opened but regular files of the user. Raises OSError if the folder cannot be watched.
     """
+    if _renames(folder):
+        return
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     notify = _start(folder)
@@ -65,6 +71,27 @@ def watch(folder: Path, channel: socket.socket) -> None:
             for mask, name in _events(notify):
                 _follow(mask, name, names, held, queue)
         _send(channel, queue)
+
+
+def _renames(folder: Path) -> bool:
+    """Return whether a folder's file system renames what is deleted while a descriptor holds it; True if not known.
+
+    The program may then not be able to delete the folder.
+    """
+    path = os.path.realpath(folder)
+    found, longest = "", -1
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return True
+    for line in lines:
+        # ID, parent, device, root, mount point, options, optional fields, "-", type: proc_pid_mountinfo(5).
+        mount, _, rest = line.partition(" - ")
+        point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), mount.split(" ")[4])
+        # Of several at one point the last one is on top.
+        if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):
+            found, longest = rest.split(" ")[0], len(point)
+    return not found or found.startswith(_RENAMING)
 
 
 def _start(folder: Path) -> int:

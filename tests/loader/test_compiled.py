@@ -124,6 +124,27 @@ def test_few_files_are_held_open(folder: Folder) -> None:
     assert folder.taken() == [CUBIN]
 
 
+@pytest.mark.parametrize(
+    ("lines", "renames"),
+    [
+        (["22 1 8:1 / / rw - ext4 /dev/sda1 rw"], False),
+        (["22 1 8:1 / / rw - nfs4 server:/ rw", "23 22 0:30 / FOLDER rw shared:1 - tmpfs tmpfs rw"], False),
+        (["22 1 8:1 / / rw - ext4 /dev/sda1 rw", "23 22 0:30 / FOLDER rw - nfs server:/tmp rw"], True),
+        (["22 1 8:1 / / rw - ext4 /dev/sda1 rw", "23 22 0:30 / FOLDERER rw - nfs server:/tmp rw"], False),
+        (["23 22 0:30 / /tmp rw - nfs server:/tmp rw", "24 22 0:31 / /tmp rw - xfs /dev/sdb rw"], False),
+        ([], True),
+    ],
+)
+def test_a_folder_where_held_files_are_renamed_is_not_watched(
+    lines: list[str], renames: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path("/tmp/with a space")
+    text = "".join(f"{line}\n" for line in lines).replace("FOLDER", str(folder).replace(" ", "\\040"))
+    monkeypatch.setattr(Path, "read_text", lambda *_args, **_options: text)
+    monkeypatch.setattr("os.path.realpath", str)
+    assert compiled._renames(folder) == renames
+
+
 def test_what_the_channel_does_not_take_yet_is_sent_later(tmp_path: Path) -> None:
     channel = compiled.start_watcher(tmp_path)
     assert channel is not None
