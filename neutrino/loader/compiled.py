@@ -9,7 +9,6 @@ are made meanwhile, on processors that are idle.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import re
@@ -96,6 +95,9 @@ def _renames(folder: Path) -> bool:
 
 def _start(folder: Path) -> int:
     """Return a descriptor from which events of the folder are read. Raises OSError."""
+    # Only a process that watches needs it, and each run imports this module.
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
     mask = ctypes.c_uint32(_CLOSE_WRITE | _MOVED_TO | _CREATE | _ONLY_FOLDER)
