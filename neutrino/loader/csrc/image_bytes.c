@@ -10,6 +10,7 @@
 #define FATBIN_MAGIC 0xba55ed50u
 #define FATBIN_KIND_PTX 1
 #define FATBIN_KIND_ELF 2
+#define FATBIN_FLAG_DEBUG 0x2u /* compiled with -G */
 #define FATBIN_FLAG_COMPRESSED (0x2000u | 0x8000u) /* by either of two methods */
 #define EM_CUDA 190
 
@@ -22,6 +23,7 @@ enum {
 	ENTRY_KIND = 0, /* u16 */
 	ENTRY_HEADER_SIZE = 4, /* u32 */
 	ENTRY_PAYLOAD_SIZE = 8, /* u64 */
+	ENTRY_NAME_SIZE = 0x24, /* u32: of the source file's name, without NUL; 0: there is none */
 	ENTRY_FLAGS = 0x28, /* u64 */
 	ENTRY_LEAST = 0x40,
 };
@@ -118,6 +120,19 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 	return true;
 }
 
+/*
+ * Whether a cubin in a fatbin can hold PTX, by the header of its entry if it is compressed: nvcc names the source file there
+ * if it has line information (-lineinfo, -G), without which ptxas keeps no PTX; libnvfatbin always does.
+ */
+static bool may_have_debug_ptx(const uint8_t *entry, uint64_t header_size, uint64_t payload_size)
+{
+	uint64_t flags = load64(entry + ENTRY_FLAGS);
+
+	if (flags & FATBIN_FLAG_COMPRESSED)
+		return (flags & FATBIN_FLAG_DEBUG) || load32(entry + ENTRY_NAME_SIZE);
+	return has_debug_ptx(entry + header_size, payload_size);
+}
+
 /* Measure a fatbin container by its header, and look for PTX in its entries. False if it is damaged. */
 static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
@@ -137,12 +152,8 @@ static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_by
 		if (entry_header < ENTRY_LEAST || entry_header > end - offset || payload > end - offset - entry_header)
 			break;
 		unsigned kind = load16(entry + ENTRY_KIND);
-		if (kind == FATBIN_KIND_PTX)
-			has_ptx = true;
-		/* A compressed cubin may hold PTX: only the patcher can decompress it, so assume that it does. */
-		if (kind == FATBIN_KIND_ELF)
-			has_ptx |= (load64(entry + ENTRY_FLAGS) & FATBIN_FLAG_COMPRESSED) != 0 ||
-				   has_debug_ptx(entry + entry_header, payload);
+		has_ptx |= kind == FATBIN_KIND_PTX ||
+			   (kind == FATBIN_KIND_ELF && may_have_debug_ptx(entry, entry_header, payload));
 		offset += entry_header + payload;
 	}
 	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_FATBIN, has_ptx};
