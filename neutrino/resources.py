@@ -13,6 +13,16 @@ def shipped_probes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(paths)}
 
 
+def probe_path(name: str) -> Path | None:
+    """Return the path of a probe file as ``-p`` names it; None for a name that no shipped probe has.
+
+    name: a path, which need not exist, if it contains ``/`` or ends in ``.toml`` or ``.py``; else a shipped probe's.
+    """
+    if "/" in name or name.endswith((".toml", ".py")):
+        return Path(name)
+    return shipped_probes().get(name)
+
+
 def tool_path(name: str) -> Path:
     """Return the path of a shipped tool, such as ``read.py``. Raises FileNotFoundError if the installation lacks it."""
     path = _folder("tools") / name

@@ -87,6 +87,7 @@ def install(
     from neutrino.loader.attach import attach, find_hook
     from neutrino.loader.choice import MOST_DEVICES, Choice
     from neutrino.loader.embedded import EmbeddedDevice
+    from neutrino.loader.run_probes import RunProbes
     from neutrino.loader.start import Request
 
     _check("every", every, 1)
@@ -112,7 +113,7 @@ def install(
     digest = f"{chosen.digest!r} {selection.digest!r}"
     request = Request(
         [],
-        chosen,
+        RunProbes.of(chosen),
         tuple(str(probe) for probe in probes if isinstance(probe, (str, os.PathLike))) or ("install()",),
         selection,
         tracedir=Path(tracedir),

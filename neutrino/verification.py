@@ -19,7 +19,7 @@ from neutrino.probing.toml import read_probe_file, read_probe_text
 from neutrino.probing.written import WrittenProbes
 from neutrino.ptx.snippets.verifier import verify, verify_draft
 from neutrino.ptx.snippets.writer import TARGET
-from neutrino.resources import shipped_probes
+from neutrino.resources import probe_path, shipped_probes
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
 """Codes of faults that may only be caused by a register declaration that could not be read."""
@@ -274,13 +274,12 @@ def _find(name: str) -> Path:
 
     Raises NeutrinoError for any other name that is not a shipped probe's.
     """
-    if "/" in name or name.endswith((".toml", ".py")):
-        return Path(name)
-    shipped = shipped_probes()
-    if name in shipped:
-        return shipped[name]
+    path = probe_path(name)
+    if path is not None:
+        return path
     if not name:
         raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml or .py file")
+    shipped = shipped_probes()
     guess = nearest(name, shipped)
     suggestion = f"; did you mean {guess}?" if guess else ""
     raise NeutrinoError(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from neutrino.cache.stamp import package_stamp
 from neutrino.device.kind import DeviceKind
+from neutrino.private_files import read_private, write_private
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 PATCHER = "neutrino.patch.image"
@@ -19,6 +22,7 @@ PATCHER = "neutrino.patch.image"
 _FROM = re.compile(r"from (neutrino[\w.]*) import (\([^)]*\)|[^\n#]*)")
 _MODULE = re.compile(r"import (neutrino[^\n#]*)")
 _NAME = re.compile(r"([\w.]+)(?: as \w+)?")
+_KEPT = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{64})\n")
 Import = tuple[bool, str, tuple[str, ...]]
 """Whether an import is at the top level of its module, the imported module, and the names imported from that."""
 
@@ -56,6 +60,23 @@ def patcher_identity(package: Path = _PACKAGE) -> str:
         digest.update(f"{name}\0".encode())
         digest.update(hashlib.sha256(source).digest())
     return digest.hexdigest()
+
+
+def kept_identity(cache: Path) -> str:
+    """Return ``patcher_identity()``; from a file in the cache's folder if nothing has changed since that was written.
+
+    Raises OSError when a source cannot be read.
+    """
+    file, stamp = cache / "patcher", package_stamp()
+    with contextlib.suppress(OSError):
+        if match := _KEPT.fullmatch(read_private(file) or b""):
+            kept_stamp, kept = match.groups()
+            if kept_stamp.decode() == stamp:
+                return kept.decode()
+    identity = patcher_identity()
+    with contextlib.suppress(OSError):
+        write_private(file, f"{stamp} {identity}\n".encode())
+    return identity
 
 
 def patcher_sources(package: Path = _PACKAGE) -> dict[str, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,6 @@ _NAME_WIDTH = 60
 """Characters of a kernel's name at the end of a run."""
 _MOST_GROUPS = 20
 """Groups that are shown at the end of a run, and without --all."""
-
-
-def new_seed() -> int:
-    """Return a number by which a run draws which launches are probed, from 1."""
-    return int.from_bytes(os.urandom(7), "little") + 1
 
 
 def benchmark_text(path: Path) -> str:

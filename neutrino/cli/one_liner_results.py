@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.row_options import MOST_ROWS
 from neutrino.cli.rows import (
     MOST_KERNELS,
     by_kernel,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from neutrino.language.uses import Use
     from neutrino.tracing import TraceKernel
 
-MOST_ROWS = 20
-"""Rows of a ``print`` that are printed, unless the command says how many."""
 _BAR_WIDTH = 40
 _MOST_REFUSED = 3
 """Kernels of which is said why their twins could not be made."""

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.report_messages import BAD_INPUT, DONE, NOTHING, say
-from neutrino.cli.rows import column_texts, label, number_of_rows, shortened, site_labels, value_of
+from neutrino.cli.row_options import number_of_rows
+from neutrino.cli.rows import column_texts, label, shortened, site_labels, value_of
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
 from neutrino.errors import Diagnostic, ExpressionError, NeutrinoError

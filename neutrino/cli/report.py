@@ -27,7 +27,8 @@ from neutrino.cli.overview import folded, overview
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_scripts import analyze_trace
-from neutrino.cli.rows import number_of_rows, record_lines
+from neutrino.cli.row_options import number_of_rows
+from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks
 from neutrino.cli.why import Why, coverage_document, explain, why_document

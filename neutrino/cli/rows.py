@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,13 +26,6 @@ _MOST_TEXT = 3 << 20
 """Characters of all tables together: the hook takes 16 MiB."""
 _PLACES = ("block", "warp", "lane")
 _NO_INSTRUCTION = {0xFFFFFFFF: "the kernel's entry", 0xFFFFFFFE: "the kernel's end"}
-
-
-def number_of_rows(text: str) -> int:
-    """Parse an option's number of rows, for argparse."""
-    if not re.fullmatch(r"\d{1,6}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows from 0 to 999999")
-    return int(text)
 
 
 @dataclass(frozen=True)

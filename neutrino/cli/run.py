@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from neutrino.cli.benchmark import benchmark_text, new_seed
 from neutrino.cli.defines import add_define
-from neutrino.cli.diagnostics import print_diagnostics
-from neutrino.cli.loading import load
-from neutrino.cli.memory_report import memory_results
-from neutrino.cli.one_liner_results import MOST_ROWS, results_of
-from neutrino.cli.rows import number_of_rows
+from neutrino.cli.row_options import MOST_ROWS, number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.choice import MOST_DEVICES, Choice
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.ranges import Scope
+from neutrino.loader.run_probes import ProbeNames, RunProbes, kept_probes
 from neutrino.loader.start import Request, say, start
-from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.private_files import cache_root
 from neutrino.probing.selection import Selection
 from neutrino.resources import include_folder, shipped_probes
 from neutrino.version import __version__
@@ -358,7 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # None: the run records with the twins that patched libraries carry.
         probes = None
         if options.probe or options.expression:
-            probes = _with_callbacks(load(options.probe, options.expression, defines=options.define), options.callback)
+            names = ProbeNames(tuple(options.probe), tuple(options.expression), tuple(options.define))
+            probes = _with_callbacks(_run_probes(names), options.callback)
         # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
@@ -395,10 +394,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             # Without a probe there is no listener, which reads the trace.
             results=None if probes is None else _results(options),
             measures_only=options.memusage,
-            benchmark=new_seed() if options.benchmark else 0,
+            benchmark=int.from_bytes(os.urandom(7), "little") + 1 if options.benchmark else 0,
         )
         start(request)
     except ProbeError as error:
+        from neutrino.cli.diagnostics import print_diagnostics
+
         print_diagnostics(error.diagnostics)
         raise SystemExit(OWN_FAILURE) from None
     except (NeutrinoError, OSError) as error:
@@ -414,12 +415,33 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _results(options: argparse.Namespace) -> Callable[[Path], str] | None:
     """Return what gives the text that is printed of a complete trace; None where nothing is."""
+    if options.memusage or options.benchmark or options.expression:
+        return partial(_result_text, options)
+    return None
+
+
+def _result_text(options: argparse.Namespace, path: Path) -> str:
+    """Return what is printed of a complete trace. In the process that reads it, so what that needs is imported here."""
+    from neutrino.cli.benchmark import benchmark_text
+    from neutrino.cli.memory_report import memory_results
+    from neutrino.cli.one_liner_results import results_of
+
     if options.memusage:
-        return memory_results
-    expressions = results_of(options.expression, options.rows) if options.expression else None
-    if not options.benchmark:
-        return expressions
-    return lambda path: benchmark_text(path) + (expressions(path) if expressions else "")
+        return memory_results(path)
+    text = benchmark_text(path) if options.benchmark else ""
+    return text + (results_of(options.expression, options.rows)(path) if options.expression else "")
+
+
+def _run_probes(names: ProbeNames) -> RunProbes:
+    """Return the probes that the command line names, from the cache or verified now. Raises as ``load``."""
+    kept_as = names.digest()
+    # Whoever has no home folder has no cache; that is an error only once it is needed.
+    with contextlib.suppress(NeutrinoError):
+        if kept := kept_probes(cache_root(), names, kept_as):
+            return kept
+    from neutrino.cli.loading import load
+
+    return RunProbes.of(load(names.names, names.expressions, defines=names.defines), kept_as)
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:
@@ -481,7 +503,7 @@ def _devices(options: argparse.Namespace) -> tuple[EmbeddedDevice | None, tuple[
     return embedded[0] if embedded else None, tuple(ordinals)
 
 
-def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
+def _with_callbacks(probes: RunProbes, scripts: Sequence[Path]) -> RunProbes:
     """Return the probes with the scripts of --callback added. Raises NeutrinoError for a script that does not exist."""
     for script in scripts:
         if not script.is_file():

@@ -28,10 +28,10 @@ from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.maker import Ahead, hand_over, start_maker
+from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.loader.unused import Unused
 from neutrino.private_files import private_folder
-from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Settings:
     nothing.
     """
 
-    probes: ProbeSet
+    probes: RunProbes
     selection: Selection
     run_key: bytes
     cache: Cache
@@ -329,7 +329,7 @@ def _prepare(header: bytes | None, settings: Settings) -> None:
 
     driver_version = _REQUEST.unpack(header)[5] or None if header else settings.driver_version
     patch_image(
-        _SMALL_MODULE, settings.probes, "sm_50", selection=settings.selection, assembler=None, key=bytes(32),
+        _SMALL_MODULE, settings.probes.probe_set, "sm_50", selection=settings.selection, assembler=None, key=bytes(32),
         device=DeviceKind.EMBEDDED,
     )  # fmt: skip
     _assembler(driver_version, settings)
@@ -396,7 +396,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
 
         entry = patch_image(
             image,
-            settings.probes,
+            settings.probes.probe_set,
             arch,
             selection=settings.selection,
             assembler=_assembler(driver_version, settings),

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.script_log import ScriptLog
-from neutrino.probing.ir.probe_set import ProbeSet
 
 LIMIT_S = 300.0
 """Seconds after which a script is ended."""
@@ -43,7 +43,7 @@ class Scripts:
     limit: float = LIMIT_S
 
     @classmethod
-    def of(cls, probes: ProbeSet) -> Scripts:
+    def of(cls, probes: RunProbes) -> Scripts:
         """Return the scripts that the probe files name."""
         return cls(probes.analyze_hooks, probes.callbacks)
 

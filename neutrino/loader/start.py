@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from neutrino.cache.key import patcher_identity, run_key
+from neutrino.cache.key import kept_identity, run_key
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
@@ -26,14 +26,12 @@ from neutrino.loader.install import LATE, built, install_hook, place_hook, varia
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.program import why_not_hooked
 from neutrino.loader.ranges import INJECTION, OWN_INJECTION
+from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
 from neutrino.loader.unused import Unused
 from neutrino.private_files import cache_root, private_folder, read_private, unsafe_parent, write_private
-from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.probing.writing import trace_text
-from neutrino.ptx.snippets.lowering import lower
 from neutrino.resources import tool_path
 from neutrino.toolchain.choice import assembler_identity
 from neutrino.version import __version__
@@ -67,7 +65,7 @@ class Request:
     """
 
     command: list[str]
-    probes: ProbeSet | None
+    probes: RunProbes | None
     probe_names: tuple[str, ...]
     selection: Selection
     tracedir: Path = field(default_factory=lambda: Path("trace"))
@@ -190,7 +188,7 @@ _RUN_VARIABLES = (
 
 
 def _start_probing(
-    request: Request, probes: ProbeSet, driver: Path, kind: DeviceKind, cache: Path, unused: Unused | None
+    request: Request, probes: RunProbes, driver: Path, kind: DeviceKind, cache: Path, unused: Unused | None
 ) -> dict[str, str]:
     """Start the listener for a run with probes; return the environment variables that configure the hook for it.
 
@@ -206,7 +204,7 @@ def _start_probing(
         say(f"{error}: {_WITHOUT_ASSEMBLER[kind]}")
         assembler = "none"
     # The key under which twins are cached. With --save-temps it is a new one, so that all stages run.
-    patcher = f"{__version__} {os.urandom(16).hex() if request.save_temps else patcher_identity()}"
+    patcher = f"{__version__} {os.urandom(16).hex() if request.save_temps else kept_identity(cache)}"
     # A run without --retarget must not find twins that were made with it.
     patcher += " retarget" if request.retarget else ""
     key = run_key(probes.digest, request.selection.digest, assembler, patcher, kind)
@@ -361,12 +359,13 @@ def _check_writable(what: str, folder: Path) -> None:
         raise NeutrinoError(f"{what} can be written there: {error.strerror}") from error
 
 
-def _store_probes(cache: Path, probes: ProbeSet) -> Path:
+def _store_probes(cache: Path, probes: RunProbes) -> Path:
     """Store the probes as a file in the cache and return its path; hooked processes copy it into their traces."""
-    data = trace_text(lower(probes)).encode()
+    data = probes.text.encode()
     # Named by the file's own hash, not by probes.digest, which does not cover the scripts.
     path = private_folder(cache / "probes") / f"{hashlib.sha256(data).hexdigest()}.toml"
     # Not written if it is there, so that a cache on a full or read-only disk can still be used.
     if read_private(path) != data:
         write_private(path, data)
+    probes.keep(cache)
     return path

@@ -17,6 +17,7 @@ import numpy as np
 
 from neutrino.errors import NeutrinoError
 from neutrino.loader.embedded import VARIABLE, EmbeddedDevice, stand_in
+from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.start import Request, prepare
 from neutrino.playground.elements import ElementType, element_type
 from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
@@ -237,7 +238,7 @@ def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, st
     selection = Selection((f"/^{re.escape(kernel.name)}$/",))
     # Quiet and without the probes' scripts: what there is to say, the caller says from the result.
     run = Request(
-        [sys.executable], request.probes, request.probe_names, selection,
+        [sys.executable], RunProbes.of(request.probes), request.probe_names, selection,
         tracedir=request.tracedir, device=request.device, quiet=True, scripts=False,
     )  # fmt: skip
     return prepare(run)

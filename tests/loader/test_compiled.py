@@ -234,6 +234,7 @@ from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
 from neutrino.loader import listener, maker
 from neutrino.probing.selection import Selection
+from neutrino.loader.run_probes import RunProbes
 from neutrino.verification import load_probes
 
 # Also on a small machine.
@@ -242,7 +243,8 @@ folder = Path(sys.argv[1])
 compiled = folder / "compiled"
 compiled.mkdir()
 cache = Cache(folder / "cache")
-settings = listener.Settings(load_probes(["block_sched"]), Selection(), bytes(32), cache, None, compiled=compiled)
+probes = RunProbes.of(load_probes(["block_sched"]))
+settings = listener.Settings(probes, Selection(), bytes(32), cache, None, compiled=compiled)
 path = str(listener.start_listener(settings))
 text = Path(sys.argv[2]).read_text()
 

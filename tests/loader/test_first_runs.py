@@ -129,11 +129,13 @@ from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.probing.selection import Selection
+from neutrino.loader.run_probes import RunProbes
 from neutrino.verification import load_probes
 
 cache = Cache(Path(sys.argv[1]))
 settings = Settings(
-    load_probes(["block_sched"]), Selection(), bytes(32), cache, None, device=DeviceKind.EMBEDDED, assembled=False
+    RunProbes.of(load_probes(["block_sched"])), Selection(), bytes(32), cache, None, device=DeviceKind.EMBEDDED,
+    assembled=False,
 )
 path = str(start_listener(settings))
 assert "neutrino.patch.image" not in sys.modules

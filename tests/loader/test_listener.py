@@ -16,11 +16,12 @@ import os, resource, socket, struct, sys, time
 from pathlib import Path
 from neutrino.cache.store import Cache
 from neutrino.loader.listener import Settings, start_listener
+from neutrino.loader.run_probes import RunProbes
 from neutrino.verification import load_probes
 from neutrino.probing.selection import Selection
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-settings = Settings(load_probes(["block_sched"]), Selection(), bytes(32), Cache(Path(sys.argv[1])), None)
+settings = Settings(RunProbes.of(load_probes(["block_sched"])), Selection(), bytes(32), Cache(Path(sys.argv[1])), None)
 path = str(start_listener(settings))
 
 def call():

@@ -20,6 +20,7 @@ from neutrino.device.source import find_source
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
+from neutrino.loader.run_probes import RunProbes
 from neutrino.patch.image import make_twins, patch_image
 from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import CubinKernel, read_cubin
@@ -110,7 +111,7 @@ def test_which_text_is_taken(code, texts, device, marked, target, assembler):
 def test_a_run_that_asks_for_it(assembler, tmp_path):
     """What the listener makes, with the runs' keys apart; and what readers of the trace see."""
     image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_80": module("sm_80")})
-    settings = Settings(load_probes(["block_sched"]), ALL, KEY, Cache(tmp_path / "cache"), None)
+    settings = Settings(RunProbes.of(load_probes(["block_sched"])), ALL, KEY, Cache(tmp_path / "cache"), None)
     version = assembler.version[0] * 1000 + assembler.version[1] * 10
     entries = {}
     for retarget in (False, True):

@@ -1,0 +1,158 @@
+"""What the cache keeps of probes, so that a run whose twins are cached verifies none; and when it does not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neutrino.cache import key
+from neutrino.cache.stamp import package_stamp
+from neutrino.loader.run_probes import ProbeNames, RunProbes, kept_probes
+from neutrino.verification import load_probes
+
+from .conftest import IMAGE, TICKETS, Bench
+from .test_command import EMBEDDED, environment, neutrino
+from .trace_files import Files
+
+_VERIFIER = "neutrino.probing.ir.verifier"
+_STARTED = """
+import os, sys
+def execve(*arguments):
+    print(*sys.modules)
+    sys.stdout.flush()
+    os._exit(0)
+os.execve = execve
+from neutrino.cli.run import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "image").write_bytes(IMAGE)
+    shutil.copy(TICKETS, tmp_path / "tickets.toml")
+    return tmp_path
+
+
+def started(home: Path, *arguments: str) -> tuple[set[str], str]:
+    """The modules of ``neutrino`` when it becomes COMMAND, and what it has printed on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTED, *EMBEDDED, *arguments, "true"],
+        env=environment(home), cwd=home, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return set(done.stdout.split()), done.stderr
+
+
+@pytest.mark.parametrize("probe", [("-p", "tickets.toml"), ("-p", "block_sched", "-e", "ld.global { @ = count() }")])
+def test_the_second_start_verifies_nothing(home: Path, probe: tuple[str, ...]) -> None:
+    for is_kept in (False, True):
+        modules, said = started(home, *probe)
+        assert not said
+        assert (_VERIFIER in modules) == (not is_kept)
+    assert not {"neutrino.maps.declaration", "neutrino.language", "neutrino.ptx", "numpy", "rich"} & modules
+
+
+def test_a_file_that_has_changed_is_verified_again(home: Path) -> None:
+    started(home, "-p", "tickets.toml")
+    file = home / "tickets.toml"
+    file.write_text(file.read_text() + "\n# A comment.\n")
+    assert _VERIFIER in started(home, "-p", "tickets.toml")[0]
+    assert _VERIFIER not in started(home, "-p", "tickets.toml")[0]
+
+
+def test_warnings_are_printed_at_each_start(home: Path) -> None:
+    file = home / "tickets.toml"
+    text = file.read_text()
+    file.write_text(text + '[map.unused]\ntype = "array"\nlevel = "thread"\nsize = 8\ncap = 1\ndata = { x = "u64" }\n')
+    said = [started(home, "-p", "tickets.toml")[1] for _ in range(2)]
+    assert "warning" in said[0]
+    assert said[0] == said[1]
+
+
+def test_what_is_kept_is_what_was_verified(tmp_path: Path) -> None:
+    names = ProbeNames(("block_sched", "gmem_bytes"), ("kernel { @t = max(elapsed) }",), ())
+    read = RunProbes.of(load_probes(names.names, names.expressions), names.digest())
+    read.keep(tmp_path)
+    kept = kept_probes(tmp_path, names, names.digest())
+    assert kept is not None
+    assert (kept.digest, kept.text) == (read.digest, read.text)
+    assert kept.probe_set.maps == read.probe_set.maps
+    for other in (
+        ProbeNames(("gmem_bytes", "block_sched"), names.expressions), ProbeNames(names.names),
+        ProbeNames(names.names, names.expressions, (("LIMIT", 1),)),
+    ):  # fmt: skip
+        assert other.digest() != names.digest()
+        assert kept_probes(tmp_path, other, other.digest()) is None
+
+
+def test_damaged_files_are_as_none(tmp_path: Path) -> None:
+    names = ProbeNames(("block_sched",))
+    RunProbes.of(load_probes(names.names), names.digest()).keep(tmp_path)
+    (file,) = (tmp_path / "verified").iterdir()
+    whole = file.read_bytes()
+    for data in (b"", whole[:20], whole[:-1], whole[:-2] + b"x}", b"x" * len(whole)):
+        file.write_bytes(data)
+        assert kept_probes(tmp_path, names, names.digest()) is None
+
+
+def test_what_cannot_be_read_twice_has_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "large.toml").write_bytes(bytes(2 << 20))
+    assert ProbeNames((str(tmp_path / "large.toml"),)).digest() is None
+    assert ProbeNames((str(tmp_path / "missing.toml"),)).digest() is None
+    assert ProbeNames((str(tmp_path),)).digest() is None
+    assert ProbeNames(("/dev/null",)).digest() is None
+    assert ProbeNames(("no_such_probe",)).digest() is None
+    assert ProbeNames(("block_sched\0.toml",)).digest() is None
+
+
+def test_twins_that_are_missing_are_made_of_kept_probes(bench: Bench, home: Path) -> None:
+    for number in range(2):
+        result = neutrino(home, "-p", "tickets.toml", "--tracedir", str(number), str(bench.host), "plain")
+        assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
+        assert Files(home / str(number)).counted("count_p2") == {"probed": 20}
+        shutil.rmtree(home / "cache" / "neutrino" / "twins")
+
+
+def test_a_file_that_changes_after_the_start_is_named_as_the_reason(bench: Bench, home: Path) -> None:
+    started(home, "-p", "tickets.toml")
+    other = (home / "tickets.toml").read_text().replace("%ctaid.x", "%ctaid.y")
+    (home / "other.toml").write_text(other)
+    command = f"cp other.toml tickets.toml; exec {bench.host} plain"
+    result = neutrino(home, "-p", "tickets.toml", "sh", "-c", command)
+    assert (result.stdout, result.returncode) == ("120\n", 0), result.stderr
+    files = Files(home / "trace")
+    assert files.counted("count_p2") == {"helper": 20}
+    (kernel,) = (event for event in files.events if event["event"] == "kernel")
+    assert kernel["detail"] == "a probe file was changed after the run had begun"
+
+
+def test_the_stamp_changes_with_any_source(tmp_path: Path) -> None:
+    package = tmp_path / "neutrino"
+    (package / "ptx").mkdir(parents=True)
+    sources = [package / "__init__.py", package / "ptx" / "text.py"]
+    for source in sources:
+        source.write_text("x = 1\n")
+    stamps = {package_stamp(package)}
+    for source in sources:
+        source.write_text("x = 2\n")
+        package_stamp.cache_clear()
+        stamps.add(package_stamp(package))
+    (package / "ptx" / "new.py").touch()
+    package_stamp.cache_clear()
+    stamps.add(package_stamp(package))
+    assert len(stamps) == 4
+
+
+def test_the_patchers_identity_is_kept_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert key.kept_identity(tmp_path) == key.patcher_identity()
+    monkeypatch.setattr(key, "patcher_identity", lambda: "0" * 64)
+    assert key.kept_identity(tmp_path) != "0" * 64
+    (tmp_path / "patcher").write_bytes(b"damaged")
+    assert key.kept_identity(tmp_path) == "0" * 64
+    monkeypatch.setattr(key, "package_stamp", lambda: "1" * 64)
+    monkeypatch.setattr(key, "patcher_identity", lambda: "2" * 64)
+    assert key.kept_identity(tmp_path) == "2" * 64
