@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,13 @@ def test_no_file_is_too_long() -> None:
     assert len(lines) > 400
     longer = {name for name, count in lines.items() if count > MOST_LINES[Path(name).suffix]}
     assert longer == set(LONGER)
+
+
+@pytest.mark.parametrize("package", ["loader", "emulator", "tracing"])
+def test_builds_do_not_take_an_option_for_a_folder(package: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"neutrino.{package}.build", "--help"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("usage: ")
+    assert not list(tmp_path.iterdir())

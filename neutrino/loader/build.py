@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
@@ -187,4 +186,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else _HERE / "lib")
+    import argparse
+
+    _parser = argparse.ArgumentParser("python -m neutrino.loader.build", description="Compile the hook.")
+    _parser.add_argument("folder", nargs="?", type=Path, default=_HERE / "lib", help="default: in the package")
+    build(_parser.parse_args().folder)

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -46,4 +45,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O3",), warnings: tuple[st
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else _HERE / "lib")
+    import argparse
+
+    _parser = argparse.ArgumentParser("python -m neutrino.tracing.build", description="Compile the reader of traces.")
+    _parser.add_argument("folder", nargs="?", type=Path, default=_HERE / "lib", help="default: in the package")
+    build(_parser.parse_args().folder)
