@@ -22,7 +22,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-_CLOSE_WRITE, _MOVED_TO, _CREATE = 0x8, 0x80, 0x100
+_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x8, 0x40, 0x80, 0x100, 0x200
 _IS_FOLDER = 0x40000000
 _ONLY_FOLDER = 0x01000000
 """Bits of inotify(7)."""
@@ -100,7 +100,7 @@ def _start(folder: Path) -> int:
 
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
-    mask = ctypes.c_uint32(_CLOSE_WRITE | _MOVED_TO | _CREATE | _ONLY_FOLDER)
+    mask = ctypes.c_uint32(_CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLY_FOLDER)
     if descriptor < 0 or libc.inotify_add_watch(descriptor, os.fsencode(folder), mask) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(folder))
@@ -126,8 +126,13 @@ def _follow(mask: int, name: bytes, names: int, held: dict[bytes, int], queue: d
     """Hold a file that was created, or queue one that was written, if it is a cubin. names: the folder, opened."""
     if not name or mask & _IS_FOLDER:
         return
-    # O_PATH opens nothing that another process could notice, such as a FIFO without a reader.
     descriptor = held.pop(name, None)
+    if mask & (_DELETE | _MOVED_FROM):
+        # Before it was written: not what a compiler does, and a descriptor would keep the file's space on disk.
+        if descriptor is not None:
+            os.close(descriptor)
+        return
+    # O_PATH opens nothing that another process could notice, such as a FIFO without a reader.
     if descriptor is None or mask & _CREATE:
         if descriptor is not None:
             os.close(descriptor)

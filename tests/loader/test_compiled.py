@@ -124,6 +124,24 @@ def test_few_files_are_held_open(folder: Folder) -> None:
     assert folder.taken() == [CUBIN]
 
 
+@pytest.mark.parametrize("is_moved", [False, True], ids=["deleted", "moved"])
+def test_what_goes_before_it_was_written_is_not_held(
+    is_moved: bool, folder: Folder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = folder.path / "scratch"
+    with path.open("wb") as file:
+        folder.handle()
+        assert folder.held
+        if is_moved:
+            path.rename(tmp_path_factory.mktemp("elsewhere") / "scratch")
+        else:
+            path.unlink()
+        folder.handle()
+        assert not folder.held
+        file.write(CUBIN)
+    assert folder.taken() == []
+
+
 @pytest.mark.parametrize(
     ("lines", "renames"),
     [
