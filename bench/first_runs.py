@@ -16,6 +16,7 @@ import compileall
 import os
 import shlex
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -47,8 +48,10 @@ PROGRAMS = {
 MODES = ("plain", "first", "second", "hot", "plain again")
 ONCE = ("hot", "plain again")
 """Only in a program's first round."""
-ROUNDS = {"PyTorch": 6}
-"""By the program; one if it is not here. Runs of a short one differ by a fifth."""
+ROUNDS = {"JAX": 2, "torch.compile": 2, "PyTorch": 6}
+"""By the program. Runs of a short one differ by a fifth."""
+STARTS = 10
+"""How often ``neutrino true`` is timed, whose probes are verified already."""
 HOT = ("--hot", "4")
 FIRST = {"JAX": 2.0, "torch.compile": 1.3, "PyTorch": 1.05}
 """By the program: how many times longer the first run may take."""
@@ -74,13 +77,14 @@ def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
     with tempfile.TemporaryDirectory(prefix="first_runs_", ignore_cleanup_errors=True) as name:
         for program in only or PROGRAMS:
             runs = results["runs"][program] = {mode: [] for mode in MODES}
-            for number in range(ROUNDS.get(program, 1)):
+            for number in range(ROUNDS[program]):
                 for mode in MODES:
                     if number and mode in ONCE:
                         continue
                     run = _once(neutrino, program, mode, Path(name), number)
                     runs[mode].append(run)
                     print(f"{program}, {mode}: {run}", file=sys.stderr)
+        results["starts"] = [_start(neutrino, Path(name)) for _ in range(1 + STARTS)][1:]
     return results
 
 
@@ -107,6 +111,12 @@ def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number
     shutil.rmtree(traces, ignore_errors=True)
     shutil.rmtree(compiled, ignore_errors=True)
     return result
+
+
+def _start(neutrino: Sequence[str], folder: Path) -> float:
+    """Seconds until COMMAND has begun, and of a COMMAND that does nothing."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache_start")}
+    return run_program([*neutrino, "-q", "-p", PROBE, "true"], environment, folder, "start", _LIMIT).seconds
 
 
 def _busy() -> float:
@@ -191,6 +201,7 @@ def table(results: Json) -> str:
         cells = "".join(f"{run['seconds']:>8.1f} s{run['cpu_seconds']:>6.0f} s" for run in fastest)
         first = runs["first"][0]
         lines.append(f"{program:<14}" + cells + f"{first['probed_kernels']:>8} of {first['kernels']:>6}")
+    lines.append(f"neutrino -p {PROBE} true: {statistics.median(results['starts']):.2f} s")
     return "\n".join(lines)
 
 
@@ -199,8 +210,8 @@ def _add_only(parser: argparse.ArgumentParser) -> None:
 
 
 main = Bench(
-    "first_runs", RESULTS, ("device", "driver", "runs"), lambda options, neutrino: record(neutrino, options.only),
-    judge, table, add=_add_only,
+    "first_runs", RESULTS, ("device", "driver", "runs", "starts"),
+    lambda options, neutrino: record(neutrino, options.only), judge, table, add=_add_only,
 ).main  # fmt: skip
 
 
