@@ -27,6 +27,7 @@ from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
+from neutrino.loader.history import History
 from neutrino.loader.maker import Ahead, hand_over, start_maker
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
@@ -75,7 +76,9 @@ class Settings:
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
     another architecture than the machine code's. scripts: those to run for every trace. unused: says it if no process
     has called by COMMAND's end; None to be silent. results: returns what is printed of a complete trace; None for
-    nothing.
+    nothing. compiled: the folder in which compilers of the program write, None to make nothing before it is asked for.
+    driver_version: as of ``cuDriverGetVersion``, None if it is not known. history: of runs with this key, None where
+    nothing is imported before twins are asked for.
     """
 
     probes: RunProbes
@@ -91,7 +94,7 @@ class Settings:
     results: Callable[[Path], str] | None = None
     compiled: Path | None = None
     driver_version: int | None = None
-    is_first: bool = False
+    history: History | None = None
 
 
 def start_listener(settings: Settings, pid: int | None = None) -> Path:
@@ -202,7 +205,10 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
         _make_ahead(header, cubin, settings)
 
     ahead = Ahead(settings.compiled, make_ahead) if settings.compiled else None
-    maker = start_maker(prepare, make, ahead, at_once=settings.is_first)
+    history = settings.history
+    maker = start_maker(
+        prepare, make, ahead, at_once=bool(history and history.asks), asked=history.asked if history else lambda: None
+    )
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)
@@ -367,6 +373,8 @@ def _make_ahead(header: bytes, cubin: bytes, settings: Settings) -> None:
     # The hook asks for no twins of others.
     if DEBUG_SECTION.encode() not in cubin:
         return
+    if settings.history:
+        settings.history.compiled()
     _, _, _, _, arch, driver_version, _, _ = _REQUEST.unpack(header)
     device = arch.rstrip(b"\0").decode("ascii", "replace")
     key = image_key(settings.run_key, device, cubin)

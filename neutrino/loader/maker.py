@@ -57,6 +57,7 @@ def start_maker(
     ahead: Ahead | None = None,
     *,
     at_once: bool = False,
+    asked: Callable[[], None] = lambda: None,
 ) -> socket.socket | None:
     """Start the maker; return the socket for ``hand_over``, None if no process can be started.
 
@@ -64,6 +65,7 @@ def start_maker(
     with what was handed over with the first request, or None before that; what it imports and computes, all workers
     have. serve: answers a request, in a worker of its own; gets the connection and what was handed over. ahead: what is
     made without one, or None. at_once: whether not to wait for the first request, if there are enough processors.
+    asked: called in the maker at the first request.
     """
     try:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -73,7 +75,7 @@ def start_maker(
     if maker == 0:
         try:
             ours.close()
-            _make(its, prepare, serve, ahead, at_once=at_once)
+            _make(its, prepare, serve, ahead, at_once=at_once, asked=asked)
         finally:
             # Also after an error: it must not go on as a second listener.
             os._exit(0)
@@ -99,6 +101,7 @@ def _make(
     ahead: Ahead | None,
     *,
     at_once: bool,
+    asked: Callable[[], None],
 ) -> None:
     """Fork a worker for each connection that arrives, until no more can arrive."""
     most = len(os.sched_getaffinity(0))
@@ -133,6 +136,7 @@ def _make(
             continue
         if is_first:
             is_first = False
+            asked()
             # Before the imports, for which it would be large.
             cubins = start_watcher(ahead.folder) if ahead and most >= _LEAST_PROCESSORS else None
             if not is_prepared:

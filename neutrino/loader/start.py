@@ -22,6 +22,7 @@ from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.choice import Choice
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.history import History
 from neutrino.loader.install import LATE, built, install_hook, place_hook, variables
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.program import why_not_hooked
@@ -228,7 +229,7 @@ def _start_probing(
             results=request.results,
             compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
             driver_version=version,
-            is_first=_makes_at_loads(request, kind) and _is_first(cache, key),
+            history=_history(cache, key) if _makes_at_loads(request, kind) else None,
         ),
         request.pid,
     )
@@ -242,14 +243,12 @@ def _start_probing(
     }
 
 
-def _is_first(cache: Path, key: bytes) -> bool:
-    """Return whether no run with this key has called this before: a file is made that says so. key: of a run."""
+def _history(cache: Path, key: bytes) -> History | None:
+    """Return what earlier runs with this key have left; None if the cache cannot be written. key: of a run."""
     try:
-        (private_folder(cache / "runs") / key.hex()).touch(mode=0o600, exist_ok=False)
+        return History.begin(private_folder(cache / "runs") / key.hex())
     except OSError:
-        # It is there, or cannot be made.
-        return False
-    return True
+        return None
 
 
 def _makes_at_loads(request: Request, kind: DeviceKind) -> bool:

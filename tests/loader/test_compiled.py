@@ -16,6 +16,7 @@ import pytest
 
 from neutrino.device.kind import DeviceKind
 from neutrino.loader import compiled, maker, start
+from neutrino.loader.history import History
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import find_assembler
 
@@ -207,10 +208,33 @@ def test_nothing_is_made_ahead_where_twins_wait_for_launches(options: dict[str, 
     assert not start._makes_at_loads(request, DeviceKind.EMBEDDED)
 
 
-def test_the_first_run_with_a_key_is_known(tmp_path: Path) -> None:
-    assert [start._is_first(tmp_path / "cache", bytes([n]) * 32) for n in (1, 1, 2, 1)] == [True, False, True, False]
+def test_the_first_run_with_a_key_is_likely_to_ask(tmp_path: Path) -> None:
+    keys = [bytes([number]) * 32 for number in (1, 1, 2, 1)]
+    histories = [start._history(tmp_path / "cache", key) for key in keys]
+    assert [history.asks for history in histories if history] == [True, False, True, False]
     (tmp_path / "file").touch()
-    assert not start._is_first(tmp_path / "file", bytes(32))
+    assert start._history(tmp_path / "file", bytes(32)) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "likely"),
+    [
+        # What a first run asks for is in the cache then.
+        (("asked", "", ""), [True, False, False]),
+        # A program that compiles, and one that has stopped doing so.
+        (("compiled", "asked", "asked", "asked"), [True, True, True, True]),
+        (("compiled", "", ""), [True, True, False]),
+        (("asked", "asked", ""), [True, False, True]),
+    ],
+)
+def test_runs_that_asked_say_so_to_the_next_one(runs: tuple[str, ...], likely: list[bool], tmp_path: Path) -> None:
+    found = []
+    for run in runs:
+        history = History.begin(tmp_path / "key")
+        found.append(history.asks)
+        if run:
+            getattr(history, run)()
+    assert found == likely
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -251,6 +275,7 @@ from pathlib import Path
 from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
 from neutrino.loader import listener, maker
+from neutrino.loader.history import History
 from neutrino.probing.selection import Selection
 from neutrino.loader.run_probes import RunProbes
 from neutrino.verification import load_probes
@@ -262,7 +287,8 @@ compiled = folder / "compiled"
 compiled.mkdir()
 cache = Cache(folder / "cache")
 probes = RunProbes.of(load_probes(["block_sched"]))
-settings = listener.Settings(probes, Selection(), bytes(32), cache, None, compiled=compiled)
+history = History.begin(folder / "history")
+settings = listener.Settings(probes, Selection(), bytes(32), cache, None, compiled=compiled, history=history)
 path = str(listener.start_listener(settings))
 text = Path(sys.argv[2]).read_text()
 
@@ -281,6 +307,7 @@ with socket.socket(socket.AF_UNIX) as connection:
     header = listener._REQUEST.pack(b"NTASK", 2, os.getpid(), key(image), b"sm_90", 13000, 0, len(image))
     connection.sendall(header + image)
     assert connection.recv(24, socket.MSG_WAITALL)[8:12] == bytes(4)
+assert not history.file.read_bytes()
 without_ptx = compile("without_ptx")
 images = [compile(f"kernel{number}", "-lineinfo") for number in range(6)]
 deadline = time.monotonic() + 120
@@ -312,6 +339,8 @@ def test_twins_are_in_the_cache_before_they_are_asked_for(tmp_path: Path) -> Non
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (result.stdout, result.returncode) == ("6 None\n", 0), result.stderr
+    # The next run may have kernels that this one had not.
+    assert History.begin(tmp_path / "history").asks
     # The listener, the watcher and all workers end with the program.
     deadline = time.monotonic() + DEADLINE_S
     while _processes_of(tmp_path) and time.monotonic() < deadline:
