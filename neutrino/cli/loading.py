@@ -12,7 +12,15 @@ from neutrino.verification import check_probes, require_constants
 def load(
     names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = ()
 ) -> ProbeSet:
-    """Load and verify probes for CUDA kernels, and print their warnings.
+    """Load and verify probes for CUDA kernels, and print their warnings. As ``load_printing``."""
+    probes, _ = load_printing(names, one_liners, defines=defines)
+    return probes
+
+
+def load_printing(
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = ()
+) -> tuple[ProbeSet, bool]:
+    """Load and verify probes for CUDA kernels, and print their warnings. Return them, and whether there were any.
 
     names: paths, or names of shipped probes. one_liners: texts of ``-e``.
 
@@ -26,4 +34,4 @@ def load(
     probes = checked.probe_set()
     require_constants(values, checked.written)
     print_diagnostics(list(checked.diagnostics))
-    return probes
+    return probes, bool(checked.diagnostics)

@@ -433,15 +433,17 @@ def _result_text(options: argparse.Namespace, path: Path) -> str:
 
 
 def _run_probes(names: ProbeNames) -> RunProbes:
-    """Return the probes that the command line names, from the cache or verified now. Raises as ``load``."""
+    """Return the probes that the command line names, from the cache or verified now. Raises as ``load_printing``."""
     kept_as = names.digest()
     # Whoever has no home folder has no cache; that is an error only once it is needed.
     with contextlib.suppress(NeutrinoError):
         if kept := kept_probes(cache_root(), names, kept_as):
             return kept
-    from neutrino.cli.loading import load
+    from neutrino.cli.loading import load_printing
 
-    return RunProbes.of(load(names.names, names.expressions, defines=names.defines), kept_as)
+    probes, has_warnings = load_printing(names.names, names.expressions, defines=names.defines)
+    # Warnings are printed at each start.
+    return RunProbes.of(probes, None if has_warnings else kept_as)
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:

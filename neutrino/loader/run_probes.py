@@ -83,13 +83,12 @@ class RunProbes:
     def of(cls, probes: ProbeSet, kept_as: str | None = None) -> RunProbes:
         """Return what a run needs to know of probes that were read already.
 
-        kept_as: of ``ProbeNames.digest``. What has warnings, which each run prints, or names scripts, which may vanish,
-        is not kept.
+        kept_as: of ``ProbeNames.digest``, None not to keep it. What names scripts, which may vanish, is not kept.
         """
         from neutrino.probing.writing import trace_text
         from neutrino.ptx.snippets.lowering import lower
 
-        is_kept = not (probes.warnings or probes.analyze_hooks or probes.callbacks)
+        is_kept = not (probes.analyze_hooks or probes.callbacks)
         return cls(
             probes.digest, trace_text(lower(probes)), probes, probes.analyze_hooks, probes.callbacks,
             kept_as if is_kept else None,

@@ -64,10 +64,27 @@ def test_a_file_that_has_changed_is_verified_again(home: Path) -> None:
     assert _VERIFIER not in started(home, "-p", "tickets.toml")[0]
 
 
-def test_warnings_are_printed_at_each_start(home: Path) -> None:
+_UNUSED = '[map.unused]\ntype = "array"\nlevel = "thread"\nsize = 8\ncap = 1\ndata = { x = "u64" }\n'
+_EARLY_CLOCK = """
+[map.Clocks]
+type = "array"
+level = "thread"
+size = 8
+cap = 1
+data = { cycles = "u64" }
+
+[probe.clock]
+position = "ld.global"
+level = "thread"
+before = ".reg .u64 %start, %end; mov.u64 %start, %clock64;"
+after = "mov.u64 %end, %clock64; sub.u64 %end, %end, %start; SAVE [ Clocks ] { %end };"
+"""
+
+
+@pytest.mark.parametrize("added", [_UNUSED, _EARLY_CLOCK], ids=["of the file", "of a snippet"])
+def test_warnings_are_printed_at_each_start(added: str, home: Path) -> None:
     file = home / "tickets.toml"
-    text = file.read_text()
-    file.write_text(text + '[map.unused]\ntype = "array"\nlevel = "thread"\nsize = 8\ncap = 1\ndata = { x = "u64" }\n')
+    file.write_text(file.read_text() + added)
     said = [started(home, "-p", "tickets.toml")[1] for _ in range(2)]
     assert "warning" in said[0]
     assert said[0] == said[1]
