@@ -206,8 +206,10 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
 
     ahead = Ahead(settings.compiled, make_ahead) if settings.compiled else None
     history = settings.history
-    maker = start_maker(
-        prepare, make, ahead, at_once=bool(history and history.asks), asked=history.asked if history else lambda: None
+    maker = (
+        start_maker(prepare, make, ahead, at_once=history.asks, expected=history.request, asked=history.asked)
+        if history
+        else start_maker(prepare, make, ahead)
     )
     poll = select.poll()
     poll.register(listening, select.POLLIN)
@@ -374,7 +376,7 @@ def _make_ahead(header: bytes, cubin: bytes, settings: Settings) -> None:
     if DEBUG_SECTION.encode() not in cubin:
         return
     if settings.history:
-        settings.history.compiled()
+        settings.history.compiled(header)
     _, _, _, _, arch, driver_version, _, _ = _REQUEST.unpack(header)
     device = arch.rstrip(b"\0").decode("ascii", "replace")
     key = image_key(settings.run_key, device, cubin)

@@ -2,11 +2,12 @@
 kernels).
 
 The listener starts it, idle, and workers of the listener hand connections over to it. So a run whose twins are all
-cached imports no patcher, and others do once: at the first request, or while the program starts if twins are certainly
-missing. At most one worker runs for each processor; more requests wait, in their order.
+cached imports no patcher, and others do once: at the first request, or while the program starts if twins are likely to
+be missing. At most one worker runs for each processor; more requests wait, in their order.
 
 From the first request on, other workers make twins of the cubins that compilers of the program write (``compiled.py``),
-before the program asks for them. These have a low priority, so that the program's own compilers go first.
+before the program asks for them; from the start on, if an earlier run has left what the first request will be. These
+have a low priority, so that the program's own compilers go first.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def start_maker(
     ahead: Ahead | None = None,
     *,
     at_once: bool = False,
-    asked: Callable[[], None] = lambda: None,
+    expected: bytes = b"",
+    asked: Callable[[bytes], None] = lambda _: None,
 ) -> socket.socket | None:
     """Start the maker; return the socket for ``hand_over``, None if no process can be started.
 
@@ -65,7 +67,8 @@ def start_maker(
     with what was handed over with the first request, or None before that; what it imports and computes, all workers
     have. serve: answers a request, in a worker of its own; gets the connection and what was handed over. ahead: what is
     made without one, or None. at_once: whether not to wait for the first request, if there are enough processors.
-    asked: called in the maker at the first request.
+    expected: what is likely to be handed over with the first request, b"" if that is not known; with at_once, twins are
+    then made ahead from the start on. asked: called in the maker with what was handed over with the first request.
     """
     try:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,7 +78,7 @@ def start_maker(
     if maker == 0:
         try:
             ours.close()
-            _make(its, prepare, serve, ahead, at_once=at_once, asked=asked)
+            _make(its, prepare, serve, ahead, at_once=at_once, expected=expected, asked=asked)
         finally:
             # Also after an error: it must not go on as a second listener.
             os._exit(0)
@@ -101,7 +104,8 @@ def _make(
     ahead: Ahead | None,
     *,
     at_once: bool,
-    asked: Callable[[], None],
+    expected: bytes,
+    asked: Callable[[bytes], None],
 ) -> None:
     """Fork a worker for each connection that arrives, until no more can arrive."""
     most = len(os.sched_getaffinity(0))
@@ -109,11 +113,16 @@ def _make(
     workers: dict[int, int] = {}
     poll = select.poll()
     is_open = True
-    is_prepared = at_once and most >= _LEAST_PROCESSORS
+    has_spare = most >= _LEAST_PROCESSORS
+    is_prepared = at_once and has_spare
+    # Before the imports, for which it would be large.
+    cubins = start_watcher(ahead.folder) if ahead and is_prepared else None
     if is_prepared:
         _prepare(prepare, None)
     is_first = True
     workers_ahead: _WorkersAhead | None = None
+    if ahead and cubins and expected:
+        workers_ahead = _WorkersAhead(cubins, partial(ahead.make, expected), most)
     while is_open or workers:
         # Further requests wait in the channel.
         if is_open and len(workers) < most:
@@ -136,12 +145,12 @@ def _make(
             continue
         if is_first:
             is_first = False
-            asked()
-            # Before the imports, for which it would be large.
-            cubins = start_watcher(ahead.folder) if ahead and most >= _LEAST_PROCESSORS else None
+            asked(message)
+            if ahead and has_spare and not is_prepared:
+                cubins = start_watcher(ahead.folder)
             if not is_prepared:
                 _prepare(prepare, message)
-            if ahead and cubins:
+            if ahead and cubins and workers_ahead is None:
                 workers_ahead = _WorkersAhead(cubins, partial(ahead.make, message), most)
         with socket.socket(fileno=descriptors[0]) as connection:
             _fork(connection, message, channel, serve, poll, workers)

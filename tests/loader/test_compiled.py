@@ -233,7 +233,8 @@ def test_runs_that_asked_say_so_to_the_next_one(runs: tuple[str, ...], likely: l
         history = History.begin(tmp_path / "key")
         found.append(history.asks)
         if run:
-            getattr(history, run)()
+            getattr(history, run)(b"request")
+            assert history.is_first or (tmp_path / "key").read_bytes() == b"request"
     assert found == likely
 
 
@@ -258,6 +259,39 @@ def test_the_patcher_is_imported_at_once_in_a_first_run(
         assert maker.hand_over(channel, its, b"request")
         assert _text_of(tmp_path / "served") == "b'request'"
     assert _text_of(tmp_path / "prepared") == ("None" if at_once else "b'request'")
+    channel.close()
+
+
+@pytest.mark.parametrize("expected", [b"of an earlier run", b""])
+def test_twins_are_made_before_the_first_request_if_what_it_will_be_is_known(
+    expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "_LEAST_PROCESSORS", 1)
+    compiled_in = tmp_path / "compiled"
+    compiled_in.mkdir()
+
+    def make(request: bytes, cubin: bytes) -> None:
+        (tmp_path / "made.new").write_bytes(request + b" " + cubin[-4:])
+        (tmp_path / "made.new").rename(tmp_path / "made")
+
+    channel = maker.start_maker(
+        lambda _: (tmp_path / "prepared").touch(), lambda *_: None, maker.Ahead(compiled_in, make),
+        at_once=True, expected=expected,
+    )  # fmt: skip
+    assert channel is not None
+    # The watcher was started before that.
+    _text_of(tmp_path / "prepared")
+    ours, its = socket.socketpair()
+    with ours, its:
+        if not expected:
+            (compiled_in / "cubin").write_bytes(CUBIN)
+            assert maker.hand_over(channel, its, b"asked for")
+        # The watcher may not have begun yet.
+        deadline = time.monotonic() + DEADLINE_S
+        while not (tmp_path / "made").exists() and time.monotonic() < deadline:
+            (compiled_in / "cubin").write_bytes(CUBIN[:-4] + b"last")
+            time.sleep(0.05)
+    assert _text_of(tmp_path / "made").startswith(expected.decode() or "asked for")
     channel.close()
 
 
@@ -307,7 +341,6 @@ with socket.socket(socket.AF_UNIX) as connection:
     header = listener._REQUEST.pack(b"NTASK", 2, os.getpid(), key(image), b"sm_90", 13000, 0, len(image))
     connection.sendall(header + image)
     assert connection.recv(24, socket.MSG_WAITALL)[8:12] == bytes(4)
-assert not history.file.read_bytes()
 without_ptx = compile("without_ptx")
 images = [compile(f"kernel{number}", "-lineinfo") for number in range(6)]
 deadline = time.monotonic() + 120
@@ -340,7 +373,7 @@ def test_twins_are_in_the_cache_before_they_are_asked_for(tmp_path: Path) -> Non
     )  # fmt: skip
     assert (result.stdout, result.returncode) == ("6 None\n", 0), result.stderr
     # The next run may have kernels that this one had not.
-    assert History.begin(tmp_path / "history").asks
+    assert b"sm_90" in History.begin(tmp_path / "history").request
     # The listener, the watcher and all workers end with the program.
     deadline = time.monotonic() + DEADLINE_S
     while _processes_of(tmp_path) and time.monotonic() < deadline:
