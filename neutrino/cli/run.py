@@ -442,8 +442,8 @@ def _run_probes(names: ProbeNames) -> RunProbes:
     from neutrino.cli.loading import load_printing
 
     probes, has_warnings = load_printing(names.names, names.expressions, defines=names.defines)
-    # Warnings are printed at each start.
-    return RunProbes.of(probes, None if has_warnings else kept_as)
+    # Warnings are printed at each start. A file may have changed while it was read.
+    return RunProbes.of(probes, None if has_warnings or names.digest() != kept_as else kept_as)
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import stat
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,10 +138,8 @@ def _contents(path: Path | None) -> bytes | None:
     if path is None:
         return None
     with contextlib.suppress(OSError, ValueError):
-        # O_NONBLOCK: else a named pipe would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_FILE:
-                return file.read(_LARGEST_FILE + 1)
+        # Asked first, since a pipe that is opened and closed again would end its writer.
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_FILE:
+            return path.read_bytes()
     return None

@@ -11,6 +11,7 @@ import pytest
 
 from neutrino.cache import key
 from neutrino.cache.stamp import package_stamp
+from neutrino.cli import loading, run
 from neutrino.loader.run_probes import ProbeNames, RunProbes, kept_probes
 from neutrino.verification import load_probes
 
@@ -173,3 +174,19 @@ def test_the_patchers_identity_is_kept_until_a_source_changes(tmp_path: Path, mo
     monkeypatch.setattr(key, "package_stamp", lambda: "1" * 64)
     monkeypatch.setattr(key, "patcher_identity", lambda: "2" * 64)
     assert key.kept_identity(tmp_path) == "2" * 64
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tickets.toml"
+    shutil.copy(TICKETS, file)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    names = ProbeNames((str(file),))
+    assert run._run_probes(names).kept_as is not None
+    verify = loading.check_probes
+
+    def check(*arguments: object, **options: object) -> object:
+        file.write_text(file.read_text().replace("%ctaid.x", "%ctaid.y"))
+        return verify(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading, "check_probes", check)
+    assert run._run_probes(names).kept_as is None
