@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from neutrino.cli.defines import add_define
 from neutrino.cli.row_options import MOST_ROWS, number_of_rows
@@ -24,6 +24,9 @@ from neutrino.private_files import cache_root
 from neutrino.probing.selection import Selection
 from neutrino.resources import include_folder, shipped_probes
 from neutrino.version import __version__
+
+if TYPE_CHECKING:
+    from neutrino.probing.ir.probe_set import ProbeSet
 
 OWN_FAILURE = 125
 """Exit status when Neutrino itself fails before COMMAND starts, as env(1) has it."""
@@ -357,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         probes = None
         if options.probe or options.expression:
             names = ProbeNames(tuple(options.probe), tuple(options.expression), tuple(options.define))
-            probes = _with_callbacks(_run_probes(names), options.callback)
+            probes = _run_probes(names, options.callback)
         # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
@@ -432,9 +435,12 @@ def _result_text(options: argparse.Namespace, path: Path) -> str:
     return text + (results_of(options.expression, options.rows)(path) if options.expression else "")
 
 
-def _run_probes(names: ProbeNames) -> RunProbes:
-    """Return the probes that the command line names, from the cache or verified now. Raises as ``load_printing``."""
-    kept_as = names.digest()
+def _run_probes(names: ProbeNames, scripts: Sequence[Path]) -> RunProbes:
+    """Return the probes that the command line names, from the cache or verified now. Raises as ``load_printing``.
+
+    scripts: of ``--callback``; NeutrinoError is raised for one that does not exist.
+    """
+    kept_as = None if scripts else names.digest()
     # Whoever has no home folder has no cache; that is an error only once it is needed.
     with contextlib.suppress(NeutrinoError):
         if kept := kept_probes(cache_root(), names, kept_as):
@@ -442,6 +448,8 @@ def _run_probes(names: ProbeNames) -> RunProbes:
     from neutrino.cli.loading import load_printing
 
     probes, has_warnings = load_printing(names.names, names.expressions, defines=names.defines)
+    if scripts:
+        return RunProbes.of(_with_callbacks(probes, scripts))
     # Warnings are printed at each start. A file may have changed while it was read.
     return RunProbes.of(probes, None if has_warnings or names.digest() != kept_as else kept_as)
 
@@ -505,7 +513,7 @@ def _devices(options: argparse.Namespace) -> tuple[EmbeddedDevice | None, tuple[
     return embedded[0] if embedded else None, tuple(ordinals)
 
 
-def _with_callbacks(probes: RunProbes, scripts: Sequence[Path]) -> RunProbes:
+def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
     """Return the probes with the scripts of --callback added. Raises NeutrinoError for a script that does not exist."""
     for script in scripts:
         if not script.is_file():

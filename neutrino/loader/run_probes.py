@@ -103,10 +103,6 @@ class RunProbes:
             raise NeutrinoError("a probe file was changed after the run had begun")
         return probes
 
-    def with_callbacks(self, paths: tuple[str, ...]) -> RunProbes:
-        """Return the same with further scripts that run whenever there are new launches."""
-        return replace(self, callbacks=(*self.callbacks, *paths))
-
     def keep(self, cache: Path) -> None:
         """Have the cache keep this, unless it has it or it is not kept. cache: its folder. OSErrors are ignored."""
         if self.kept_as is None:

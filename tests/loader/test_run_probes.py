@@ -181,7 +181,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkey
     shutil.copy(TICKETS, file)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     names = ProbeNames((str(file),))
-    assert run._run_probes(names).kept_as is not None
+    assert run._run_probes(names, ()).kept_as is not None
     verify = loading.check_probes
 
     def check(*arguments: object, **options: object) -> object:
@@ -189,4 +189,4 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkey
         return verify(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loading, "check_probes", check)
-    assert run._run_probes(names).kept_as is None
+    assert run._run_probes(names, ()).kept_as is None
