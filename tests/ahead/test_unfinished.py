@@ -75,8 +75,9 @@ def test_a_process_that_has_it_still_from_the_killed_one_counts(tmp_path: Path) 
         assert find_unfinished(tmp_path, remove=True) == unfinished.Unfinished((), ())
         os.kill(int(child), signal.SIGKILL)
         # Its parent was killed: somebody else waits for it.
-        while Path("/proc", child).exists() and " Z " not in Path("/proc", child, "stat").read_text():
-            pass
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            while " Z " not in Path("/proc", child, "stat").read_text():
+                pass
     assert len(find_unfinished(tmp_path, remove=True).removed) == 1
 
 
