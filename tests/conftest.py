@@ -1,7 +1,8 @@
-"""The summary of the oracle, which several processes may have worked for."""
+"""What all tests run in; and the summary of the oracle, which several processes may have worked for."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import hypothesis
@@ -12,6 +13,8 @@ from tests.oracle.tally import TALLY, Tally
 # Limits count work: on a loaded machine any example may take long.
 hypothesis.settings.register_profile("neutrino", deadline=None)
 hypothesis.settings.load_profile("neutrino")
+# Programs of the tests that import NumPy start sooner where it makes no threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
