@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -30,6 +29,8 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_probe_file
 from tests.once import SANITIZERS, once, stand_in
+
+from .devices import interpreter
 
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
@@ -162,7 +163,7 @@ class Bench:
 
     def environment(self, home: Path, device: Mapping[str, object] | None = None) -> dict[str, str]:
         """What the programs need to find the stand-in and their image. device: settings of the stand-in."""
-        settings = {"python": sys.executable, "root": ROOT, "strict": 1, **(device or {})}
+        settings = {"python": interpreter(), "root": ROOT, "strict": 1, **(device or {})}
         return {
             **os.environ,
             **(_SANITIZER_OPTIONS if self.sanitizer != "plain" else {}),

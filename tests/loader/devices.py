@@ -1,0 +1,94 @@
+"""Device processes of the stand-in driver, forked from a process that has imported what they need.
+
+Starting Python for each is most of what a short program costs. The stand-in starts ``interpreter.c`` in Python's
+place, which hands over to this process. Tests of ``tests/embedded`` start Python, as users do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import functools
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_SOCKET_FD = 3
+_HERE = Path(__file__).parent
+
+
+@functools.cache
+def interpreter() -> Path:
+    """What the stand-in is told to start, for as long as this process lives."""
+    from neutrino.loader import build
+
+    folder = Path(tempfile.mkdtemp(prefix="neutrino-devices-"))
+    path, command = folder / "socket", folder / "python"
+    names = [f'-DSOCKET="{path}"', f'-DPYTHON="{sys.executable}"']
+    source = _HERE / "programs" / "interpreter.c"
+    warnings = ("-Wall", "-Wextra", "-Werror")
+    subprocess.run([*build.compiler(), "-D_GNU_SOURCE", *warnings, *names, str(source), "-o", str(command)], check=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(path))
+        listening.listen(64)
+        server = subprocess.Popen(
+            [sys.executable, str(Path(__file__)), str(_HERE.parent.parent), str(listening.fileno())],
+            stdin=subprocess.PIPE, pass_fds=[listening.fileno()],
+        )  # fmt: skip
+    atexit.register(_end, server, folder)
+    return command
+
+
+def _end(server: subprocess.Popen[bytes], folder: Path) -> None:
+    server.communicate()
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _serve(listening: socket.socket) -> None:
+    """Until nobody holds the other end of standard input."""
+    importlib.import_module("neutrino.emulator.server")
+    devices: set[int] = set()
+    while sys.stdin.fileno() not in select.select([listening, sys.stdin.fileno()], [], [])[0]:
+        connection, _ = listening.accept()
+        with connection:
+            device = os.fork()
+            if not device:
+                _become_device(connection)
+                return
+        devices.add(device)
+        devices -= {one for one in devices if os.waitpid(one, os.WNOHANG)[0]}
+
+
+def _become_device(connection: socket.socket) -> None:
+    """What the stand-in does in a device process, and the program that it gives to the interpreter."""
+    data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 2)
+    isolated, option, program, *arguments = data.decode().split("\0")[:-1]
+    assert (isolated, option) == ("-I", "-c")
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    os.chdir("/")
+    null = os.open("/dev/null", os.O_RDWR)
+    above = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in (null, null, null, *descriptors)]
+    connection.detach()
+    os.closerange(_SOCKET_FD, 64)
+    for target, fd in enumerate(above):
+        os.dup2(fd, target)
+    os.closerange(64, 64 + 16)
+    sys.argv = [option, *arguments]
+    exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+
+
+if __name__ == "__main__":
+    sys.path[0] = sys.argv[1]
+    _serve(socket.socket(fileno=int(sys.argv[2])))
