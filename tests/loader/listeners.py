@@ -77,18 +77,18 @@ class Listener:
                     self.kept.append((connection, data))
                     continue
                 self.cache.write(image_key(RUN_KEY, "sm_90", data), entry_of(data))
-                # The process may have ended.
-                with suppress(OSError):
-                    reply(connection, MAY_BE_CACHED, b"")
+                reply(connection, MAY_BE_CACHED, b"")
                 connection.close()
 
 
 def reply(connection: socket.socket, status: int, answer: bytes) -> None:
+    """Answer a request, if who asked is still there: the process may have ended."""
     import numpy as np
 
     header = np.zeros((), REPLY.dtype)
     header["magic"], header["status"], header["size"] = REPLY_MAGIC, status, len(answer)
-    connection.sendall(header.tobytes() + answer)
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(header.tobytes() + answer)
 
 
 @contextmanager
