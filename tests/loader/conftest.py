@@ -28,7 +28,7 @@ from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_probe_file
-from tests.once import SANITIZERS, once, stand_in
+from tests.once import SANITIZERS, copy_built, once, stand_in
 
 from .devices import interpreter
 
@@ -147,9 +147,14 @@ class Bench:
         """driver: the folder of the stand-in."""
         flags = SANITIZERS[self.sanitizer]
         self.driver.parent.symlink_to(driver)
+
+        def build_hook() -> None:
+            if self.sanitizer != "plain" or not copy_built(Path(build.__file__), self.folder / "lib"):
+                build.build(self.folder / "lib", flags=flags)
+
         with ThreadPoolExecutor(2) as pool:
             jobs = [
-                pool.submit(build.build, self.folder / "lib", flags=flags),
+                pool.submit(build_hook),
                 *(
                     pool.submit(
                         compile_c, self.folder / name, *flags, *(str(HERE / "programs" / one) for one in sources)
