@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -98,13 +99,17 @@ def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
 def read_private(path: Path) -> bytes | None:
     """Return the content of a file that ``write_private`` wrote, None if it does not exist.
 
-    Raises PermissionError when the file belongs to another user, OSError when it is a link or cannot be read.
+    Raises PermissionError when the file belongs to another user, OSError when it is no regular file or cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # O_NONBLOCK: a named pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_uid != os.getuid():
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid():
             raise PermissionError(f"{path} belongs to another user; remove it or set XDG_CACHE_HOME")
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
         return file.read()

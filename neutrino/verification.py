@@ -75,6 +75,24 @@ def load_probes(
     return load_all(names, one_liners=one_liners, defines=defines)
 
 
+def load_texts(
+    files: Sequence[tuple[str, str]], one_liners: Sequence[str], *, defines: Mapping[str, int | float]
+) -> ProbeSet:
+    """Verify and merge probes as ``load_probes``. files: path and text of each file."""
+    # Imported here because most probes are in TOML.
+    from neutrino.language.reader import read_python_text
+
+    readers: list[_Read] = [
+        partial(read_python_text, file, text, defines)
+        if file.endswith(".py")
+        else partial(read_probe_text, file, text)
+        for file, text in files
+    ]
+    if one_liners:
+        readers.append(lambda: _read_one_liners(one_liners))
+    return _check(readers).probe_set()
+
+
 def load_probe_file(path: str | Path) -> ProbeSet:
     """Read and verify one probe file. Raises as ``load_probes``."""
     return _check([lambda: _read_file(path)]).probe_set()

@@ -18,7 +18,7 @@ from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.choice import MOST_DEVICES, Choice
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.ranges import Scope
-from neutrino.loader.run_probes import ProbeNames, RunProbes, kept_probes
+from neutrino.loader.run_probes import ProbeSources, RunProbes, kept_probes
 from neutrino.loader.start import Request, say, start
 from neutrino.private_files import cache_root
 from neutrino.probing.selection import Selection
@@ -359,8 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # None: the run records with the twins that patched libraries carry.
         probes = None
         if options.probe or options.expression:
-            names = ProbeNames(tuple(options.probe), tuple(options.expression), tuple(options.define))
-            probes = _run_probes(names, options.callback)
+            probes = _run_probes(options)
         # Absolute, since the process that makes the twins has / as its working directory.
         save_temps = options.save_temps.absolute() if options.save_temps else None
         request = Request(
@@ -435,23 +434,25 @@ def _result_text(options: argparse.Namespace, path: Path) -> str:
     return text + (results_of(options.expression, options.rows)(path) if options.expression else "")
 
 
-def _run_probes(names: ProbeNames, scripts: Sequence[Path]) -> RunProbes:
-    """Return the probes that the command line names, from the cache or verified now. Raises as ``load_printing``.
+def _run_probes(options: argparse.Namespace) -> RunProbes:
+    """Return the probes that the command line names, from the cache or verified now.
 
-    scripts: of ``--callback``; NeutrinoError is raised for one that does not exist.
+    Raises as ``load_printing``, and NeutrinoError for a script of ``--callback`` that does not exist.
     """
-    kept_as = None if scripts else names.digest()
+    names = options.probe, options.expression, options.define
+    sources = None if options.callback else ProbeSources.read(*names)
     # Whoever has no home folder has no cache; that is an error only once it is needed.
     with contextlib.suppress(NeutrinoError):
-        if kept := kept_probes(cache_root(), names, kept_as):
+        if sources and (kept := kept_probes(cache_root(), sources)):
             return kept
     from neutrino.cli.loading import load_printing
 
-    probes, has_warnings = load_printing(names.names, names.expressions, defines=names.defines)
-    if scripts:
-        return RunProbes.of(_with_callbacks(probes, scripts))
-    # Warnings are printed at each start. A file may have changed while it was read.
-    return RunProbes.of(probes, None if has_warnings or names.digest() != kept_as else kept_as)
+    probes, has_warnings = load_printing(options.probe, options.expression, defines=options.define)
+    if options.callback:
+        return RunProbes.of(_with_callbacks(probes, options.callback))
+    # Warnings are printed at each start. A file may have changed since it was read for the digest.
+    is_kept = sources and not has_warnings and sources == ProbeSources.read(*names)
+    return RunProbes.of(probes, sources.digest if sources and is_kept else None)
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 Importing what verifies probes takes longer than all else at a start, and a run whose twins (instrumented kernels) are
 all cached has no other use for them. So the cache keeps what a start needs of probes that were found valid. The process
-that makes twins reads and verifies the probes again.
+that makes twins verifies the probes again, from what was read then.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import contextlib
 import hashlib
 import json
 import stat
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neutrino.cache.stamp import package_stamp
-from neutrino.errors import NeutrinoError
 from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.resources import probe_path
 
@@ -29,51 +29,60 @@ _LARGEST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
-class ProbeNames:
-    """Probes as a command line names them. names: of ``-p``. expressions: of ``-e``. defines: of ``-D``."""
+class ProbeSources:
+    """Probes as a command line names them, with the texts of their files.
+
+    names: of ``-p``, each once. files: of each name the path, for messages, and the text. expressions: of ``-e``.
+    defines: of ``-D``.
+    """
 
     names: tuple[str, ...]
-    expressions: tuple[str, ...] = ()
-    defines: tuple[tuple[str, int | float], ...] = ()
+    files: tuple[tuple[str, str], ...]
+    expressions: tuple[str, ...]
+    defines: tuple[tuple[str, int | float], ...]
 
-    def digest(self) -> str | None:
-        """Return a hash, in hex, of all that decides what the probes are; None if a file cannot be read twice.
-
-        That is the contents of the files, their names, which a trace may hold, the texts, and Neutrino itself.
-        """
+    @classmethod
+    def read(
+        cls, names: Sequence[str], expressions: Sequence[str], defines: Sequence[tuple[str, int | float]]
+    ) -> ProbeSources | None:
+        """Read the files; None if one is not there, is no regular file of a usual size, or no text."""
+        names = tuple(dict.fromkeys(names))
         files = []
-        for name in self.names:
-            data = _contents(probe_path(name))
-            if data is None:
+        for path in map(probe_path, names):
+            text = _text(path) if path else None
+            if text is None:
                 return None
-            files.append((name, hashlib.sha256(data).hexdigest()))
-        parts = (package_stamp(), files, self.expressions, self.defines)
+            files.append((str(path), text))
+        return cls(names, tuple(files), tuple(expressions), tuple(defines))
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash, in hex, of all that decides what the probes are, Neutrino's own sources among it.
+
+        Names are, too: traces may hold them.
+        """
+        parts = (package_stamp(), self.names, [text for _, text in self.files], self.expressions, self.defines)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
-    def read(self) -> ProbeSet:
-        """Read and verify the probes. Raises ProbeError, NeutrinoError, OSError."""
-        from neutrino.verification import load_probes
+    def verified(self) -> ProbeSet:
+        """Verify the probes. Raises ProbeError."""
+        from neutrino.verification import load_texts
 
-        return load_probes(self.names, self.expressions, defines=dict(self.defines))
-
-    def absolute(self) -> ProbeNames:
-        """Return the same probes for a process in another working directory."""
-        paths = {name: probe_path(name) for name in self.names}
-        return replace(self, names=tuple(str(path.absolute()) if path else name for name, path in paths.items()))
+        return load_texts(self.files, self.expressions, defines=dict(self.defines))
 
 
 @dataclass(frozen=True)
 class RunProbes:
     """The probes of a run.
 
-    digest: ``ProbeSet.digest``. text: of the probe file that traces hold. source: the probes, or how to read them.
-    analyze_hooks, callbacks: of ``ProbeSet``. kept_as: the name under which the cache keeps this, None for probes
-    that it does not keep.
+    digest: ``ProbeSet.digest``. text: of the probe file that traces hold. source: the probes, or what they are read
+    from. analyze_hooks, callbacks: of ``ProbeSet``. kept_as: the name under which the cache keeps this, None for
+    probes that it does not keep.
     """
 
     digest: str
     text: str
-    source: ProbeSet | ProbeNames
+    source: ProbeSet | ProbeSources
     analyze_hooks: tuple[str, ...] = ()
     callbacks: tuple[str, ...] = ()
     kept_as: str | None = None
@@ -82,7 +91,7 @@ class RunProbes:
     def of(cls, probes: ProbeSet, kept_as: str | None = None) -> RunProbes:
         """Return what a run needs to know of probes that were read already.
 
-        kept_as: of ``ProbeNames.digest``, None not to keep it. What names scripts, which may vanish, is not kept.
+        kept_as: of ``ProbeSources.digest``, None not to keep it. What names scripts, which may vanish, is not kept.
         """
         from neutrino.probing.writing import trace_text
         from neutrino.ptx.snippets.lowering import lower
@@ -95,13 +104,8 @@ class RunProbes:
 
     @cached_property
     def probe_set(self) -> ProbeSet:
-        """The probes. Raises NeutrinoError, OSError if they have to be read, and are other ones by now."""
-        if not isinstance(self.source, ProbeNames):
-            return self.source
-        probes = self.source.read()
-        if probes.digest != self.digest:
-            raise NeutrinoError("a probe file was changed after the run had begun")
-        return probes
+        """The probes, verified again if an earlier run has."""
+        return self.source.verified() if isinstance(self.source, ProbeSources) else self.source
 
     def keep(self, cache: Path) -> None:
         """Have the cache keep this, unless it has it or it is not kept. cache: its folder. OSErrors are ignored."""
@@ -114,28 +118,24 @@ class RunProbes:
                 write_private(path, hashlib.sha256(data).digest() + data)
 
 
-def kept_probes(cache: Path, names: ProbeNames, kept_as: str | None) -> RunProbes | None:
-    """Return probes that an earlier run had the cache keep; None if there are none. kept_as: ``names.digest()``."""
-    if kept_as is None:
-        return None
+def kept_probes(cache: Path, sources: ProbeSources) -> RunProbes | None:
+    """Return probes that an earlier run had the cache keep; None if there are none."""
     try:
-        data = read_private(cache / "verified" / kept_as) or b""
+        data = read_private(cache / "verified" / sources.digest) or b""
     except OSError:
         return None
     size = hashlib.sha256().digest_size
     if hashlib.sha256(data[size:]).digest() != data[:size]:
         return None
     kept = json.loads(data[size:])
-    return RunProbes(kept["digest"], kept["text"], names.absolute(), kept_as=kept_as)
+    return RunProbes(kept["digest"], kept["text"], sources, kept_as=sources.digest)
 
 
-def _contents(path: Path | None) -> bytes | None:
-    """Return the contents of a regular file that is not too large; None for any other, and if it cannot be read."""
-    if path is None:
-        return None
+def _text(path: Path) -> str | None:
+    """Return the text of a regular file that is not too large; None for any other, and if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         # Asked first, since a pipe that is opened and closed again would end its writer.
         status = path.stat()
         if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_FILE:
-            return path.read_bytes()
+            return path.read_bytes().decode()
     return None
