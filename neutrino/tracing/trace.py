@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.launches import LAUNCH, MAX_KERNELS, LaunchState
 from neutrino.abi.reasons import Reason
+from neutrino.demangle import demangle
 from neutrino.errors import TraceError
 from neutrino.tracing.aggregate import plain_bytes
 from neutrino.tracing.benchmark import Benchmark, read_benchmark
@@ -25,6 +26,8 @@ from neutrino.tracing.result import Result, WholeRun
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
+_NAMED = 8
+"""Kernels whose names are listed."""
 _BATCH = 1 << 14
 """Launches whose records are read at once."""
 EMBEDDED_DEVICE = "Neutrino embedded device"
@@ -40,7 +43,7 @@ class Clock(Enum):
     """Steps of the embedded device's interpreter: an order of events, not a duration."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TraceLaunch:
     """One launch whose data are in the trace.
 
@@ -51,6 +54,9 @@ class TraceLaunch:
     index: int
     record: Any
     maps: dict[str, MapView]
+
+    def __repr__(self) -> str:
+        return f"<TraceLaunch {self.index}: {', '.join(self.maps)}>"
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class LaunchCounts:
     written: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TraceKernel:
     """A kernel that the program obtained from the driver.
 
@@ -83,8 +89,11 @@ class TraceKernel:
     reason: Reason
     detail: str
     counters: dict[Reason, int]
-    _trace: Trace = field(repr=False, compare=False)
+    _trace: Trace = field(compare=False)
     log_need: tuple[int, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<TraceKernel {self.id} {_shown(self)}: {self.reason.word}, {sum(self.counters.values()):,} launches>"
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -215,12 +224,51 @@ class TraceKernel:
         return Result(path, self.id, self.manifest.maps, is_whole=not self._trace.data_removed)
 
 
+class TraceKernels(tuple[TraceKernel, ...]):
+    """Kernels of a trace by number in the order of their ids, and by name: ``kernels["saxpy"]``."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> TraceKernel: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[TraceKernel, ...]: ...
+    def __getitem__(self, key: SupportsIndex | slice | str) -> TraceKernel | tuple[TraceKernel, ...]:
+        """Return a kernel by its number or name: mangled, demangled, or that before the parameters.
+
+        Raises TraceError if no kernel has that name, or several have, which happens if a program loads it twice.
+        """
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        found = [kernel for kernel in self if key in (kernel.name, demangle(kernel.name), _shown(kernel))]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            numbers = ", ".join(str(kernel.id) for kernel in found)
+            raise TraceError(f"{key!r}: {len(found)} kernels have this name, with ids {numbers}")
+        raise TraceError(f"{key!r}: no kernel of the trace has this name; it has {_listed(self) or 'none'}")
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} kernels: {_listed(self)}>"
+
+
+def _shown(kernel: TraceKernel) -> str:
+    """A kernel's demangled name without its parameters."""
+    return demangle(kernel.name).partition("(")[0]
+
+
+def _listed(kernels: Sequence[TraceKernel]) -> str:
+    more = f" and {len(kernels) - _NAMED} more" if len(kernels) > _NAMED else ""
+    return ", ".join(map(_shown, kernels[:_NAMED])) + more
+
+
 class Trace:
     """A trace directory. What is damaged raises TraceError, which names the file and the place.
 
     Opening reads ``events.jsonl`` and maps ``launches.bin``; the data of a kernel are mapped when they are asked for.
     process: the event about the traced process, empty if it died before writing it. devices, images: the events about
-    each GPU and each loaded module. kernels: all that the program obtained from the driver, by ascending id.
+    each GPU and each loaded module. kernels: all that the program obtained from the driver, by ascending id, and by
+    name.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -239,7 +287,10 @@ class Trace:
         self.process: dict[str, Any] = processes[0] if processes else {}
         self.devices: tuple[dict[str, Any], ...] = self._events.of("device")
         self.images: tuple[dict[str, Any], ...] = self._events.of("image")
-        self.kernels: tuple[TraceKernel, ...] = self._read_kernels()
+        self.kernels: TraceKernels = self._read_kernels()
+
+    def __repr__(self) -> str:
+        return f"<Trace {str(self.path)!r}: {len(self.kernels)} kernels, {self.coverage.launches:,} launches>"
 
     @property
     def launches(self) -> Array:
@@ -391,7 +442,7 @@ class Trace:
             numbers = numbers[np.argsort(submitted, kind="stable")]
         return numbers
 
-    def _read_kernels(self) -> tuple[TraceKernel, ...]:
+    def _read_kernels(self) -> TraceKernels:
         """Return the kernels of the trace's events, in the order of their ids. Raises TraceError for invalid events."""
         path = self.path / "events.jsonl"
         reasons = {reason.word: reason for reason in Reason}
@@ -416,7 +467,7 @@ class Trace:
                 (member(row, "log_units", int, path), member(row, "log_per_warp", int, path))
                 if "log_units" in row else None,
             )  # fmt: skip
-        return tuple(kernels[identity] for identity in sorted(kernels))
+        return TraceKernels(kernels[identity] for identity in sorted(kernels))
 
     def _counters(self, kernel: int) -> dict[Reason, int]:
         """Return how many launches of a kernel had each outcome; outcomes without a launch are left out."""

@@ -461,3 +461,27 @@ def test_the_writer_agrees_with_the_layout() -> None:
     assert LAUNCH.size == 128
     assert FRAME.size == 64
     assert json.dumps(BLOCK_SCHED.size) == "16"
+
+
+def test_kernels_by_name(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "t")
+    for number, name in enumerate(("_Z5scalePfi", "sum", "_ZN3lib4copyIfEEvPT_", "sum"), 1):
+        writer.kernel(number, name, maps=[BLOCK_SCHED])
+    trace = Trace(writer.write())
+    for name in ("_Z5scalePfi", "scale(float*, int)", "scale"):
+        assert trace.kernels[name] is trace.kernels[0]
+    assert trace.kernels["void lib::copy<float>"].id == 3
+    assert [kernel.id for kernel in trace.kernels[1:3]] == [2, 3]
+    with pytest.raises(TraceError, match="'sum': 2 kernels have this name, with ids 2, 4"):
+        trace.kernels["sum"]
+    names = "scale, sum, void lib::copy<float>, sum"
+    with pytest.raises(TraceError, match=f"no kernel of the trace has this name; it has {names}"):
+        trace.kernels["scal"]
+    assert repr(trace.kernels) == f"<4 kernels: {names}>"
+    assert repr(trace.kernels[0]) == "<TraceKernel 1 scale: probed, 0 launches>"
+    assert repr(trace) == f"<Trace '{tmp_path}/t': 4 kernels, 0 launches>"
+
+
+def test_launches_have_a_short_text(tmp_path: Path) -> None:
+    (kernel,) = Trace(write_sched(tmp_path / "t")).kernels
+    assert [repr(launch) for launch in kernel.launches()][2] == "<TraceLaunch 2: BlockSched>"
