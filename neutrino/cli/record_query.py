@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.kernel_names import demangled
+from neutrino.cli.record_options import ALL, SHOWN
 from neutrino.cli.report_messages import BAD_INPUT, DONE, NOTHING, say
-from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.rows import column_texts, label, shortened, site_labels, value_of
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
@@ -32,10 +32,6 @@ from neutrino.tracing.summary import missing_launches, place_of, sites_by_number
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
-_SHOWN = 20
-"""Rows of the table as text, unless their number is given."""
-_ALL = -1
-"""``--records`` without a number."""
 _MOST_SORTED = 500_000
 """Records that are sorted to be printed all."""
 _LARGE, _HUGE = 1e5, 1e15
@@ -43,63 +39,6 @@ _LARGE, _HUGE = 1e5, 1e15
 _WORDS = ("kernel", "line", "site")
 """What records are grouped by besides expressions."""
 _ADDRESSES = ("addr", "address")
-
-
-def add_queries(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
-    group = parser.add_argument_group(
-        "records of one map, in place of the report",
-        "EXPR has Python's syntax and exact integers: fields of the map; launch, block, warp, lane, k, order, sm where "
-        "records have them; numbers, < <= > >= == !=, and, or, not, + - * // % & | ^ << >> ~ and parentheses.",
-    )
-    group.add_argument(
-        "--records",
-        type=_number,
-        nargs="?",
-        const=_ALL,
-        metavar="N",
-        help=f"print the first N records or groups, records by launch, block, warp, lane and order ({_SHOWN}; with "
-        "--csv and --json all)",
-    )
-    group.add_argument("--where", metavar="EXPR", help="only records for which EXPR is true: 'elapsed > 10000'")
-    group.add_argument(
-        "--group-by",
-        metavar="EXPR",
-        help="in place of records, for each value of EXPR (a field, 'addr >> 7', block …), or for each kernel, line or "
-        "site: how many records there are, and least value, mean, greatest value and sum of each field",
-    )
-    group.add_argument(
-        "--sort",
-        metavar="[-]EXPR",
-        help="by EXPR, least first; -EXPR: greatest first. groups: by records or a column of --csv, as "
-        "-elapsed_sum; without it those with most records first",
-    )
-    group.add_argument(
-        "--csv", action="store_true", help="the table as CSV (RFC 4180) on stdout, whole and with whole names"
-    )
-
-
-def _number(text: str) -> int:
-    return number_of_rows(text) if text else _ALL
-
-
-def prepared(arguments: Sequence[str]) -> list[str]:
-    """Return a command line as argparse takes it: ``--records TRACE`` has no number, ``--sort -x`` has a value."""
-    result: list[str] = []
-    for argument in arguments:
-        if result and result[-1] in ("--sort", "--where", "--group-by") and argument.startswith("-"):
-            result[-1] += f"={argument}"
-        elif result and result[-1] == "--records" and not argument.isdecimal():
-            result[-1:] = ["--records=", argument]
-        else:
-            result.append(argument)
-    return result
-
-
-def is_asked(options: argparse.Namespace) -> bool:
-    """Return whether a command line asks for records."""
-    given = (options.records, options.where, options.group_by, options.sort)
-    return options.csv or any(value is not None for value in given)
 
 
 def print_records(traces: Sequence[Trace], keep: Callable[[TraceKernel], bool], options: argparse.Namespace) -> int:
@@ -147,7 +86,7 @@ class _Query:
         self._has_sites = "site" in self._fields and not self._floats["site"]
         self._total = 0
         self._where = self._read("--where", options.where, self._floats)
-        self._most: int | None = None if options.records in (None, _ALL) else options.records
+        self._most: int | None = None if options.records in (None, ALL) else options.records
         if options.group_by is None:
             self._order = self._read("--sort", options.sort, self._floats)
         else:
@@ -183,7 +122,7 @@ class _Query:
         if is_whole and self._order is None:
             self._write_records(_Whole(rows))
             return
-        most = _MOST_SORTED if is_whole else _SHOWN if self._most is None else self._most
+        most = _MOST_SORTED if is_whole else SHOWN if self._most is None else self._most
         try:
             first = FirstRows(rows, most, self._order)
         except ExpressionError as error:
@@ -294,7 +233,7 @@ class _Query:
         found = self._sorted(self._grouped(rows))
         total = len(found)
         is_whole = self._options.all or self._options.csv or self._options.json
-        found = found[: self._most if self._most is not None else total if is_whole else _SHOWN]
+        found = found[: self._most if self._most is not None else total if is_whole else SHOWN]
         by, names = self._options.group_by, self._aggregated()
         kernel = ["kernel"] if by in ("line", "site") and self._key is None and len(self._kernels) > 1 else []
         if self._options.csv or self._options.json:

@@ -19,11 +19,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from neutrino.cli import record_query
 from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.overview import folded, overview
+from neutrino.cli.record_options import add_queries, is_asked, prepared
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_scripts import analyze_trace
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probed.
     """
     try:
-        return _run(_parser().parse_args(record_query.prepared(sys.argv[1:] if arguments is None else arguments)))
+        return _run(_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments)))
     except KeyboardInterrupt:
         # End by the signal, as the shell expects; a script that was running was stopped before this.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
         _parser().error("--rows is of the report as tables; --records has them in other forms")
     if options.launch is not None and options.why is not None:
         _parser().error("--launch is of records, which --why has not")
-    asks_records = record_query.is_asked(options)
+    asks_records = is_asked(options)
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
         _parser().error(
             "--records, --where, --group-by, --sort and --csv go without --rows and --why, and --csv without --json"
@@ -204,7 +204,10 @@ def _is_selected(selection: Selection, kernel: TraceKernel) -> bool:
 def _print_records(traces: Sequence[Trace], selection: Selection, options: argparse.Namespace) -> int:
     """Print a table of records in place of the report. Returns the exit status, as ``main`` does."""
     try:
-        return record_query.print_records(traces, partial(_is_selected, selection), options)
+        # Imported here: most reports have none.
+        from neutrino.cli.record_query import print_records
+
+        return print_records(traces, partial(_is_selected, selection), options)
     except BrokenPipeError:
         return _end_output(DONE)
     except OSError as error:
@@ -334,7 +337,7 @@ def _parser() -> argparse.ArgumentParser:
         "does, and print which; scripts that other users could have written are not run; their output is appended to "
         "analyze.log in the trace",
     )
-    record_query.add_queries(parser)
+    add_queries(parser)
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
 
