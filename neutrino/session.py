@@ -149,7 +149,9 @@ def install(
                 )
             return
         if find_hook() is not None:
-            raise NeutrinoError("this process runs under neutrino: its probes are those of -p; trace() needs no probes")
+            raise NeutrinoError(
+                "this process runs under neutrino: its probes are those of -p; leave out install(), and probes of trace"
+            )
         _state.hook = attach(request)
         _state.digest, _state.request = digest, request
 
@@ -246,7 +248,9 @@ class range(ContextDecorator):  # noqa: N801
     """
 
     def __init__(self, name: str) -> None:
-        """name: of the range."""
+        """name: of the range. Raises NeutrinoError if it is no text."""
+        if not isinstance(name, str):
+            raise NeutrinoError(f"range({name!r}): write the range's name, a text")
         self.name = name
 
     def __enter__(self) -> range:

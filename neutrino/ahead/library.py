@@ -43,7 +43,7 @@ def output_path(source: Path, output: str | None, word: str = "neutrino") -> Pat
 
     output: the user's ``-o``: a file, or a folder, where the file keeps its name. With None the file goes beside source
     under a name with word in it: ``libk.so.1`` becomes ``libk.neutrino.so.1``. Raises PatchError if the path is
-    source's own.
+    source's own, or that of a folder, a device or a pipe.
     """
     if output is None:
         # libk.so.1 is divided into libk, .so and .1.
@@ -58,6 +58,9 @@ def output_path(source: Path, output: str | None, word: str = "neutrino") -> Pat
         target = Path(output)
     if target.exists() and source.exists() and target.samefile(source):
         raise PatchError(str(source), "is the input itself; name another output with -o")
+    # A device or a pipe would be replaced by the file.
+    if target.exists() and not target.is_file():
+        raise PatchError(str(target), "is not a regular file; name another output with -o")
     return target
 
 

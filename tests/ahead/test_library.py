@@ -277,6 +277,14 @@ def test_where_the_output_goes(source: str, output: str | None, expected: str) -
     assert output_path(Path(source), output) == Path(expected)
 
 
+def test_devices_pipes_and_folders_are_no_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "out" / "libk.so").mkdir(parents=True)
+    for output in ("/dev/null", str(tmp_path / "pipe"), f"{tmp_path}/out"):
+        with pytest.raises(PatchError, match="is not a regular file"):
+            output_path(Path("libk.so"), output)
+
+
 def test_the_input_is_no_output(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.so").symlink_to(library)
     monkeypatch.chdir(library.parent)

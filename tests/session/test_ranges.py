@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import neutrino
+from neutrino.errors import NeutrinoError
 from neutrino.loader.ranges import INJECTION
 from tests.cli.pages import Folder
 
@@ -193,3 +195,8 @@ def test_ranges_that_the_command_refuses(tmp_path: Path, options: tuple[str, ...
     )
     assert done.returncode == 125
     assert done.stderr.startswith(error)
+
+
+def test_a_range_has_a_name() -> None:
+    with pytest.raises(NeutrinoError, match=r"range\(None\): write the range's name, a text"):
+        neutrino.range(None)  # type: ignore[arg-type]
