@@ -98,7 +98,7 @@ def aggregates(path: Path) -> tuple[float, Json]:
 
 def report(path: Path) -> Json:
     """Run ``neutrino-report``: seconds of processor time, the most anonymous bytes that were seen, and each field."""
-    command = [sys.executable, "-m", "neutrino.cli.report", "--json", str(path)]
+    command = [sys.executable, "-m", "neutrino.cli.report_start", "--json", str(path)]
     # Compiled modules are kept, as those of an installed package are.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     most = 0

@@ -20,3 +20,7 @@ def main() -> int:
     if not is_set:
         del os.environ[_THREADS]
     return report()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

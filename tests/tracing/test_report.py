@@ -446,3 +446,21 @@ def test_a_gpus_time_is_cycles(trace: Path, capsys: pytest.CaptureFixture[str]) 
     assert "steps" not in capsys.readouterr().out
     assert main([str(trace), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["traces"][0]["clock"] == "cycles"
+
+
+@pytest.mark.parametrize("threads", [None, "3"])
+def test_the_environment_of_scripts_is_that_of_the_command(threads: str | None, tmp_path: Path) -> None:
+    code = """
+import os
+from neutrino.cli import report, report_start
+assert os.environ.get("OPENBLAS_NUM_THREADS") == GIVEN
+report.main = lambda: print(os.environ.get("OPENBLAS_NUM_THREADS"))
+report_start.main()
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    given = {"OPENBLAS_NUM_THREADS": threads} if threads else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("GIVEN", repr(threads))], env=environment | given, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == (f"{threads}\n", 0), done.stderr
