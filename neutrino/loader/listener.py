@@ -205,12 +205,12 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
         _make_ahead(header, cubin, settings)
 
     ahead = Ahead(settings.compiled, make_ahead) if settings.compiled else None
-    history = settings.history
-    maker = (
-        start_maker(prepare, make, ahead, at_once=history.asks, expected=history.request, asked=history.asked)
-        if history
-        else start_maker(prepare, make, ahead)
-    )
+    if history := settings.history:
+        # Another size: the file is damaged, or of another version.
+        expected = history.request if len(history.request) == _REQUEST.size else b""
+        maker = start_maker(prepare, make, ahead, at_once=history.asks, expected=expected, asked=history.asked)
+    else:
+        maker = start_maker(prepare, make, ahead)
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)

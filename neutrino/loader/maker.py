@@ -146,9 +146,8 @@ def _make(
         if is_first:
             is_first = False
             asked(message)
-            if ahead and has_spare and not is_prepared:
-                cubins = start_watcher(ahead.folder)
             if not is_prepared:
+                cubins = start_watcher(ahead.folder) if ahead and has_spare else None
                 _prepare(prepare, message)
             if ahead and cubins and workers_ahead is None:
                 workers_ahead = _WorkersAhead(cubins, partial(ahead.make, message), most)

@@ -76,8 +76,8 @@ class RunProbes:
     """The probes of a run.
 
     digest: ``ProbeSet.digest``. text: of the probe file that traces hold. source: the probes, or what they are read
-    from. analyze_hooks, callbacks: of ``ProbeSet``. kept_as: the name under which the cache keeps this, None for
-    probes that it does not keep.
+    from. analyze_hooks, callbacks: of ``ProbeSet``. kept_as: the name under which the cache is to keep this; None for
+    what it has, and what it does not keep.
     """
 
     digest: str
@@ -108,14 +108,12 @@ class RunProbes:
         return self.source.verified() if isinstance(self.source, ProbeSources) else self.source
 
     def keep(self, cache: Path) -> None:
-        """Have the cache keep this, unless it has it or it is not kept. cache: its folder. OSErrors are ignored."""
+        """Have the cache keep this, if it has a name there. cache: its folder. OSErrors are ignored."""
         if self.kept_as is None:
             return
         data = json.dumps({"digest": self.digest, "text": self.text}).encode()
         with contextlib.suppress(OSError):
-            path = private_folder(cache / "verified") / self.kept_as
-            if not path.exists():
-                write_private(path, hashlib.sha256(data).digest() + data)
+            write_private(private_folder(cache / "verified") / self.kept_as, hashlib.sha256(data).digest() + data)
 
 
 def kept_probes(cache: Path, sources: ProbeSources) -> RunProbes | None:
@@ -128,7 +126,7 @@ def kept_probes(cache: Path, sources: ProbeSources) -> RunProbes | None:
     if hashlib.sha256(data[size:]).digest() != data[:size]:
         return None
     kept = json.loads(data[size:])
-    return RunProbes(kept["digest"], kept["text"], sources, kept_as=sources.digest)
+    return RunProbes(kept["digest"], kept["text"], sources)
 
 
 def _text(path: Path) -> str | None:

@@ -124,6 +124,10 @@ def test_damaged_files_are_as_none(tmp_path: Path) -> None:
     for data in (b"", whole[:20], whole[:-1], whole[:-2] + b"x}", b"x" * len(whole)):
         file.write_bytes(data)
         assert kept_probes(tmp_path, given) is None
+    # What is verified again takes its place.
+    RunProbes.of(load_probes(["block_sched"]), given.digest).keep(tmp_path)
+    assert file.read_bytes() == whole
+    assert kept_probes(tmp_path, given)
     file.unlink()
     os.mkfifo(file)
     assert kept_probes(tmp_path, given) is None
