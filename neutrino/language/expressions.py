@@ -531,19 +531,48 @@ class ExpressionReader(ValueWriter):
 
         common_type = self._common_type(left, right, expected, node)
         first = self.convert(left, common_type, node.left, code)
-        second = self.convert(right, common_type, node.right, code)
         if operation in {Operator.DIV, Operator.REM} and common_type.is_integer and common_type.bits == 64:
-            divisor = right if isinstance(right, int) else 0
-            hint = f"divide {self._alias}.u32(…), or afterwards what was saved"
-            if divisor > 0 and divisor & (divisor - 1) == 0:
-                shift, mask = divisor.bit_length() - 1, divisor - 1
-                hint = f"write >> {shift}" if operation is Operator.DIV else f"write & {mask:#x}"
-            message = "64-bit integers have no '//' and no '%', which would be a call of a function on a GPU"
-            raise self._faults.refuse(node, "python-type", message, hint)
+            return self._wide_division(operation, first, right, node, code)
+        second = self.convert(right, common_type, node.right, code)
         # Of unsigned integers, the IR's division is Python's.
         if operation in {Operator.DIV, Operator.REM} and common_type.is_signed:
             return self._floor_division(operation, common_type, first, second, node, code)
         return self._emit(operation, common_type, (first, second), node, code)
+
+    def _wide_division(
+        self, operation: Operator, dividend: Register | Constant, right: Result, node: ast.BinOp, code: list[Statement]
+    ) -> Register:
+        """Emit ``//`` (DIV) or ``%`` (REM) of a 64-bit integer by a constant. right: the divisor.
+
+        Raises LanguageError for a divisor that is not known here, and for 0.
+        """
+        type_ = dividend.type
+        number = right if isinstance(right, int) else self.known_integer(node.right)
+        divisor = right if isinstance(right, Constant) and right.type.is_integer else None
+        if number is not None:
+            divisor = self.constant(type_, number, node.right)
+        if divisor is None:
+            alias = self._alias
+            hint = f"divide by a number or a constant of the file, divide {alias}.u32(…), or divide what was saved"
+            what = self._faults.quote(node.right)
+            message = f"64-bit integers have no '//' and no '%' by what is computed, as '{what}'"
+            raise self._faults.refuse(node.right, "python-type", message, hint)
+        if divisor.bits == 0:
+            raise self._faults.refuse(node.right, "python-expression", "a division by 0")
+        # Extended by its own sign.
+        bits = divisor.bits
+        if divisor.type.is_signed and bits >> (divisor.type.bits - 1):
+            bits -= 1 << divisor.type.bits
+        divisor = Constant(type_, bits % (1 << type_.bits))
+        if not type_.is_signed:
+            return self._emit(operation, type_, (dividend, divisor), node, code)
+        # Of a power of two, a shift rounds down, as Python does, and a mask gives the remainder.
+        if bits > 0 and bits & (bits - 1) == 0:
+            if operation is Operator.DIV:
+                amount = Constant(Type.U32, bits.bit_length() - 1)
+                return self._emit(Operator.SHR, type_, (dividend, amount), node, code)
+            return self._emit(Operator.AND, type_, (dividend, Constant(type_, bits - 1)), node, code)
+        return self._floor_division(operation, type_, dividend, divisor, node, code)
 
     def _floor_division(
         self, operation: Operator, type_: Type, dividend: Value, divisor: Value, node: ast.expr, code: list[Statement]

@@ -31,6 +31,7 @@ _ANY = frozenset({Operator.MOVE})
 _ARITHMETIC = frozenset({Operator.ADD, Operator.SUB, Operator.MUL, Operator.MIN, Operator.MAX, Operator.NEG})
 _LOGIC = frozenset({Operator.AND, Operator.OR, Operator.XOR, Operator.NOT})
 _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
+_DIVISIONS = frozenset({Operator.DIV, Operator.REM})
 OPERATORS = {
     **dict.fromkeys(INTEGERS, _ANY | _ARITHMETIC | _LOGIC | _SHIFTS),
     **dict.fromkeys(BITS, _ANY | _LOGIC | _SHIFTS),
@@ -116,7 +117,9 @@ def test_every_operator(kind: Type) -> None:
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_with_constants(kind: Type) -> None:
     """On either side, and nothing but constants."""
-    for operator in sorted(OPERATORS[kind] - _UNARY, key=lambda item: item.value):
+    # By constants, integers of 64 bits are divided as well.
+    more_operators = _DIVISIONS if kind in {Type.U64, Type.S64} else frozenset()
+    for operator in sorted((OPERATORS[kind] | more_operators) - _UNARY, key=lambda item: item.value):
         body, x, y, amount = _inputs(kind)
         results = []
         for number, word in enumerate(edges(kind)):
@@ -125,13 +128,13 @@ def test_with_constants(kind: Type) -> None:
             left_value = amount if operator in _SHIFTS else y
             if len(results) > 60:
                 break
-            if operator not in {Operator.DIV, Operator.REM} or word:
+            if operator not in _DIVISIONS or word:
                 name = f"right{number}"
                 body.append(Operation(operator, local(name, kind), (x, right), HERE))
                 results.append(local(name, kind))
                 body.append(Operation(operator, local(f"both{number}", kind), (constant, right), HERE))
                 results.append(local(f"both{number}", kind))
-            if operator not in {Operator.DIV, Operator.REM}:
+            if operator not in _DIVISIONS:
                 body.append(Operation(operator, local(f"left{number}", kind), (constant, left_value), HERE))
                 results.append(local(f"left{number}", kind))
         more, save = saving(results)

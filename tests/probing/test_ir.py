@@ -120,8 +120,10 @@ WRONG: dict[str, tuple[str, str, Sequence[Statement]]] = {
     "a loop below its variable": ("ir-type", "u8 does not hold -1 to 1", [For(J, -1, 2, 1, (), THERE)]),
     "a missing operand": ("ir-operator", "'add' takes 2 values", [_add(X, X)]),
     "one too many": ("ir-operator", "'neg' takes 1 values", [Operation(Operator.NEG, S, (S, S), THERE)]),
-    "a division of 64 bits": ("ir-operator", "values of u64 have no 'div'", [
+    "a division of 64 bits": ("ir-operator", "values of u64 have 'div' by constants alone", [
         Operation(Operator.DIV, N, (N, N), THERE)]),
+    "a remainder of 64 bits by 0": ("ir-operator", "values of u64 have 'rem' by constants alone", [
+        Operation(Operator.REM, N, (N, Constant(Type.U64, 0)), THERE)]),
     "a division of fractions": ("ir-operator", "values of f32 have no 'div'", [
         Operation(Operator.DIV, F, (F, F), THERE)]),
     "a sum of bits": ("ir-operator", "values of b32 have no 'add'", [_add(B, B, B)]),

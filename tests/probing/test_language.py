@@ -187,7 +187,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a count of two": (at_load("x = ¦nl.popc(shared, 1)"), "python-call", "nl.popc takes 1 value"),
     "a count of a float": (at_load("y: nl.f32 = 1.0\nx = nl.clz(¦y)"), "python-type", "nl.clz of f32"),
     "Python's own min": (at_load("x = ¦min(shared, 3)"), "python-call", "'min' is called"),
-    "a 64-bit division": (at_load("x = ¦shared // 3"), "python-type", "64-bit integers have no '//'"),
+    "a 64-bit division": (at_load("x = shared // ¦shared"), "python-type", "64-bit integers have no '//'"),
+    "a 64-bit division by nothing": (at_load("x = shared % ¦0"), "python-expression", "a division by 0"),
     # Arrays.
     "an array without a size": (at_load("a = ¦nl.array(nl.u32)"), "python-call", "a type and a number of elements"),
     "an array of nothing": (at_load("a = nl.array(nl.u32, ¦0)"), "python-expression", "an array of 0 elements"),

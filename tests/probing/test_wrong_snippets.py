@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     ),
     "division": (at_load("¦div.rn.f32 %f, %f, %f;"), "unknown-form", "'div.rn.f32' is not a form", "multiply by rcp."),
     "unrounded division": (at_load("¦div.f32 %f, %f, %f;"), "unknown-form", "'div.f32' is not a form", "rcp.approx"),
-    "division of another type": (at_load("¦div.u64 %a, %a, %a;"), "unknown-form", "'div.u64' is not", "known: div."),
+    "division of another type": (at_load("¦div.u64 %a, %a, %a;"), "unknown-form", "'div.u64' is not", "becomes a call"),
     "empty modifier": (at_load("¦add..u64 %a, %a, 1;"), "unknown-form", "'add..u64' is not a form", ""),
     "wrong order": (at_load("¦cvt.u64.rn.f32 %a, %f;"), "unknown-form", "is not a form", "known: cvt"),
     "saturation that cannot be": (at_load("¦cvt.sat.u32.u32 %n, %n;"), "unknown-form", "is not a form", ""),

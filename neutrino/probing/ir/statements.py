@@ -15,8 +15,8 @@ from neutrino.probing.ir.types import Type
 class Operator(enum.Enum):
     """What an ``Operation`` computes. Integers wrap around; floats round to nearest even and are never fused.
 
-    ``DIV`` and ``REM`` are for integers of up to 32 bits. ``SHR`` keeps the sign of a signed integer. A shift by the
-    width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
+    ``DIV`` and ``REM`` of integers of 64 bits are by constants other than 0 alone. ``SHR`` keeps the sign of a signed
+    integer. A shift by the width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
     """
 
     MOVE = "move"

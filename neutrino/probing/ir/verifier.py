@@ -369,7 +369,12 @@ class _Checker:
         source_types = [result_type, Type.U32] if operator in _SHIFTS else [result_type] * source_count
         for source, expected in zip(statement.sources, source_types, strict=True):
             self._check_type(source, expected, span)
-        if not _supports(result_type, operator):
+        divisor = statement.sources[-1]
+        if operator in _DIVISIONS and result_type.is_integer and not result_type.is_untyped and result_type.bits == 64:
+            # By anything else it becomes the call of a function.
+            if not isinstance(divisor, Constant) or divisor.bits == 0:
+                self._report(span, "ir-operator", f"values of {result_type} have '{operator.value}' by constants alone")
+        elif not _supports(result_type, operator):
             self._report(span, "ir-operator", f"values of {result_type} have no '{operator.value}'")
 
     # Records
@@ -451,9 +456,6 @@ def _supports(value_type: Type, operator: Operator) -> bool:
         return operator in _BITWISE | _SHIFTS
     if value_type.is_float:
         return operator not in _BITWISE | _SHIFTS | _DIVISIONS
-    if operator in _DIVISIONS:
-        # A 64-bit division becomes a function call. Divisions of 8 bits are computed in 16.
-        return value_type.bits < 64
     return operator is not Operator.ABS or value_type.is_signed
 
 

@@ -53,8 +53,9 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ("mul24", "lo|hi u32|s32", "=t t t"),
         ("mad24", "lo|hi u32|s32", "=t t t t"),
         ("sad", _INTS, "=t t t t"),
-        ("div", "u16|u32|s16|s32", "=t t t"),
-        ("rem", "u16|u32|s16|s32", "=t t t"),
+        # Not of 16 bits, which ptxas computes in floating point, nor of 64, which it calls a function for.
+        ("div", "u32|s32", "=t t t"),
+        ("rem", "u32|s32", "=t t t"),
         ("abs", "s16|s32|s64", "=t t"),
         ("neg", "s16|s32|s64", "=t t"),
         ("min", _INTS, "=t t t"),

@@ -301,6 +301,11 @@ def form_hint(name: str, modifiers: list[str]) -> str:
             return f"floating-point instructions carry their rounding: {'.'.join((name, rounding, *modifiers))}"
     if name == "div" and type_word in {"f32", "f64", "f16", "bf16"}:
         return "divisions of fractions become calls: multiply by rcp.approx.f32, or save both and divide afterwards"
+    if name in {"div", "rem"} and type_word in {"u16", "s16"}:
+        wide = f"{type_word[0]}32"
+        return f"ptxas makes it floating-point: cvt.{wide}.{type_word} both operands, {name}.{wide}, and cvt back"
+    if name in {"div", "rem"} and type_word in {"u64", "s64"}:
+        return "it becomes a call: divide in 32 bits, shift by a power of two, or save both and divide afterwards"
     same_type = [row for row in rows if any(type_word in slot.rstrip("?").split("|") for slot in row.modifiers.split())]
     return "known: " + ", ".join(".".join((name, *row.modifiers.split())) for row in same_type or rows)
 

@@ -48,6 +48,7 @@ from neutrino.probing.ir.statements import (
     walk,
 )
 from neutrino.probing.ir.types import Type
+from neutrino.ptx.snippets.division import DivisionWriter
 from neutrino.ptx.snippets.folding import folded
 from neutrino.ptx.snippets.lanes import LaneWriter
 from neutrino.ptx.snippets.writer import REGISTER_TYPES, SPECIAL, TARGET, Guard, move, register_bits
@@ -57,8 +58,8 @@ _UPPER_BYTE_OF_16_BITS = 0xFF00
 
 _FLOAT_OPERATIONS = {Operator.ADD: "add.rn", Operator.SUB: "sub.rn", Operator.MUL: "mul.rn"}
 _INTEGER_OPERATIONS = {
-    Operator.ADD: "add", Operator.SUB: "sub", Operator.MUL: "mul.lo", Operator.DIV: "div", Operator.REM: "rem",
-    Operator.MIN: "min", Operator.MAX: "max", Operator.SHR: "shr",
+    Operator.ADD: "add", Operator.SUB: "sub", Operator.MUL: "mul.lo", Operator.MIN: "min", Operator.MAX: "max",
+    Operator.SHR: "shr",
 }  # fmt: skip
 _GUARDED = frozenset(
     {
@@ -140,7 +141,7 @@ def _with_ptx_type(register: Register) -> Register:
     return Register(register.name, register_type, initial, register.span, register.is_local)
 
 
-class _Lowering(LaneWriter):
+class _Lowering(DivisionWriter, LaneWriter):
     """Lowers one snippet: typed statements become instructions, in order.
 
     """
@@ -328,6 +329,8 @@ class _Lowering(LaneWriter):
             # PTX negates signed types only; of an unsigned number the bits are the same.
             self._emit(f"{operator.value}.s{register_bits(result_type)}", target, sources, span, guard)
             self._wrap(target, result_type, span)
+        elif operator in {Operator.DIV, Operator.REM}:
+            self._division(statement, target, sources)
         else:
             letter = "s" if result_type.is_signed else "u"
             opcode = f"{_INTEGER_OPERATIONS[operator]}.{letter}{register_bits(result_type)}"
