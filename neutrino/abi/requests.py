@@ -14,8 +14,8 @@ REQUEST = Struct(
         Member(
             "kind",
             "u32",
-            note="1: this process has begun a trace, its path follows; 2: make twins, the image does; 3: the results "
-            "of a trace, its path does; 4: as 2, but nobody reads the answer yet: it has no entry",
+            note="1: this process has begun a trace, its path follows; 2: make twins, the image does; 4: as 2, but "
+            "nobody reads the answer yet: it has no entry",
         ),
         Member("pid", "u32"),
         Member("key", "u8", 32, note="cache key of the entry asked for"),
@@ -34,11 +34,11 @@ REPLY = Struct(
         Member(
             "status",
             "u32",
-            note="0: the entry follows; 1: a text: why there is none, or the results; 2: to a request of kind 4: it "
+            note="0: the entry follows; 1: a text: why there is none; 2: to a request of kind 4: it "
             "may be in the cache, ask by one of kind 2 if not",
         ),
         Member("reserved", "u32"),
         Member("size", "u64", note="bytes that follow"),
     ),
-    "What the listener answers to requests of the kinds 2 to 4.",
+    "What the listener answers to requests of the kinds 2 and 4.",
 )

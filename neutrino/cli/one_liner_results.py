@@ -92,17 +92,20 @@ class _Result:
         return sum(numbers)
 
 
-def results_of(texts: Sequence[str], most_rows: int = MOST_ROWS) -> Callable[[Path], str]:
-    """Return a function that returns what is printed of a complete trace of a run with these one-liners.
+def results_of(
+    texts: Sequence[str], most_rows: int = MOST_ROWS, reading: Callable[[int], None] = lambda _: None
+) -> Callable[[Path], str]:
+    """Return a function that returns what is printed of a trace of a run with these one-liners.
 
-    most_rows: how many rows of a ``print`` are printed. Raises ProbeError if the one-liners have faults.
+    most_rows: how many rows of a ``print`` are printed. reading: is called with the id of each kernel before its
+    records are read. Raises ProbeError if the one-liners have faults.
     """
     from neutrino.language.one_liner import uses_of_maps
 
-    return partial(_results, uses=uses_of_maps("\n".join(texts)), most_rows=most_rows)
+    return partial(_results, uses=uses_of_maps("\n".join(texts)), most_rows=most_rows, reading=reading)
 
 
-def _results(path: Path, uses: Mapping[str, Use], most_rows: int) -> str:
+def _results(path: Path, uses: Mapping[str, Use], most_rows: int, reading: Callable[[int], None]) -> str:
     """Return the results of a trace as text. Damaged data are reported in the text. The others: as ``results_of``."""
     # Imported here, in the process that reads the trace: a run itself does not need NumPy.
     from neutrino.abi.launches import LaunchState
@@ -119,6 +122,7 @@ def _results(path: Path, uses: Mapping[str, Use], most_rows: int) -> str:
         for kernel in trace.kernels if results else ():
             if kernel.manifest is None:
                 continue
+            reading(kernel.id)
             for views in kernel.stacks():
                 for name in results.keys() & views.keys():
                     result = results[name].setdefault(names[kernel.id], _Result())

@@ -19,6 +19,7 @@ from neutrino.loader.choice import MOST_DEVICES, Choice
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.ranges import Scope
 from neutrino.loader.run_probes import ProbeSources, RunProbes, kept_probes
+from neutrino.loader.run_traces import RunTraces
 from neutrino.loader.start import Request, say, start
 from neutrino.private_files import cache_root
 from neutrino.probing.selection import Selection
@@ -335,7 +336,10 @@ def _parser() -> _Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Replace this process by COMMAND, with probes. Exits with status 125 if Neutrino itself fails before that."""
+    """Run COMMAND with probes, in place of this process, or beneath it where results are printed at the end.
+
+    Exits with status 125 if Neutrino itself fails before that.
+    """
     options = _parser().parse_args(arguments)
     if options.doctor:
         # Imported here: no run needs it.
@@ -393,8 +397,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 ranges=tuple(options.ranges),
                 range_scope=Scope(options.range_scope),
             ),
-            # Without a probe there is no listener, which reads the trace.
-            results=None if probes is None else _results(options),
+            results=_results(options),
             measures_only=options.memusage,
             benchmark=int.from_bytes(os.urandom(7), "little") + 1 if options.benchmark else 0,
         )
@@ -415,23 +418,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         raise
 
 
-def _results(options: argparse.Namespace) -> Callable[[Path], str] | None:
-    """Return what gives the text that is printed of a complete trace; None where nothing is."""
+def _results(options: argparse.Namespace) -> Callable[[RunTraces], None] | None:
+    """Return what prints the results of the run's traces when COMMAND has ended; None where nothing is printed."""
     if options.memusage or options.benchmark or options.expression:
-        return partial(_result_text, options)
+        # Imported here: most runs do not need it.
+        from neutrino.cli.run_results import print_results
+
+        return partial(print_results, options)
     return None
-
-
-def _result_text(options: argparse.Namespace, path: Path) -> str:
-    """Return what is printed of a complete trace. In the process that reads it, so what that needs is imported here."""
-    from neutrino.cli.benchmark import benchmark_text
-    from neutrino.cli.memory_report import memory_results
-    from neutrino.cli.one_liner_results import results_of
-
-    if options.memusage:
-        return memory_results(path)
-    text = benchmark_text(path) if options.benchmark else ""
-    return text + (results_of(options.expression, options.rows)(path) if options.expression else "")
 
 
 def _run_probes(options: argparse.Namespace) -> RunProbes:

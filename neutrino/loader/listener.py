@@ -18,7 +18,7 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ _REPLY = struct.Struct("<8sIIQ")
 _ENTRY_FOLLOWS, _TEXT_FOLLOWS, _MAY_BE_CACHED = 0, 1, 2
 _REQUEST_MAGIC = b"NTASK\0\0\0"
 _REPLY_MAGIC = b"NTREPLY\0"
-_BEGIN_TRACE, _MAKE, _RESULTS, _MAKE_AHEAD = 1, 2, 3, 4
+_BEGIN_TRACE, _MAKE, _MAKE_AHEAD = 1, 2, 4
 _LARGEST_IMAGE = 1 << 33
 """Bytes of an image that are accepted, at most."""
 _LONGEST_RUNTIME_PATH = 64
@@ -75,10 +75,9 @@ class Settings:
     each stage. device: whether the program runs on a GPU or on the emulator. assembled: False if the run's key was made
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
     another architecture than the machine code's. scripts: those to run for every trace. unused: says it if no process
-    has called by COMMAND's end; None to be silent. results: returns what is printed of a complete trace; None for
-    nothing. compiled: the folder in which compilers of the program write, None to make nothing before it is asked for.
-    driver_version: as of ``cuDriverGetVersion``, None if it is not known. history: of runs with this key, None where
-    nothing is imported before twins are asked for.
+    has called by COMMAND's end; None to be silent. compiled: the folder in which compilers of the program write, None
+    to make nothing before it is asked for. driver_version: as of ``cuDriverGetVersion``, None if it is not known.
+    history: of runs with this key, None where nothing is imported before twins are asked for.
     """
 
     probes: RunProbes
@@ -91,7 +90,6 @@ class Settings:
     retarget: bool = False
     scripts: Scripts = NO_SCRIPTS
     unused: Unused | None = None
-    results: Callable[[Path], str] | None = None
     compiled: Path | None = None
     driver_version: int | None = None
     history: History | None = None
@@ -257,8 +255,8 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
             descriptor = _watch(poll, worker)
             workers[-worker if descriptor is None else descriptor] = worker
     # Every process that begins a trace calls, and one that has used the driver for nothing else at its end.
-    if settings.unused and not has_call:
-        settings.unused.say()
+    if settings.unused:
+        settings.unused.say(was_called=has_call)
 
 
 def _forget_ended(poll: select.poll, ready: set[int], callers: dict[int, int], workers: dict[int, int]) -> None:
@@ -297,8 +295,8 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 def serve(
     connection: socket.socket, settings: Settings, pid: int, caller: int | None, maker: socket.socket | None = None
 ) -> None:
-    """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or the results of a
-    trace, or run a trace's scripts.
+    """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or run a trace's
+    scripts.
 
     pid: of the process that asks; 0 if it is in a PID namespace that is not visible from here. Then the end of its
     trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. maker: takes requests for twins,
@@ -317,10 +315,6 @@ def serve(
             # The scripts run as long as the program does; each has a time limit of its own.
             signal.alarm(0)
             attend(trace, caller, settings.scripts)
-        return
-    if magic == _REQUEST_MAGIC and kind == _RESULTS and size <= LONGEST_PATH and settings.results:
-        text = settings.results(Path(os.fsdecode(_receive(connection, size) or b""))).encode()
-        connection.sendall(_REPLY.pack(_REPLY_MAGIC, _TEXT_FOLLOWS, 0, len(text)) + text)
         return
     is_request = magic == _REQUEST_MAGIC and kind in (_MAKE, _MAKE_AHEAD) and size <= _LARGEST_IMAGE
     if is_request and not hand_over(maker, connection, header):

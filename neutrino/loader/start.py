@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,9 +26,11 @@ from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.history import History
 from neutrino.loader.install import LATE, built, install_hook, place_hook, variables
 from neutrino.loader.listener import Settings, start_listener
+from neutrino.loader.parent import run_beneath
 from neutrino.loader.program import why_not_hooked
 from neutrino.loader.ranges import INJECTION, OWN_INJECTION
 from neutrino.loader.run_probes import RunProbes
+from neutrino.loader.run_traces import RunTraces, new_run
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
 from neutrino.loader.unused import Unused
@@ -58,7 +61,8 @@ class Request:
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
     none for all. choice: of the launches that are probed. scripts: False disables the probes'
-    analyze hooks and callbacks. results: returns what is printed on stderr of a complete trace; None for nothing.
+    analyze hooks and callbacks. results: prints what the run's traces hold; then this process stays COMMAND's parent
+    and calls it when COMMAND has ended. None: this process becomes COMMAND. run: names this run in its traces.
     measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
     switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
@@ -84,7 +88,8 @@ class Request:
     ranks: tuple[int, ...] = ()
     choice: Choice = field(default_factory=Choice)
     scripts: bool = True
-    results: Callable[[Path], str] | None = None
+    results: Callable[[RunTraces], None] | None = None
+    run: str = field(default_factory=new_run)
     measures_only: bool = False
     pid: int | None = None
     is_switched: bool = False
@@ -136,7 +141,9 @@ def prepare(request: Request) -> dict[str, str]:
         # The twins are in the patched libraries, so there is nothing for a listener to make.
         environment["NEUTRINO_AHEAD"] = "1"
     else:
-        unused = None if request.quiet or request.pid else Unused.watch(tracedir)
+        # Where results are printed, that line is one of them.
+        is_silent = request.quiet or request.pid or request.results
+        unused = None if is_silent else Unused.watch(RunTraces.before(tracedir, request.run))
         environment |= _start_probing(request, request.probes, driver, kind, cache, unused)
     environment |= variables(module, environment)
     if request.choice.ranges:
@@ -162,7 +169,7 @@ def prepare(request: Request) -> dict[str, str]:
         "NO_WAIT": None if request.waits else 1,
         "HOT": request.hot or None,
         "QUIET": 1 if request.quiet else None,
-        "RESULTS": 1 if request.results else None,
+        "RUN": request.run,
         "MEMUSAGE": 1 if request.measures_only else None,
         "SWITCHED": 1 if request.is_switched else None,
         "BENCHMARK": request.benchmark or None,
@@ -180,7 +187,7 @@ def prepare(request: Request) -> dict[str, str]:
 
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
-    "NEUTRINO_READER", "NEUTRINO_RESULTS", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
+    "NEUTRINO_READER", "NEUTRINO_RUN", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
     "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
     OWN_INJECTION,
@@ -226,7 +233,6 @@ def _start_probing(
             # With --memusage there is nothing that they could read.
             scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,
-            results=request.results,
             compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
             driver_version=version,
             history=_history(cache, key) if _makes_at_loads(request, kind) else None,
@@ -257,13 +263,22 @@ def _makes_at_loads(request: Request, kind: DeviceKind) -> bool:
 
 
 def start(request: Request) -> NoReturn:
-    """Replace this process by COMMAND. Exits with 127 if it is not found, and 126 if it cannot be run, as env(1) does.
+    """Replace this process by COMMAND, or, if results are printed at its end, start it as a child and end as it ends.
 
-    Raises NeutrinoError, OSError as ``prepare``.
+    Exits with 127 if it is not found, and 126 if it cannot be run, as env(1) does. Raises NeutrinoError, OSError as
+    ``prepare``.
     """
     _occupy_standard_descriptors()
     # Looked up before the listener is started, which a command that cannot run does not need.
     program = _find_program(request.command[0])
+    if request.results is None:
+        _become(request, program)
+    traces = RunTraces.before(request.tracedir.absolute(), request.run)
+    run_beneath(partial(_become, request, program), partial(request.results, traces))
+
+
+def _become(request: Request, program: str) -> NoReturn:
+    """Prepare the run, and replace this process by COMMAND. program: its path. Raises NeutrinoError, OSError."""
     environment = prepare(request)
     reason = why_not_hooked(Path(program))
     if reason is not None:

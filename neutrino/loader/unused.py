@@ -1,11 +1,15 @@
-"""The line that says that COMMAND never used a GPU. The listener prints it, since the hook is not in such a program."""
+"""What the listener says on the terminal: that COMMAND never used a GPU, or where the trace of a killed process is.
+
+The hook is not in a program that uses no GPU, and cannot say anything in one that is killed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
+
+from neutrino.loader.run_traces import RunTraces, has_ended
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Terminal:
             return None
 
     def say(self, line: str) -> None:
-        """Print a line, if the terminal is still there and takes it at once."""
+        """Print a line, if the terminal is still there and takes it at once. It obeys nothing in the line."""
+        line = "".join(letter if letter.isprintable() else "?" for letter in line)
         # It does not become this process's terminal. Its output may be stopped (Ctrl-S): then the line is lost.
         flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
         with contextlib.suppress(OSError):
@@ -45,37 +50,29 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Unused:
-    """What it takes to say that nothing was recorded.
-
-    terminal: where. tracedir: the folder of traces. before: what was in it when COMMAND started. A process may have
-    begun a trace although it could not call the listener.
-    """
+    """What it takes to say what nobody else can. terminal: where. traces: of the run."""
 
     terminal: Terminal
-    tracedir: Path
-    before: frozenset[str]
+    traces: RunTraces
 
     @classmethod
-    def watch(cls, tracedir: Path) -> Unused | None:
-        """Return what is needed at the end; None if standard error is no terminal. tracedir: absolute."""
+    def watch(cls, traces: RunTraces) -> Unused | None:
+        """Return what is needed at the end; None if standard error is no terminal."""
         terminal = Terminal.of(2)
-        return cls(terminal, tracedir, _names(tracedir)) if terminal else None
+        return cls(terminal, traces) if terminal else None
 
-    def say(self) -> None:
-        """Say it, unless there is a trace after all."""
-        if _names(self.tracedir) <= self.before:
+    def say(self, *, was_called: bool) -> None:
+        """Say it, once all processes have ended. was_called: whether one has called the listener."""
+        # A process may have begun a trace although it could not call the listener.
+        if not was_called and not self.traces.has_any():
             self.terminal.say(
                 "nothing was recorded: COMMAND never used a GPU (no process of it was seen loading GPU code)"
             )
+        for path in self.traces.find():
+            if not has_ended(path):
+                self.terminal.say(f"trace in {path}: its process was killed; its last launches may be missing")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_rdev, status.st_ino, status.st_ctime_ns
 
-
-def _names(folder: Path) -> frozenset[str]:
-    """Return the names in a folder; none if it is not there."""
-    try:
-        return frozenset(path.name for path in folder.iterdir())
-    except OSError:
-        return frozenset()

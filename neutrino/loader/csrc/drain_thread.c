@@ -15,6 +15,7 @@
 #include "frames.h"
 #include "grace.h"
 #include "launch.h"
+#include "quiet.h"
 #include "registry.h"
 #include "runs.h"
 #include "trace.h"
@@ -144,6 +145,35 @@ static void note_oversized(struct nt_pool *pool)
 	__atomic_store_n(&pool->oversized, NULL, __ATOMIC_RELEASE);
 }
 
+/*
+ * Records reach the trace when a segment is full or the program waits for the GPU. If neither has happened for STALE_NS,
+ * an event of ours shows which launches are complete: what they recorded is then there whatever ends the process.
+ */
+#define STALE_NS UINT64_C(250000000)
+
+static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
+{
+	uint64_t now = nt_now_ns();
+
+	if (pool->mark_wave && nt_driver.cuEventQuery(pool->mark) != CUDA_ERROR_NOT_READY) {
+		/* Of a context with an error, nothing is copied that could be wrong: that fails, too. */
+		nt_raise_to(&pool->watermark, pool->mark_wave + 1);
+		pool->mark_wave = 0;
+		pool->stale_since = now;
+	}
+	if (!drained.in_flight || drained.worked || drained.is_sparse)
+		pool->stale_since = 0;
+	else if (!pool->stale_since)
+		pool->stale_since = now;
+	if (!pool->stale_since || now - pool->stale_since < STALE_NS || pool->mark_wave || !nt_quiet_is_supported())
+		return;
+	if (!pool->mark && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return;
+	uint64_t wave = __atomic_fetch_add(&pool->wave, 1, __ATOMIC_ACQ_REL);
+	if (nt_quiet_record(__atomic_load_n(&pool->context, __ATOMIC_ACQUIRE), pool->mark))
+		pool->mark_wave = wave;
+}
+
 /* Tend a ready pool, whose context is current. */
 static struct nt_drained tend(struct nt_pool *pool)
 {
@@ -152,6 +182,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 	struct nt_drained drained = nt_drain_pool(pool, false);
 	/* Soon again: nothing announces the end of a capture. */
 	drained.worked |= is_put_off;
+	mark_stale(pool, drained);
 	note_oversized(pool);
 	nt_streams_tend(pool);
 	if (__atomic_load_n(&pool->give_back, __ATOMIC_ACQUIRE)) {

@@ -22,11 +22,10 @@
 #define SECOND_NS UINT64_C(1000000000)
 #define LARGEST_ENTRY (UINT64_C(1) << 32)
 #define LARGEST_BEGUN (UINT64_C(16) << 20)
-#define LARGEST_TEXT (UINT64_C(16) << 20)
 #define KEY_SIZE 32
 
 /* neutrino_request.kind */
-enum { REQUEST_TRACE_BEGINS = 1, REQUEST_MAKE_TWINS = 2, REQUEST_RESULTS = 3, REQUEST_MAKE_AHEAD = 4 };
+enum { REQUEST_TRACE_BEGINS = 1, REQUEST_MAKE_TWINS = 2, REQUEST_MAKE_AHEAD = 4 };
 /* neutrino_reply.status; any other means that a message follows. */
 enum { REPLY_ENTRY = 0, REPLY_MAY_BE_CACHED = 2 };
 
@@ -403,31 +402,4 @@ void nt_listener_hello(const char *trace)
 	if (transfer(fd, &request, sizeof(request), true, deadline))
 		transfer(fd, (void *)(uintptr_t)trace, request.size, true, deadline);
 	nt_raw_close(fd);
-}
-
-char *nt_listener_results(const char *trace, unsigned milliseconds)
-{
-	struct neutrino_request request = request_of(REQUEST_RESULTS);
-	struct neutrino_reply reply;
-	uint64_t deadline = nt_now_ns() + milliseconds * UINT64_C(1000000);
-	int fd = connect_listener(deadline);
-	char *text = NULL;
-
-	if (fd < 0)
-		return NULL;
-	request.size = strlen(trace);
-	if (transfer(fd, &request, sizeof(request), true, deadline) &&
-	    transfer(fd, (void *)(uintptr_t)trace, request.size, true, deadline) &&
-	    transfer(fd, &reply, sizeof(reply), false, deadline) &&
-	    memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) == 0 && reply.size < LARGEST_TEXT &&
-	    (text = malloc(reply.size + 1))) {
-		if (transfer(fd, text, reply.size, false, deadline)) {
-			text[reply.size] = 0;
-		} else {
-			free(text);
-			text = NULL;
-		}
-	}
-	nt_raw_close(fd);
-	return text;
 }

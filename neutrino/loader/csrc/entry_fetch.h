@@ -46,10 +46,4 @@ bool nt_entry_request(int begun_fd, const uint8_t key[32], const char *arch, int
 /* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */
 void nt_listener_hello(const char *trace);
 
-/*
- * Ask the listener for what one-liners have recorded in a trace that is complete, and wait for it, at most milliseconds.
- * Returns a text that the caller frees; NULL if there is none.
- */
-char *nt_listener_results(const char *trace, unsigned milliseconds);
-
 #endif

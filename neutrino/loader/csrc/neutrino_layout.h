@@ -463,7 +463,7 @@ static_assert(offsetof(struct neutrino_twin_file, size) == 16, "size");
 /* What a hooked process sends to the listener. */
 struct neutrino_request {
     char magic[8];
-    uint32_t kind; /* 1: this process has begun a trace, its path follows; 2: make twins, the image does; 3: the results of a trace, its path does; 4: as 2, but nobody reads the answer yet: it has no entry */
+    uint32_t kind; /* 1: this process has begun a trace, its path follows; 2: make twins, the image does; 4: as 2, but nobody reads the answer yet: it has no entry */
     uint32_t pid;
     uint8_t key[32]; /* cache key of the entry asked for */
     char arch[16]; /* of the device, such as sm_90 */
@@ -481,10 +481,10 @@ static_assert(offsetof(struct neutrino_request, driver_version) == 64, "driver_v
 static_assert(offsetof(struct neutrino_request, reserved) == 68, "reserved");
 static_assert(offsetof(struct neutrino_request, size) == 72, "size");
 
-/* What the listener answers to requests of the kinds 2 to 4. */
+/* What the listener answers to requests of the kinds 2 and 4. */
 struct neutrino_reply {
     char magic[8];
-    uint32_t status; /* 0: the entry follows; 1: a text: why there is none, or the results; 2: to a request of kind 4: it may be in the cache, ask by one of kind 2 if not */
+    uint32_t status; /* 0: the entry follows; 1: a text: why there is none; 2: to a request of kind 4: it may be in the cache, ask by one of kind 2 if not */
     uint32_t reserved;
     uint64_t size; /* bytes that follow */
 };

@@ -109,12 +109,15 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 		nt_driver.cuStreamDestroy_v2(pool->stream);
 	if (has_context && pool->staging)
 		nt_driver.cuMemFreeHost(pool->staging);
+	if (has_context && pool->mark)
+		nt_driver.cuEventDestroy_v2(pool->mark);
 	if (pool->segments)
 		munmap(pool->segments, SEGMENTS * sizeof(struct nt_segment));
 	pool->stream = NULL;
 	pool->staging = NULL;
 	pool->segments = NULL;
-	pool->watermark = 0;
+	pool->mark = NULL;
+	pool->watermark = pool->mark_wave = pool->stale_since = 0;
 }
 
 /*

@@ -27,10 +27,6 @@
 #include "steering.h"
 #include "trace.h"
 
-/* How long the end of the process waits for the results of one-liners, and for stderr to take a line of them. */
-#define RESULTS_LIMIT_MS 10000
-#define RESULTS_LINE_MS 1000
-
 NT_HOT int nt_process_mode_now;
 
 /* Print where the trace is and how much it covers, on stderr. */
@@ -72,18 +68,6 @@ static void say_unused(void)
 #endif
 }
 
-/* Print what one-liners have recorded. The listener reads it from the trace. */
-static void say_results(void)
-{
-	char *text = nt_listener_results(nt_trace_path(), RESULTS_LIMIT_MS);
-
-	if (text)
-		nt_say_text(text, RESULTS_LINE_MS);
-	else
-		nt_say("neutrino: the results could not be read in time; see neutrino-report %s\n", nt_trace_path());
-	free(text);
-}
-
 /* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
 static void at_exit(void)
 {
@@ -120,13 +104,10 @@ static void at_exit(void)
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
 	nt_event_end(&event);
-	if (nt_trace_end(DRAIN_LIMIT_MS, drained)) {
+	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
 		say_where();
-		if (nt_settings()->wants_results)
-			say_results();
-	} else {
+	else
 		nt_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_trace_path());
-	}
 }
 
 /* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
@@ -229,6 +210,8 @@ static void log_process(void)
 	nt_event_number(&event, "driver_version", (uint64_t)version);
 	nt_event_string(&event, "probes", names ? names : "");
 	nt_event_number(&event, "monotonic_ns", nt_now_ns());
+	if (settings->run)
+		nt_event_string(&event, "run", settings->run);
 	if (nt_measures_only)
 		nt_event_number(&event, "memusage", 1);
 	if (settings->max_trace_size)

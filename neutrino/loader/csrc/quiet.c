@@ -8,7 +8,7 @@ NT_HOT bool nt_quiet_counts;
 struct nt_quiet_shard nt_quiet_shards[NT_SHARDS];
 int nt_quiet_is_loading;
 
-/* An event is being recorded. */
+/* How many threads are recording an event. */
 static int is_recording;
 
 /* What waits for others goes on after so long, whatever has happened to them. */
@@ -63,12 +63,11 @@ static bool all_submitted(uint64_t *ret)
 	return *ret == submitted;
 }
 
-/* Record the event after all work of the context, unless a stream is captured: that would invalidate the capture. */
-static bool record(CUcontext context, CUevent event)
+bool nt_quiet_record(CUcontext context, CUevent event)
 {
-	__atomic_store_n(&is_recording, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&is_recording, 1, __ATOMIC_SEQ_CST);
 	bool recorded = !nt_capture_is_any() && nt_driver.cuCtxRecordEvent(context, event) == CUDA_SUCCESS;
-	__atomic_store_n(&is_recording, 0, __ATOMIC_SEQ_CST);
+	__atomic_fetch_sub(&is_recording, 1, __ATOMIC_SEQ_CST);
 	return recorded;
 }
 
@@ -94,7 +93,7 @@ bool nt_quiet_begin(CUcontext context, unsigned milliseconds)
 	if (nt_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	do {
-		if (all_submitted(&launches) && record(context, event) && wait_until_past(event, launches, deadline)) {
+		if (all_submitted(&launches) && nt_quiet_record(context, event) && wait_until_past(event, launches, deadline)) {
 			__atomic_store_n(&nt_quiet_is_loading, 1, __ATOMIC_SEQ_CST);
 			is_quiet = begun() == launches;
 			if (!is_quiet)

@@ -51,6 +51,9 @@ void nt_quiet_capture_begins(void);
 /* Whether the driver can tell. */
 bool nt_quiet_is_supported(void);
 
+/* Record an event after all work of the context; false while a stream is captured, since that would invalidate the capture. */
+bool nt_quiet_record(CUcontext context, CUevent event);
+
 /*
  * Wait until the current context is idle, at most that long: then launches wait until nt_quiet_end. False if it was not,
  * or if the program is capturing a stream. By one thread at a time.

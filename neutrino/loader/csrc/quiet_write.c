@@ -119,8 +119,8 @@ void nt_say_start(void)
 	standard_error.is_known = true;
 }
 
-/* Write a line to stderr, once that takes it: at most milliseconds later. */
-static void write_line(char line[PIPE_BUF], int length, int milliseconds)
+/* Write a line to stderr, if that takes it at once. */
+static void write_line(char line[PIPE_BUF], int length)
 {
 	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
 	struct stat status;
@@ -135,7 +135,7 @@ static void write_line(char line[PIPE_BUF], int length, int milliseconds)
 	 */
 	if (length > 0 && length < PIPE_BUF && standard_error.is_known && nt_raw_stat(STDERR_FILENO, &status) == 0 &&
 	    status.st_dev == standard_error.device && status.st_ino == standard_error.file &&
-	    poll(&ready, 1, milliseconds) == 1 && (ready.revents & POLLOUT))
+	    poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT))
 		nt_write_all(STDERR_FILENO, line, (size_t)length);
 }
 
@@ -148,16 +148,6 @@ void nt_say(const char *format, ...)
 	va_start(arguments, format);
 	int length = vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	write_line(line, length, 0);
+	write_line(line, length);
 	errno = before;
-}
-
-void nt_say_text(const char *text, int milliseconds)
-{
-	char line[PIPE_BUF];
-
-	for (const char *end; *text; text = *end ? end + 1 : end) {
-		end = text + strcspn(text, "\n");
-		write_line(line, snprintf(line, sizeof(line), "%.*s\n", (int)(end - text), text), milliseconds);
-	}
 }

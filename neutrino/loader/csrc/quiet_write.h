@@ -27,7 +27,4 @@ void nt_say_start(void);
 /* Write a line to stderr, if that does not block. Control characters in it are left out. */
 __attribute__((format(printf, 1, 2))) void nt_say(const char *format, ...);
 
-/* Write the lines of a text to stderr. A line that it does not take within milliseconds is left out. */
-void nt_say_text(const char *text, int milliseconds);
-
 #endif

@@ -156,6 +156,9 @@ struct nt_pool {
 	uint8_t *staging;   /* the drain thread's host memory for copies */
 	uint64_t size;	    /* bytes of device memory now */
 	uint64_t grow_after; /* nanoseconds; the program lacked memory, so not before */
+	CUevent mark;	     /* the drain thread's own: after all launches of the waves up to mark_wave */
+	uint64_t mark_wave;  /* 0: the event is not recorded */
+	uint64_t stale_since; /* nanoseconds; nothing was drained since, and launches are in flight. 0: neither */
 };
 
 extern struct nt_pool nt_pools[CONTEXTS];

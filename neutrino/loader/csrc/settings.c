@@ -115,6 +115,7 @@ static void read_environment(void)
 		.tracedir = text_of("NEUTRINO_TRACEDIR"),
 		.probe_file = text_of("NEUTRINO_PROBE_FILE"),
 		.reader = text_of("NEUTRINO_READER"),
+		.run = text_of("NEUTRINO_RUN"),
 		.probes = text_of("NEUTRINO_PROBES"),
 		.version = text_of("NEUTRINO_VERSION"),
 		.pool = number_of("NEUTRINO_POOL"),
@@ -136,7 +137,6 @@ static void read_environment(void)
 		.is_quiet = is_set("NEUTRINO_QUIET"),
 		.hides_arguments = is_set("NEUTRINO_NO_ARGV"),
 		.is_other_rank = lacks_rank(getenv("NEUTRINO_ONLY_RANKS")),
-		.wants_results = is_set("NEUTRINO_RESULTS"),
 	};
 	read_launches(getenv("NEUTRINO_LAUNCHES"));
 	/* They would say that nothing was probed. */

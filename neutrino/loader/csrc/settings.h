@@ -21,6 +21,7 @@ struct nt_settings {
 	const char *tracedir;	/* NEUTRINO_TRACEDIR, the folder in which the trace is made */
 	const char *probe_file; /* NEUTRINO_PROBE_FILE */
 	const char *reader;	/* NEUTRINO_READER */
+	const char *run;	/* NEUTRINO_RUN, names the run of neutrino that this process is of */
 	const char *probes;	/* NEUTRINO_PROBES, their names */
 	const char *version;	/* NEUTRINO_VERSION, of the command */
 	const char *ranks[NT_RANK_COUNT]; /* in the order of NT_RANKS */
@@ -45,7 +46,6 @@ struct nt_settings {
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
 	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */
 	bool is_other_rank;	 /* NEUTRINO_ONLY_RANKS: this process has none of these ranks */
-	bool wants_results;	 /* NEUTRINO_RESULTS: at the end, print what one-liners have recorded */
 };
 
 /* The settings, read at the first call. From any thread. */

@@ -1,0 +1,103 @@
+"""What ``neutrino`` prints when COMMAND has ended: results of one-liners, of ``--benchmark`` and of ``--memusage``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neutrino.cli.progress import Progress
+from neutrino.loader.run_traces import RunTraces
+from neutrino.loader.start import say
+
+if TYPE_CHECKING:
+    from neutrino.tracing.trace import Trace
+
+RESULTS_FILE = "results.txt"
+"""Where a trace keeps what could not be printed."""
+
+
+def print_results(options: argparse.Namespace, traces: RunTraces) -> None:
+    """Print the results of a run's traces on stderr. options: of the command line.
+
+    What cannot be printed, since the terminal is closed or the disk full, goes into ``results.txt`` of its trace.
+    """
+    found = traces.find()
+    if not found and not options.quiet:
+        say("nothing was recorded: no process of COMMAND was seen loading GPU code")
+    for number, path in enumerate(found, 1):
+        progress = Progress("neutrino")
+        whose = f"trace {number} of {len(found)}" if len(found) > 1 else "the records"
+        # Shown before the long part, and again with each kernel.
+        reading = _Reading(progress, whose, path)
+        text = _result_text(options, path, reading)
+        progress.clear()
+        _print(text, path)
+
+
+class _Reading:
+    """Shows how much of a trace's records has been read."""
+
+    def __init__(self, progress: Progress, whose: str, path: Path) -> None:
+        self._progress, self._whose = progress, whose
+        self._sizes = {}
+        with contextlib.suppress(OSError):
+            self._sizes = {file.name: file.stat().st_size for file in (path / "result").iterdir()}
+        self._read = 0
+
+    def __call__(self, kernel: int) -> None:
+        """Note that the records of a kernel, by its id, are being read."""
+        size = self._sizes.pop(f"{kernel}.bin", 0)
+        total = self._read + size + sum(self._sizes.values())
+        self._progress.show(f"reading {self._whose}: {self._read >> 20:,} of {total >> 20:,} MiB")
+        self._read += size
+
+
+def _result_text(options: argparse.Namespace, path: Path, reading: _Reading) -> str:
+    """Return what is printed of a trace."""
+    # Imported here, after COMMAND has ended: it needs NumPy.
+    from neutrino.cli.benchmark import benchmark_text
+    from neutrino.cli.memory_report import memory_results
+    from neutrino.cli.one_liner_results import results_of
+    from neutrino.errors import NeutrinoError
+    from neutrino.tracing.trace import Trace
+
+    if options.memusage:
+        text = memory_results(path)
+    else:
+        text = benchmark_text(path) if options.benchmark else ""
+        text += results_of(options.expression, options.rows, reading)(path) if options.expression else ""
+    try:
+        return text + _incompleteness(Trace(path))
+    except NeutrinoError:
+        # The text says that it cannot be read.
+        return text
+
+
+def _incompleteness(trace: Trace) -> str:
+    """Return a line about a trace that its process has not completed; "" for one that is complete."""
+    if trace.complete:
+        return ""
+    # Whether it still runs cannot be told where it is in another PID namespace.
+    return (
+        f"Process {trace.process.get('pid')} was killed or still runs: its last launches may be missing; "
+        f"see neutrino-report {trace.path}\n\n"
+    )
+
+
+def _print(text: str, path: Path) -> None:
+    """Print results, with what a terminal might obey replaced; keep them in the trace if that fails."""
+    shown = "".join(letter if letter == "\n" or letter.isprintable() else "?" for letter in text)
+    try:
+        if sys.stderr is None:
+            raise OSError
+        sys.stderr.write(shown)
+        sys.stderr.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            with os.fdopen(os.open(path / RESULTS_FILE, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(shown)

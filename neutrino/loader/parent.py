@@ -1,0 +1,204 @@
+"""``neutrino`` as COMMAND's parent, where results are printed at the end: passes signals on, and ends as COMMAND ended.
+
+COMMAND is in this process's group and has its terminal, as it would after an exec. What the terminal sends, or anybody
+else to the group, reaches COMMAND by itself; only what is sent to this process alone is passed on, such as the SIGHUP
+of a session's leader. siginfo does not tell them apart, so a second child, the witness, blocks all signals and reports
+those that it gets as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+_BROADCAST_S = 0.1
+"""Seconds within which the witness has got what was sent to the whole group."""
+_PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
+_REPORT = struct.Struct("=id")
+"""A signal, and when it came, by ``time.monotonic()``. Shorter than what a pipe takes at once."""
+_OWN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
+"""Signals that cannot be blocked, or are meant for this process."""
+
+
+def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[], None]) -> NoReturn:
+    """Run COMMAND as a child, then print what is to be printed, and end as COMMAND ended: its status, or its signal.
+
+    command: becomes COMMAND, in the child. afterwards: is called once COMMAND has ended; signals have their usual
+    effect on this process from then on.
+    """
+    waits = signal.getsignal(signal.SIGCHLD)
+    # All signals wait, so that none is lost between the fork and the loop that passes them on.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    # If it is ignored, as COMMAND may have inherited it, children leave no status.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    own = os.getpid()
+    # The witness is first: it must get whatever COMMAND gets.
+    with _Witness() as witness:
+        child = os.fork()
+        if child == 0:
+            _die_with(own)
+            signal.signal(signal.SIGCHLD, waits)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            command()
+        # Whoever reads COMMAND's output to its end does not wait for this process.
+        _close_standard_streams()
+        status = _wait(child, witness)
+    _forget_pending()
+    # COMMAND may have left the terminal to a group that is gone; SIGINT, SIGTERM and so on end the printing.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        afterwards()
+    finally:
+        # Whatever is wrong there, COMMAND's end is what counts.
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
+        _end_as(status)
+
+
+class _Witness:
+    """A process in this group that reports which signals it gets, and when.
+
+    Where it cannot be started, everything is passed on.
+    """
+
+    def __init__(self) -> None:
+        self._reports, reporting = os.pipe()
+        os.set_blocking(self._reports, False)
+        self._got: dict[int, float] = {}
+        parent = os.getpid()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            self._pid = 0
+        else:
+            if self._pid == 0:
+                _report_signals(parent, self._reports, reporting)
+        os.close(reporting)
+
+    def __enter__(self) -> _Witness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._reports)
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+    def has_got(self, number: int) -> bool:
+        """Return whether the witness has got a signal as well, which this process has got right now."""
+        now = time.monotonic()
+        deadline = now + _BROADCAST_S
+        while self._read() and self._got.get(number, 0) < now - _BROADCAST_S:
+            if (left := deadline - time.monotonic()) <= 0:
+                return False
+            select.select([self._reports], [], [], left)
+        # One that comes again is another one.
+        return self._got.pop(number, 0) >= now - _BROADCAST_S
+
+    def _read(self) -> bool:
+        """Read what has been reported; False if there is no witness."""
+        with contextlib.suppress(BlockingIOError):
+            while report := os.read(self._reports, _REPORT.size):
+                number, moment = _REPORT.unpack(report)
+                self._got[number] = moment
+            return False
+        return True
+
+
+def _report_signals(parent: int, unused: int, reporting: int) -> NoReturn:
+    """Be the witness, until the parent ends it or ends."""
+    try:
+        _die_with(parent)
+        os.close(unused)
+        for descriptor in range(3):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        while True:
+            number = signal.sigwaitinfo(signal.valid_signals() - _OWN).si_signo
+            os.write(reporting, _REPORT.pack(number, time.monotonic()))
+    finally:
+        os._exit(0)
+
+
+def _wait(child: int, witness: _Witness) -> int:
+    """Pass signals on until COMMAND has ended; return its status, as of waitpid(2)."""
+    awaited = signal.valid_signals() - (_OWN - {signal.SIGCHLD})
+    while True:
+        # Stops of COMMAND are this process's, so that a shell sees them; SIGCHLD comes for each change.
+        while True:
+            try:
+                pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return 0
+            if not pid:
+                break
+            if not os.WIFSTOPPED(status):
+                return status
+            os.kill(os.getpid(), signal.SIGSTOP)
+            # The shell has continued the whole group, or somebody this process alone.
+            os.kill(child, signal.SIGCONT)
+        received = signal.sigwaitinfo(awaited)
+        number = received.si_signo
+        if number == signal.SIGCHLD:
+            # Of the kernel, about a child; whoever sends one to a process that waits for children means that, too.
+            continue
+        # COMMAND may send to its parent, which after an exec is the shell: that is not passed back.
+        if received.si_pid != child and not witness.has_got(number):
+            # COMMAND may have taken another user's rights.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, number)
+
+
+def _die_with(parent: int) -> None:
+    """Have this process killed when its parent is, which cannot pass SIGKILL on."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # It may have ended before that.
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _close_standard_streams() -> None:
+    """Let go of standard input and output; standard error is what the results go to."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(null, descriptor)
+    if null > 2:
+        os.close(null)
+
+
+def _forget_pending() -> None:
+    """Take the signals that were sent while COMMAND ended: they were COMMAND's."""
+    while signal.sigtimedwait(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}, 0):
+        pass
+
+
+def _end_as(status: int) -> NoReturn:
+    """End this process as COMMAND ended. status: as of waitpid(2)."""
+    # Nothing of Python is of interest any more; what was printed must have gone out.
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        # One core file is enough.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
