@@ -4,7 +4,7 @@ PYTHON ?= python3
 # As many processes run tests at the same time: one more than there are processors, since tests also wait.
 JOBS ?= $(shell expr $$(nproc) + 1)
 BIN := $(VENV)/bin
-SOURCES := $(wildcard neutrino/loader/csrc/*.[ch]) neutrino/loader/build.py
+SOURCES := $(wildcard neutrino/loader/csrc/*/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
 READER := $(wildcard neutrino/tracing/csrc/*.[ch]) neutrino/tracing/build.py
 AGGREGATE := neutrino/tracing/lib/libneutrino_aggregate.so

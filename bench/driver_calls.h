@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cuda_abi.h"
+#include "base/cuda_abi.h"
 
 #define CALLED(X)                                                                                                      \
 	X(cuInit, (unsigned))                                                                                          \

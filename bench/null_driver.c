@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cuda_abi.h"
+#include "base/cuda_abi.h"
 
 static char contexts[8][64];
 static __thread CUcontext current;

@@ -39,7 +39,7 @@ def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], obj
 def copy_built(script: Path, folder: Path) -> bool:
     """Copy the libraries that ``make setup`` has built with a build.py, and say so, if its sources are not newer."""
     built = [*(script.parent / "lib").glob("*.so*")]
-    sources = [script, *(script.parent / "csrc").glob("*.[ch]")]
+    sources = [script, *(script.parent / "csrc").rglob("*.[ch]")]
     written = max(source.stat().st_mtime for source in sources)
     if "CC" in os.environ or not built or any(library.stat().st_mtime <= written for library in built):
         return False

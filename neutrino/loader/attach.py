@@ -22,7 +22,7 @@ _LEFT_OUT = frozenset({"LD_AUDIT", "GLIBC_TUNABLES"})
 
 
 class Hook:
-    """The hook that is in this process: ``csrc/control.h``."""
+    """The hook that is in this process: ``csrc/front/control.h``."""
 
     def __init__(self, library: Any, driver: Any = None) -> None:
         self._library = library

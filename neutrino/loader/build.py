@@ -18,66 +18,26 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+FLOORS = ("base", "trace", "memory", "drain", "image", "launch", "graph", "front")
+"""Folders of ``csrc``: what is in one calls what is in it and in those before it."""
 SOURCES = (
-    "assess.c",
-    "attributes.c",
-    "backend.c",
-    "background.c",
-    "benchmark.c",
-    "choice.c",
-    "control.c",
-    "counters.c",
-    "coverage.c",
-    "drain.c",
-    "drain_thread.c",
-    "driver.c",
-    "entry.c",
-    "entry_fetch.c",
-    "event.c",
-    "files.c",
-    "frames.c",
-    "grace.c",
-    "graph.c",
-    "graph_choice.c",
-    "graph_layout.c",
-    "graph_memory.c",
-    "handles.c",
-    "hook.c",
-    "image.c",
-    "image_bytes.c",
-    "launch.c",
-    "launch_forms.c",
-    "launches_file.c",
-    "lifetimes.c",
-    "loaded.c",
-    "needs.c",
-    "nvtx.c",
-    "own_memory.c",
-    "pool.c",
-    "process.c",
-    "quiet.c",
-    "quiet_write.c",
-    "ranges.c",
-    "records.c",
-    "regions.c",
-    "registry.c",
-    "replay.c",
-    "results.c",
-    "room.c",
-    "runs.c",
-    "section.c",
-    "settings.c",
-    "sha256.c",
-    "slabs.c",
-    "steering.c",
-    "streams.c",
-    "trace.c",
-    "twin.c",
-    "writer.c",
-)
+    "base/driver.c", "base/grace.c", "base/handles.c", "base/quiet_write.c", "base/regions.c", "base/settings.c",
+    "base/sha256.c",
+    "trace/counters.c", "trace/event.c", "trace/files.c", "trace/launches_file.c", "trace/records.c",
+    "trace/results.c", "trace/trace.c", "trace/writer.c",
+    "memory/own_memory.c", "memory/pool.c", "memory/room.c", "memory/slabs.c", "memory/streams.c",
+    "drain/benchmark.c", "drain/drain.c", "drain/drain_thread.c", "drain/frames.c", "drain/replay.c", "drain/runs.c",
+    "image/assess.c", "image/attributes.c", "image/backend.c", "image/background.c", "image/choice.c",
+    "image/entry.c", "image/entry_fetch.c", "image/image.c", "image/image_bytes.c", "image/needs.c", "image/quiet.c",
+    "image/ranges.c", "image/registry.c", "image/section.c", "image/twin.c",
+    "launch/launch.c", "launch/launch_forms.c",
+    "graph/graph.c", "graph/graph_choice.c", "graph/graph_layout.c", "graph/graph_memory.c",
+    "front/control.c", "front/coverage.c", "front/hook.c", "front/lifetimes.c", "front/loaded.c", "front/nvtx.c",
+    "front/process.c", "front/steering.c",
+)  # fmt: skip
 LATE_SOURCES = (
-    "cached_pointers.c", "driver.c", "hook.c", "late.c", "memory_map.c", "nvtx.c", "object.c", "process.c",
-    "slot_write.c", "slots.c",
+    "base/driver.c", "front/cached_pointers.c", "front/hook.c", "front/late.c", "front/memory_map.c", "front/nvtx.c",
+    "front/object.c", "front/process.c", "front/slot_write.c", "front/slots.c",
 )  # fmt: skip
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
@@ -124,6 +84,7 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         f'-DNT_FRONT_DRIVER="{DRIVER_PLACEHOLDER}"',
         *flags,
         *warnings,
+        f"-I{source}",
         f"-ffile-prefix-map={source}=csrc",
         "-c",
     ]
@@ -131,8 +92,11 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
 
     def objects(folder: Path, names: Sequence[str], *definitions: str) -> dict[str, str]:
         """Compile sources into a new folder; return the paths of the object files by the sources' names."""
-        folder.mkdir()
-        subprocess.run([*compiling, *definitions, *(str(source / name) for name in names)], check=True, cwd=folder)
+        for floor in FLOORS:
+            (folder / floor).mkdir(parents=True)
+            paths = [str(source / name) for name in names if name.startswith(f"{floor}/")]
+            if paths:
+                subprocess.run([*compiling, *definitions, *paths], check=True, cwd=folder / floor)
         return {name: str((folder / name).with_suffix(".o")) for name in names}
 
     def link(name: str, *arguments: str) -> None:
@@ -165,8 +129,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         # A compiler must not turn the module's loops into calls of strlen.
         # In two segments, which are mapped faster than four.
         alone = ("-ffreestanding", "-fno-tree-loop-distribute-patterns", "-Wl,-z,noseparate-code")
-        link_alone("libneutrino_audit.so", "audit.c", *alone)
-        link_alone("libneutrino_stub.so", "stub.c", "-Wl,-init,nt_stub_init")
+        link_alone("libneutrino_audit.so", "front/audit.c", *alone)
+        link_alone("libneutrino_stub.so", "front/stub.c", "-Wl,-init,nt_stub_init")
         # The hook depends on a library of which the linker needs only the name.
         driver = str(Path(temporary) / "driver.so")
         naming = ("-nostdlib", f"-Wl,-soname,{DRIVER_PLACEHOLDER}", "-x", "c", os.devnull)

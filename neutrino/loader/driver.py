@@ -16,7 +16,7 @@ from neutrino.private_files import private_folder, read_private, write_private
 
 NAME = "libcuda.so.1"
 _BYPASS = "/."
-"""Before an absolute path, it makes the auditing module ignore it: NT_FRONT_BYPASS in csrc/front.h."""
+"""Before an absolute path, it makes the auditing module ignore it: NT_FRONT_BYPASS in csrc/base/front.h."""
 _DRIVER_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",

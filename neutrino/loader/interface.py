@@ -37,7 +37,7 @@ def declarations(header: str) -> str:
 
 def driver_functions() -> str:
     """Return C declarations, for cffi, of the driver's functions that ``cuda_functions.h`` lists as rows of a macro."""
-    text = re.sub(r"/\*.*?\*/", "", (_CSRC / "cuda_functions.h").read_text(), flags=re.DOTALL)
+    text = re.sub(r"/\*.*?\*/", "", (_CSRC / "base" / "cuda_functions.h").read_text(), flags=re.DOTALL)
     text = text.replace("\\\n", " ")
     return "\n".join(f"CUresult {name}{parameters};" for name, parameters in _rows(text))
 
@@ -60,7 +60,7 @@ def generate(target: Path) -> None:
     from cffi import FFI
 
     ffi = FFI()
-    ffi.cdef(declarations("cuda_abi.h") + driver_functions() + declarations("control.h") + _PYTHON_ONLY)
+    ffi.cdef(declarations("base/cuda_abi.h") + driver_functions() + declarations("front/control.h") + _PYTHON_ONLY)
     # None: ABI mode, without C code to compile.
     ffi.set_source("neutrino.loader._interface", None)
     # Renamed into place, since another process may import the module meanwhile.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from neutrino.errors import NeutrinoError
 
 MOST_RANGES = 64
-"""Ranges that may be given: csrc/ranges.c has a bit for each."""
+"""Ranges that may be given: csrc/image/ranges.c has a bit for each."""
 INJECTION = "NVTX_INJECTION64_PATH"
 """The variable by which NVTX finds the library that its calls go to."""
 OWN_INJECTION = "NEUTRINO_NVTX"

@@ -36,11 +36,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hook(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
     library = tmp_path_factory.mktemp("hook") / "bytes.so"
-    source = Path(build.__file__).parent / "csrc" / "image_bytes.c"
-    argv = [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o", library]
+    folder = Path(build.__file__).parent / "csrc"
+    options = ("-std=gnu11", "-D_GNU_SOURCE", f"-I{folder}", "-shared", "-fPIC")
+    argv = [*build.compiler(), *options, folder / "image" / "image_bytes.c", "-o", library]
     subprocess.run(list(map(str, argv)), check=True)
     ffi = FFI()
-    ffi.cdef(declarations("image_bytes.h"))
+    ffi.cdef(declarations("image/image_bytes.h"))
     return ffi, ffi.dlopen(str(library))
 
 

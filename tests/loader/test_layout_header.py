@@ -51,9 +51,9 @@ def _entry(name: str, kind: MapType, level: Level, size: int, cap: int, per: Per
 
 
 def test_the_header_is_generated_from_the_layout() -> None:
-    committed = (CSRC / "neutrino_layout.h").read_text()
+    committed = (CSRC / "base" / "neutrino_layout.h").read_text()
     assert committed == c_header(), (
-        "regenerate it: python -m neutrino.maps.c_header > neutrino/loader/csrc/neutrino_layout.h"
+        "regenerate it: python -m neutrino.maps.c_header > neutrino/loader/csrc/base/neutrino_layout.h"
     )
 
 
@@ -66,10 +66,11 @@ def test_the_interface_is_generated_from_the_headers(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
     library = tmp_path_factory.mktemp("core") / "core.so"
-    sources = ("entry.c", "regions.c", "sha256.c", "image_bytes.c")
+    sources = ("image/entry.c", "base/regions.c", "base/sha256.c", "image/image_bytes.c")
     compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in sources))
     ffi = FFI()
-    ffi.cdef("\n".join(map(declarations, ("neutrino_layout.h", "regions.h", "image_bytes.h", "entry.h"))))
+    headers = ("base/neutrino_layout.h", "base/regions.h", "image/image_bytes.h", "image/entry.h")
+    ffi.cdef("\n".join(map(declarations, headers)))
     return ffi, ffi.dlopen(str(library))
 
 

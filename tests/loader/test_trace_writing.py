@@ -26,8 +26,9 @@ from .conftest import CSRC, HERE, Bench, Reference, compile_c
 from .trace_files import Files
 
 _RECORDER = (
-    "counters", "event", "files", "frames", "grace", "launches_file", "quiet_write", "records", "regions", "results",
-    "runs", "settings", "trace", "writer",
+    "base/grace", "base/quiet_write", "base/regions", "base/settings", "trace/counters", "trace/event", "trace/files",
+    "trace/launches_file", "trace/records", "trace/results", "trace/trace", "trace/writer", "drain/frames",
+    "drain/runs",
 )  # fmt: skip
 _MIB = 1 << 20
 

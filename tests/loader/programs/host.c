@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 
 #include "host.h"
-#include "neutrino_layout.h"
+#include "base/neutrino_layout.h"
 
 CUcontext context;
 CUmodule module;

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "base/driver.h"
 
 #define DECLARE(name, parameters, ...) CUresult name parameters;
 NT_DRIVER_INTERCEPTED(DECLARE)

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_abi.h"
+#include "base/cuda_abi.h"
 
 /* CUDA_KERNEL_NODE_PARAMS_v2 of the driver API. */
 struct kernel_node {

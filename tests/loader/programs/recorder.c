@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frames.h"
-#include "trace.h"
+#include "drain/frames.h"
+#include "trace/trace.h"
 
 #define MOST_THREADS 16
 #define WAITING 65536 /* launches of a thread that are not drained; a power of two */

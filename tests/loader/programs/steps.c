@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "handles.h"
-#include "hash_table.h"
+#include "base/handles.h"
+#include "base/hash_table.h"
 
 uint64_t nt_steps;
 

@@ -1,0 +1,102 @@
+#include "base/driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/front.h"
+#include "base/hot.h"
+
+#define NT_DECLARE(name, parameters, ...) CUresult name parameters;
+NT_DRIVER_INTERCEPTED(NT_DECLARE)
+#undef NT_DECLARE
+
+struct nt_driver nt_driver;
+
+/* Guards nt_driver while it is filled. Never held across a call of the dynamic loader, which has a lock of its own. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+NT_HOT bool nt_driver_loaded;
+static bool failed;
+
+#ifdef NEUTRINO_LATE
+#define DRIVER NT_DRIVER_SONAME
+#else
+/* The driver that this library depends on, as its DT_NEEDED names it. */
+static const volatile char path[] = NT_FRONT_DRIVER;
+#define DRIVER ((const char *)path)
+#endif
+
+/* Look all functions up, and publish them if a driver was found. From any thread; whether the driver is known. */
+static bool load(void)
+{
+	struct nt_driver found = {0};
+	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver; the hook is loaded after it. */
+	void *handle = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
+
+	if (handle) {
+#define NT_LOOK_UP(name, parameters, ...) *(void **)&found.name = dlsym(handle, #name);
+		NT_DRIVER_CALLED(NT_LOOK_UP)
+		NT_DRIVER_INTERCEPTED(NT_LOOK_UP)
+#undef NT_LOOK_UP
+	}
+	/* If the functions found are our own, this is the hook itself: a call would call itself forever. */
+	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
+	pthread_mutex_lock(&mutex);
+	if (is_valid && !nt_driver_loaded) {
+		nt_driver = found;
+		__atomic_store_n(&nt_driver_loaded, true, __ATOMIC_RELEASE);
+	}
+#ifndef NEUTRINO_LATE
+	/* Looked for once; but the late hook tries again, since the program may load the driver later. */
+	if (!is_valid)
+		__atomic_store_n(&failed, true, __ATOMIC_RELEASE);
+#endif
+	pthread_mutex_unlock(&mutex);
+	return nt_driver_known();
+}
+
+bool nt_driver_load_now(void)
+{
+	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load();
+}
+
+#ifndef NEUTRINO_LATE
+/*
+ * Done while the program's dlopen loads this library: when that succeeds, it clears dlerror, and so the errors about
+ * functions that the driver lacks. After a later look-up the program would find them.
+ */
+__attribute__((constructor)) static void start(void)
+{
+	int error = errno;
+
+	nt_driver_load();
+	errno = error;
+}
+#endif
+
+void *nt_driver_wrapper_of(void *real)
+{
+	/* Must not equal a function that the driver does not have, which is NULL. */
+	if (!real)
+		return real;
+	/* One comparison per function. Of a one-element array of pointers, since ISO C cannot cast a function to void *. */
+#define NT_COMPARE(name, parameters, ...)                                                                                   \
+	if (real == *(void **)&nt_driver.name)                                                                         \
+		return *(void **)&(CUresult(*[]) parameters){name}[0];
+	NT_DRIVER_INTERCEPTED(NT_COMPARE)
+#undef NT_COMPARE
+	return real;
+}
+
+void *nt_driver_wrapper_named(const char *name, void **real)
+{
+#define NT_COMPARE(function, parameters, ...)                                                                               \
+	if (strcmp(name, #function) == 0) {                                                                            \
+		*real = *(void **)&nt_driver.function;                                                                 \
+		return *(void **)&(CUresult(*[]) parameters){function}[0];                                             \
+	}
+	NT_DRIVER_INTERCEPTED(NT_COMPARE)
+#undef NT_COMPARE
+	return NULL;
+}

@@ -1,0 +1,52 @@
+/* The real driver: every function of it that the hook calls, looked up once. */
+#ifndef NEUTRINO_DRIVER_H
+#define NEUTRINO_DRIVER_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/cuda_functions.h"
+#include "base/hot.h"
+
+struct nt_driver {
+#define NT_MEMBER(name, parameters, ...) CUresult(*name) parameters;
+	NT_DRIVER_CALLED(NT_MEMBER)
+	NT_DRIVER_INTERCEPTED(NT_MEMBER)
+#undef NT_MEMBER
+};
+
+/* Functions that the real driver lacks are NULL. Valid once nt_driver_load has returned true. */
+extern NT_HIDDEN struct nt_driver nt_driver;
+
+/*
+ * Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. The hook
+ * tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded.
+ */
+bool nt_driver_load_now(void);
+
+extern NT_HIDDEN bool nt_driver_loaded;
+
+/* Whether nt_driver_load has returned true before. */
+static inline bool nt_driver_known(void)
+{
+	return __atomic_load_n(&nt_driver_loaded, __ATOMIC_ACQUIRE);
+}
+
+static inline bool nt_driver_load(void)
+{
+	return NT_UNLIKELY(!nt_driver_known()) ? nt_driver_load_now() : true;
+}
+
+/* Whether a name can be a function of the driver. */
+static inline bool nt_driver_may_have(const char *name)
+{
+	return strncmp(name, NT_DRIVER_PREFIX, sizeof(NT_DRIVER_PREFIX) - 1) == 0;
+}
+
+/* The hook's function that wraps a function of the real driver, by that address; the address itself if none does. */
+void *nt_driver_wrapper_of(void *real);
+
+/* The hook's function of that name, NULL if it wraps none. *real: the driver's, NULL while that is not known. */
+void *nt_driver_wrapper_named(const char *name, void **real);
+
+#endif

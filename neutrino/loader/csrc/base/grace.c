@@ -1,0 +1,132 @@
+#include "base/grace.h"
+
+#include <stddef.h>
+
+#include "base/hot.h"
+#include "trace/trace.h"
+
+struct nt_shard nt_shards[NT_SHARDS];
+NT_HOT uint32_t nt_grace_parity;
+__thread uint32_t nt_thread_number_own;
+
+/* Periods: wanted by tickets, begun, and over. */
+static uint64_t wanted, begun, over;
+static uint64_t begun_ns;
+static bool turned; /* the period under way has changed the parity, and waits for the sections that began before */
+
+static uint32_t last_thread;
+
+uint32_t nt_thread_number_new(void)
+{
+	nt_thread_number_own = __atomic_add_fetch(&last_thread, 1, __ATOMIC_SEQ_CST);
+	return nt_thread_number_own;
+}
+
+uint32_t nt_shards_used(void)
+{
+	uint32_t last = __atomic_load_n(&last_thread, __ATOMIC_SEQ_CST);
+
+	return last < NT_OWN_SHARDS ? last + 1 : NT_SHARDS;
+}
+
+uint64_t nt_grace_ticket(void)
+{
+	/*
+	 * The next period to begin: the one under way may have checked the readers before one began that still has the
+	 * record.
+	 */
+	uint64_t ticket = __atomic_load_n(&begun, __ATOMIC_SEQ_CST) + 1;
+	uint64_t before = __atomic_load_n(&wanted, __ATOMIC_RELAXED);
+
+	while (before < ticket && !__atomic_compare_exchange_n(&wanted, &before, ticket, true, __ATOMIC_SEQ_CST,
+							       __ATOMIC_RELAXED))
+		;
+	return ticket;
+}
+
+bool nt_grace_is_over(uint64_t ticket)
+{
+	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) >= ticket;
+}
+
+bool nt_grace_is_wanted(void)
+{
+	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) < __atomic_load_n(&wanted, __ATOMIC_ACQUIRE);
+}
+
+/* Whether no section of a parity is under way, of those that began NT_VISIBLE_NS ago. */
+static bool is_quiet(uint32_t parity)
+{
+	for (unsigned i = 0; i < NT_SHARDS; i++)
+		if (__atomic_load_n(&nt_shards[i].readers[parity], __ATOMIC_ACQUIRE))
+			return false;
+	return true;
+}
+
+/*
+ * A period ends when both parities have been quiet since NT_VISIBLE_NS after its beginning: then every section that could
+ * have found what was taken out before is counted. First the parity that new sections do not take, for readers that looked
+ * up the parity long ago. Then the parities change places, and it waits for the other, which from then on only such readers
+ * take.
+ */
+void nt_grace_step(void)
+{
+	uint32_t parity = __atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED);
+
+	if (begun == over) {
+		if (__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) <= over)
+			return;
+		__atomic_store_n(&begun, begun + 1, __ATOMIC_SEQ_CST);
+		begun_ns = nt_now_ns();
+		turned = false;
+	}
+	if (nt_now_ns() - begun_ns < NT_VISIBLE_NS || !is_quiet(parity ^ 1))
+		return;
+	if (!turned) {
+		__atomic_store_n(&nt_grace_parity, parity ^ 1, __ATOMIC_SEQ_CST);
+		turned = true;
+		if (!is_quiet(parity))
+			return;
+	}
+	__atomic_store_n(&over, begun, __ATOMIC_RELEASE);
+}
+
+static struct nt_retired *retired; /* added by any thread */
+static struct nt_retired *waiting; /* the drain thread's own: those whose tickets may be over */
+
+void nt_retire(struct nt_retired *record, void (*release)(struct nt_retired *record))
+{
+	record->release = release;
+	record->ticket = nt_grace_ticket();
+	record->next = __atomic_load_n(&retired, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&retired, &record->next, record, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+void nt_retired_release(void)
+{
+	struct nt_retired *added = __atomic_exchange_n(&retired, NULL, __ATOMIC_ACQUIRE);
+
+	static uint64_t seen;
+	uint64_t now = __atomic_load_n(&over, __ATOMIC_ACQUIRE);
+
+	while (added) {
+		struct nt_retired *next = added->next;
+		added->next = waiting;
+		waiting = added;
+		added = next;
+	}
+	/* Unless a period has ended since the last visit, no more tickets are over than then. */
+	if (now == seen)
+		return;
+	seen = now;
+	for (struct nt_retired **link = &waiting; *link;) {
+		struct nt_retired *record = *link;
+		if (!nt_grace_is_over(record->ticket)) {
+			link = &record->next;
+			continue;
+		}
+		*link = record->next;
+		record->release(record);
+	}
+}

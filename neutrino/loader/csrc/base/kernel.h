@@ -1,0 +1,61 @@
+/* A kernel in the trace: one for each name in an image, however often the image is loaded. Never freed. */
+#ifndef NEUTRINO_KERNEL_H
+#define NEUTRINO_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash_table.h"
+#include "base/neutrino_layout.h"
+#include "image/needs.h"
+
+struct nt_backend;
+struct nt_image;
+struct nt_run;
+
+struct nt_kernel {
+	struct nt_hashed by_name; /* first: in its image's table */
+	uint32_t id;	 /* in the trace, from 1 */
+	/*
+	 * PROBED: launches go to the backend; else why the original runs. NOT_READY: the image is not resolved, and what
+	 * follows not known yet (nt_kernel_reason).
+	 */
+	unsigned reason;
+	struct nt_image *image;
+	const struct nt_backend *backend;
+	char *name;
+	const struct neutrino_map *maps; /* as the twin has them: nt_entry_maps */
+	uint32_t map_count;
+	const struct neutrino_twin_parameter *parameters;
+	uint32_t parameter_count;
+	uint32_t block_offset;	 /* of the probe block, in bytes, in the twin's parameters */
+	uint32_t block_size;
+	uint32_t variable_count; /* module variables whose addresses are in the block */
+	uint32_t lanes;	      /* of a warp */
+	uint32_t log_count;   /* maps that are logs and saved to */
+	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
+	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: needs.h */
+	struct nt_need log_kept; /* of both, what the cache has */
+	uint64_t log_first; /* as log_per_warp, of launches whose warps had no chunks of their own; 0: not known yet */
+	uint64_t expected_in; /* bits of the pools that expect it */
+	bool result_started;  /* the drain thread's own */
+	uint32_t run_count;   /* maps per run */
+	struct nt_run *run;   /* their result, of the drain thread; NULL before the first launch */
+	bool size_noted;      /* it was noted that a launch needs more than a pool can hold */
+	const struct neutrino_twin_kernel *twin; /* the entry's row, where there is one */
+	char before[64];   /* so that no other member is in the line of what launches change */
+	uint64_t launches; /* choice.c's: how many have a number */
+	/* background.c's: launches while it is not ready, up to --hot; whether it is listed, and the next in the list. */
+	uint64_t called;
+	struct nt_kernel *next_requested;
+	int is_requested;
+	char after[36];
+};
+
+/* Lock-free. */
+static inline unsigned nt_kernel_reason(const struct nt_kernel *kernel)
+{
+	return __atomic_load_n(&kernel->reason, __ATOMIC_ACQUIRE);
+}
+
+#endif

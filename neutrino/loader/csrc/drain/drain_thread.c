@@ -1,0 +1,333 @@
+/*
+ * The drain thread: it visits all pools again and again while launches are in flight, does what pools are asked for, and
+ * sleeps while there is nothing to do.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/grace.h"
+#include "drain/drain.h"
+#include "drain/frames.h"
+#include "drain/runs.h"
+#include "graph/graph.h"
+#include "image/quiet.h"
+#include "image/registry.h"
+#include "launch/launch.h"
+#include "trace/trace.h"
+
+int nt_drain_sleep;
+static int stopped;
+
+void nt_drain_stop(void)
+{
+	__atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
+}
+
+bool nt_drain_is_stopped(void)
+{
+	return __atomic_load_n(&stopped, __ATOMIC_ACQUIRE);
+}
+
+void nt_drain_wake(void)
+{
+	int error = errno;
+
+	if (__atomic_exchange_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_ACQ_REL) != NT_AWAKE)
+		syscall(SYS_futex, &nt_drain_sleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	errno = error;
+}
+
+/* Sleep until woken from that depth, or for that long; 0: without an end. */
+static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
+{
+	struct timespec time = {(time_t)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000)};
+
+	syscall(SYS_futex, &nt_drain_sleep, FUTEX_WAIT_PRIVATE, (int)depth, nanoseconds ? &time : NULL, NULL, 0);
+	__atomic_store_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_RELEASE);
+}
+
+/* A wait for all launches of a pool, whose context is current; whether they are complete. */
+static bool wait_for_all(struct nt_pool *pool)
+{
+	uint64_t wave = __atomic_fetch_add(&pool->wave, 1, __ATOMIC_ACQ_REL);
+
+	if (nt_driver.cuCtxSynchronize() != CUDA_SUCCESS)
+		return false;
+	nt_raise_to(&pool->watermark, wave + 1);
+	return true;
+}
+
+/* The drain thread has asked for captures, or will, before it waits for a context. */
+static int is_waiting;
+
+void nt_drain_pass(void)
+{
+	enum { PASS_US = 10000, STEP_US = 100 };
+
+	for (int i = 0; i < PASS_US / STEP_US && __atomic_load_n(&is_waiting, __ATOMIC_SEQ_CST); i++)
+		nt_sleep_us(STEP_US);
+}
+
+/* The same unless the program captures a stream; false if it does. */
+static bool wait_between_captures(struct nt_pool *pool)
+{
+	__atomic_store_n(&is_waiting, 1, __ATOMIC_SEQ_CST);
+	bool is_free = !nt_capture_is_any();
+	if (is_free)
+		wait_for_all(pool);
+	__atomic_store_n(&is_waiting, 0, __ATOMIC_SEQ_CST);
+	return is_free;
+}
+
+/* Do a flush that was asked for; false if it has to wait. */
+static bool flush(struct nt_pool *pool, enum nt_flush kind)
+{
+	if (kind == NT_FLUSH_NOW)
+		wait_for_all(pool);
+	else if (!wait_between_captures(pool))
+		return false;
+	nt_drain_pool(pool, false);
+	nt_runs_write(NT_RUNS_ENDING);
+	__atomic_store_n(&pool->flush, NT_FLUSH_NONE, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* Drain a pool whose context or process ends, and free it unless the process ends. */
+static void close_pool(struct nt_pool *pool)
+{
+	/* Wait for all launches. If a kernel never ends, this never returns; the caller that waits for it has a time limit. */
+	bool complete = wait_for_all(pool);
+
+	/* That limit may be over: the process ends, and the driver with it. */
+	if (nt_drain_is_stopped())
+		return;
+	if (!complete)
+		nt_trace_note("the context ended with an error: records of its last launches are lost");
+	/* After an error everything is drained, and marked as lost if it cannot be copied. */
+	nt_drain_pool(pool, !complete);
+	nt_runs_write(NT_RUNS_ENDING);
+	if (!__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE))
+		nt_pool_unmake(pool, true);
+}
+
+/* Forget a pool and all else that is known of its context, which the driver has destroyed. */
+static void forget_pool(struct nt_pool *pool, CUcontext context)
+{
+	nt_drain_lose_all(pool);
+	nt_pool_unmake(pool, false);
+	nt_graphs_context_ends(context);
+	nt_registry_forget_context(context);
+	nt_launch_forget_context(context, 0);
+	__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->give_back, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
+}
+
+/* Note a launch for which the pool can never have room. */
+static void note_oversized(struct nt_pool *pool)
+{
+	uint64_t size = __atomic_exchange_n(&pool->oversized_size, 0, __ATOMIC_ACQ_REL);
+
+	if (!size)
+		return;
+	struct nt_kernel *kernel = __atomic_load_n(&pool->oversized, __ATOMIC_ACQUIRE);
+	nt_trace_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
+		      "for one: see --max-device-memory",
+		      kernel->id, kernel->name, (unsigned long long)(size + (1 << 20) - 1) >> 20,
+		      (unsigned long long)nt_pool_most(pool) >> 20);
+	__atomic_store_n(&pool->oversized, NULL, __ATOMIC_RELEASE);
+}
+
+/*
+ * Records reach the trace when a segment is full or the program waits for the GPU. If neither has happened for STALE_NS,
+ * an event of ours shows which launches are complete: what they recorded is then there whatever ends the process.
+ */
+#define STALE_NS UINT64_C(250000000)
+
+static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
+{
+	uint64_t now = nt_now_ns();
+
+	if (pool->mark_wave && nt_driver.cuEventQuery(pool->mark) != CUDA_ERROR_NOT_READY) {
+		/* Of a context with an error, nothing is copied that could be wrong: that fails, too. */
+		nt_raise_to(&pool->watermark, pool->mark_wave + 1);
+		pool->mark_wave = 0;
+		pool->stale_since = now;
+	}
+	if (!drained.in_flight || drained.worked || drained.is_sparse)
+		pool->stale_since = 0;
+	else if (!pool->stale_since)
+		pool->stale_since = now;
+	if (!pool->stale_since || now - pool->stale_since < STALE_NS || pool->mark_wave || !nt_quiet_is_supported())
+		return;
+	if (!pool->mark && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return;
+	uint64_t wave = __atomic_fetch_add(&pool->wave, 1, __ATOMIC_ACQ_REL);
+	if (nt_quiet_record(__atomic_load_n(&pool->context, __ATOMIC_ACQUIRE), pool->mark))
+		pool->mark_wave = wave;
+}
+
+/* Tend a ready pool, whose context is current. */
+static struct nt_drained tend(struct nt_pool *pool)
+{
+	enum nt_flush wanted = (enum nt_flush)__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE);
+	bool is_put_off = wanted && !flush(pool, wanted);
+	struct nt_drained drained = nt_drain_pool(pool, false);
+	/* Soon again: nothing announces the end of a capture. */
+	drained.worked |= is_put_off;
+	mark_stale(pool, drained);
+	note_oversized(pool);
+	nt_streams_tend(pool);
+	if (__atomic_load_n(&pool->give_back, __ATOMIC_ACQUIRE)) {
+		nt_slabs_give_back(pool);
+		__atomic_store_n(&pool->give_back, 0, __ATOMIC_RELEASE);
+	} else if (!nt_drain_is_stopped()) {
+		nt_slabs_grow(pool);
+	}
+	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
+	return drained;
+}
+
+/* Do what a pool needs now. */
+static struct nt_drained visit(struct nt_pool *pool)
+{
+	struct nt_drained drained = {0};
+	int state = __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE);
+	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE), popped;
+
+	if (state == POOL_GONE)
+		forget_pool(pool, context);
+	if (state != POOL_READY && state != POOL_CLOSING)
+		return drained;
+	/* Also gives the pool up if it is not in this context any more. */
+	if (state == POOL_READY && !nt_pool_find(context))
+		return (struct nt_drained){.worked = true};
+	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+		if (state == POOL_CLOSING)
+			close_pool(pool);
+		else
+			drained = tend(pool);
+		if (nt_drain_is_stopped())
+			return drained;
+		nt_driver.cuCtxPopCurrent_v2(&popped);
+	} else if (state == POOL_CLOSING && !__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE)) {
+		/* The context is gone already, and with it what the driver has allocated. */
+		nt_pool_unmake(pool, false);
+	}
+	if (state == POOL_CLOSING)
+		__atomic_store_n(&pool->state, POOL_CLOSED, __ATOMIC_RELEASE);
+	return drained;
+}
+
+/* One round over all pools. */
+static struct nt_drained visit_all(void)
+{
+	struct nt_drained all = {0};
+
+	nt_grace_step();
+	nt_retired_release();
+	for (unsigned i = 0; i < CONTEXTS && !nt_drain_is_stopped(); i++) {
+		struct nt_drained drained = visit(&nt_pools[i]);
+		all.worked |= drained.worked;
+		all.in_flight |= drained.in_flight;
+		all.is_sparse |= drained.is_sparse;
+	}
+	nt_graphs_count();
+	nt_runs_write(all.worked || all.is_sparse ? NT_RUNS_BUSY : NT_RUNS_IDLE);
+	nt_trace_round();
+	all.in_flight |= nt_grace_is_wanted();
+	return all;
+}
+
+/*
+ * The main function of the drain thread. Its pauses are short while segments fill up. They grow to DOZE while few launches
+ * are recorded, since its calls take locks of the driver that launches wait for, and further, by half each time, while
+ * launches are in flight that are not complete. Once nothing has been in flight for some time it sleeps until a launch wakes it.
+ */
+static void *drain(void *unused)
+{
+	enum { SHORTEST_PAUSE = 1000, DOZE = 8000, LONGEST_PAUSE = 4000000, PAUSE_STEP = 500 }; /* microseconds */
+	const uint64_t idle_limit = 1000000000, last_look = 10000000000;			 /* nanoseconds */
+	uint64_t idle_since = 0;
+	long pause = SHORTEST_PAUSE;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	(void)unused;
+	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	while (!nt_drain_is_stopped()) {
+		struct nt_drained drained = visit_all();
+		uint64_t now = nt_now_ns();
+		bool is_idle = !drained.worked && !drained.is_sparse && !drained.in_flight;
+		if (!is_idle || !idle_since)
+			idle_since = now;
+		if (drained.worked)
+			pause = SHORTEST_PAUSE;
+		else if (drained.is_sparse && pause >= DOZE)
+			pause = DOZE;
+		else if (pause < LONGEST_PAUSE)
+			pause += pause < DOZE ? PAUSE_STEP : pause / 2;
+		if (pause <= DOZE) {
+			nt_sleep_us(pause);
+			continue;
+		}
+		enum nt_sleep depth = is_idle && now - idle_since >= idle_limit ? NT_ASLEEP : NT_DOZING;
+		/*
+		 * A launch that is submitted while the depth is set is usually seen by visit_all, or wakes this thread.
+		 * If neither happens, because the two cross, it waits for the next launch or for the last visit, after
+		 * which they cannot cross any more.
+		 */
+		__atomic_exchange_n(&nt_drain_sleep, depth, __ATOMIC_SEQ_CST);
+		drained = visit_all();
+		if (drained.worked || ((drained.in_flight || drained.is_sparse) && depth == NT_ASLEEP)) {
+			__atomic_store_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_RELEASE);
+			pause = SHORTEST_PAUSE;
+			continue;
+		}
+		if (depth == NT_DOZING) {
+			sleep_until_woken(depth, (uint64_t)pause * 1000);
+		} else {
+			bool is_last = now - idle_since >= last_look;
+			sleep_until_woken(depth, is_last ? 0 : last_look - (now - idle_since) + 1);
+			/* If it was a launch that woke this thread, the next look finds it. */
+		}
+		if (depth == NT_ASLEEP)
+			pause = SHORTEST_PAUSE;
+	}
+	/* The process ends: nothing is freed. */
+	for (;;)
+		sleep_until_woken(NT_AWAKE, 0);
+	return NULL;
+}
+
+bool nt_drain_start(void)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	static bool started;
+	sigset_t all, before;
+	pthread_t thread;
+	pthread_attr_t attributes;
+
+	pthread_mutex_lock(&mutex);
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
+	if (!started) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		pthread_attr_init(&attributes);
+		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+		started = pthread_create(&thread, &attributes, drain, NULL) == 0;
+		if (started)
+			pthread_setname_np(thread, "neutrino-drain");
+		pthread_attr_destroy(&attributes);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	}
+	pthread_mutex_unlock(&mutex);
+	return started;
+}

@@ -1,0 +1,186 @@
+#include "drain/frames.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/regions.h"
+#include "base/settings.h"
+#include "drain/runs.h"
+#include "trace/records.h"
+#include "trace/trace.h"
+#include "trace/writer.h"
+
+static uint64_t launches_lost;
+
+uint64_t nt_frames_header(const struct nt_kernel *kernel, uint8_t *ret)
+{
+	struct neutrino_result_header header = {
+		.version = NEUTRINO_RESULT_VERSION,
+		.kernel = kernel->id,
+		.maps = kernel->map_count,
+		.map_size = sizeof(struct neutrino_map),
+	};
+	uint64_t size = sizeof(header) + kernel->map_count * sizeof(struct neutrino_map);
+	uint64_t padded = (size + 63) / 64 * 64;
+
+	memcpy(header.magic, NEUTRINO_RESULT_MAGIC, sizeof(header.magic));
+	memset(ret, 0, padded);
+	memcpy(ret, &header, sizeof(header));
+	memcpy(ret + sizeof(header), kernel->maps, kernel->map_count * sizeof(struct neutrino_map));
+	return padded;
+}
+
+struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
+{
+	const struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
+	struct neutrino_frame frame = {.launch = slot->launch, .size = slot->size};
+
+	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
+	memcpy(frame.grid, launch->grid, sizeof(frame.grid));
+	memcpy(frame.block, launch->block, sizeof(frame.block));
+	frame.log_units = launch->log_units;
+	frame.lanes = launch->lanes;
+	return frame;
+}
+
+struct nt_extent nt_frame_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
+{
+	struct nt_extent extent;
+
+	nt_extent_of(frame->grid, frame->block, kernel->lanes, &extent);
+	extent.log_units = frame->log_units;
+	return extent;
+}
+
+/* Raise what later launches get of their logs' memory to what was wanted in one. in_turn: chunks were taken in turn. */
+static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
+{
+	uint64_t per_warp = nt_need_per_warp(wanted, warps), before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	/* Warps with chunks of their own take more than they want. */
+	if (in_turn && wanted > 1 && per_warp > __atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_first, per_warp, __ATOMIC_RELAXED);
+	if (per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
+	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
+}
+
+unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
+			 struct nt_range *ret)
+{
+	struct nt_extent extent = nt_frame_extent(kernel, frame);
+	bool in_turn = true;
+	uint64_t offset = 0, wanted = 1;
+
+	if (!kernel->log_count && !kernel->run_count) {
+		*ret = (struct nt_range){0, frame->size};
+		return 1;
+	}
+	for (uint32_t i = 0; i < kernel->map_count; i++) {
+		struct nt_log_control control;
+		struct nt_region region;
+		offset = nt_region_of(&kernel->maps[i], &extent, offset, &region);
+		if (!nt_map_is_log(&kernel->maps[i]))
+			continue;
+		if (!read(argument, region.records, &control))
+			return 0;
+		uint64_t taken = control.wanted + control.first;
+		wanted = taken > wanted ? taken : wanted;
+		in_turn &= !control.first;
+	}
+	/* No launch can have more. 0 stands for not known yet. */
+	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
+	if (kernel->log_count)
+		learn(kernel, wanted, in_turn, extent.warps);
+	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
+	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);
+	frame->size = 0;
+	for (unsigned i = 0; i < count; i++)
+		frame->size += ret[i].size;
+	return count;
+}
+
+void nt_frame_lost(uint64_t launch, uint64_t size)
+{
+	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size);
+	if (launches_lost++ == 0)
+		nt_trace_note("the data of a launch could not be copied back or written: it is marked lost");
+}
+
+void nt_frame_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size)
+{
+	if (!nt_settings()->measures_only) {
+		nt_frame_lost(launch, size);
+		return;
+	}
+	/* As if nothing was saved: what later launches save is not known either. */
+	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_wanted, 1, __ATOMIC_RELAXED);
+	nt_records_settle(launch, NEUTRINO_LAUNCH_MEASURED, 0, size);
+}
+
+struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches)
+{
+	uint8_t header[NT_FRAMES_HEADER_MOST];
+	uint64_t header_size = kernel->result_started ? 0 : nt_frames_header(kernel, header);
+	uint64_t room = sizeof(struct nt_piece) + launches * sizeof(struct nt_framed) + header_size + size;
+	struct nt_piece *piece = malloc(room);
+
+	if (!piece)
+		return NULL;
+	struct nt_framed *framed = (struct nt_framed *)(piece + 1);
+	*piece = (struct nt_piece){
+		.kernel = kernel->id,
+		.launches = framed,
+		.header = (uint8_t *)(framed + launches),
+		.header_size = header_size,
+		.data = (uint8_t *)(framed + launches) + header_size,
+		.room = room,
+		.begins = true,
+		.ends = true,
+	};
+	memcpy(piece->header, header, header_size);
+	kernel->result_started = true;
+	return piece;
+}
+
+void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t size)
+{
+	memcpy(piece->data + piece->size, data, size);
+	piece->size += size;
+}
+
+void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame)
+{
+	piece->launches[piece->count++] = (struct nt_framed){launch, piece->size, frame->size};
+	nt_frames_add_data(piece, (const uint8_t *)frame, sizeof(*frame));
+}
+
+/* nt_read_control of regions in the host's memory. */
+static bool read_control(void *regions, uint64_t offset, struct nt_log_control *ret)
+{
+	memcpy(ret, (const uint8_t *)regions + offset, sizeof(*ret));
+	return true;
+}
+
+void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint64_t launch, struct neutrino_frame *frame,
+			  const uint8_t *regions)
+{
+	struct nt_range ranges[NEUTRINO_MAX_MAPS + 1];
+	struct nt_extent extent = nt_frame_extent(kernel, frame);
+	unsigned of_run = nt_runs_ranges(kernel, &extent, ranges);
+
+	for (unsigned i = 0; i < of_run; i++)
+		nt_runs_add(kernel, i, regions + ranges[i].from, 0, ranges[i].size);
+	nt_runs_added(kernel, true);
+	unsigned count = nt_frame_shrink(kernel, frame, read_control, (void *)(uintptr_t)regions, ranges);
+
+	nt_frames_add(piece, launch, frame);
+	for (unsigned i = 0; i < count; i++)
+		nt_frames_add_data(piece, regions + ranges[i].from, ranges[i].size);
+}
+
+void nt_frames_write(struct nt_piece *piece)
+{
+	nt_writer_piece(piece);
+}

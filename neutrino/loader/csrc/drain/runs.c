@@ -1,0 +1,169 @@
+#include "drain/runs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drain/frames.h"
+#include "trace/trace.h"
+#include "trace/writer.h"
+
+#define BUSY_NS UINT64_C(1000000000)
+#define IDLE_NS UINT64_C(200000000)
+#define WORD sizeof(uint64_t)
+
+/* The result of a kernel: of each of its maps per run one record, back to back. Never freed, as kernels are not. */
+struct nt_run {
+	struct nt_run *next;
+	const struct nt_kernel *kernel;
+	uint64_t launches;
+	uint64_t *words;
+	uint64_t *part; /* of the launch that is being added */
+	size_t count;	/* words */
+	bool is_changed;
+};
+
+static struct nt_run *runs;
+static uint64_t written_ns;
+
+static uint64_t align_up(uint64_t value, uint64_t alignment)
+{
+	return (value + alignment - 1) & ~(alignment - 1);
+}
+
+unsigned nt_runs_ranges(const struct nt_kernel *kernel, const struct nt_extent *extent, struct nt_range *ret)
+{
+	uint64_t offset = 0;
+	unsigned count = 0;
+
+	for (uint32_t i = 0; kernel->run_count && i < kernel->map_count; i++) {
+		struct nt_region region;
+		offset = nt_region_of(&kernel->maps[i], extent, offset, &region);
+		if (nt_map_is_of_run(&kernel->maps[i]))
+			ret[count++] = (struct nt_range){region.records, region.records_size};
+	}
+	return count;
+}
+
+/* The result of a kernel, made at its first launch; NULL without memory, which is noted. */
+static struct nt_run *run_of(struct nt_kernel *kernel)
+{
+	if (kernel->run)
+		return kernel->run;
+	struct nt_run *run = calloc(1, sizeof(*run));
+	for (uint32_t i = 0; run && i < kernel->map_count; i++)
+		if (nt_map_is_of_run(&kernel->maps[i]))
+			run->count += kernel->maps[i].record_size / WORD;
+	if (run)
+		run->words = calloc(2 * run->count, WORD);
+	if (!run || !run->words) {
+		free(run);
+		nt_trace_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
+		return NULL;
+	}
+	run->part = run->words + run->count;
+	run->kernel = kernel;
+	run->next = runs;
+	return kernel->run = runs = run;
+}
+
+/* Combine a word with another one. */
+static void combine(uint64_t *word, uint64_t other, bool keeps_greatest)
+{
+	if (!keeps_greatest)
+		*word += other;
+	else if (other > *word)
+		*word = other;
+}
+
+void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data, uint64_t at, uint64_t size)
+{
+	struct nt_run *run = run_of(kernel);
+	const struct neutrino_map *map = kernel->maps;
+	uint64_t *part = run ? run->part : NULL;
+
+	if (!run)
+		return;
+	for (;; map++) {
+		if (!nt_map_is_of_run(map))
+			continue;
+		if (!number--)
+			break;
+		part += map->record_size / WORD;
+	}
+	/* The launch has copies of the record, each in cache lines of its own. */
+	uint64_t record = map->record_size / WORD, stride = align_up(map->record_size, NEUTRINO_COPY_ALIGN) / WORD;
+	bool keeps_greatest = nt_map_keeps_greatest(map);
+	uint64_t place = at / WORD % stride;
+	for (uint64_t i = 0; i < size / WORD; i++, place = place + 1 == stride ? 0 : place + 1) {
+		uint64_t word;
+		if (place >= record)
+			continue;
+		memcpy(&word, data + i * WORD, WORD);
+		combine(&part[place], word, keeps_greatest);
+	}
+}
+
+void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
+{
+	struct nt_run *run = kernel->run;
+	uint64_t at = 0;
+
+	if (!run)
+		return;
+	for (uint32_t i = 0; is_complete && i < kernel->map_count; i++) {
+		const struct neutrino_map *map = &kernel->maps[i];
+		if (!nt_map_is_of_run(map))
+			continue;
+		for (uint64_t end = at + map->record_size / WORD; at < end; at++)
+			combine(&run->words[at], run->part[at], nt_map_keeps_greatest(map));
+	}
+	memset(run->part, 0, run->count * WORD);
+	run->launches += is_complete;
+	run->is_changed |= is_complete;
+}
+
+/* Write a kernel's result: the header of its result file, then a frame with one record of each map per run. */
+static bool write_run(const struct nt_run *run)
+{
+	uint8_t header[NT_FRAMES_HEADER_MOST];
+	uint64_t header_size = nt_frames_header(run->kernel, header), at = 0, size = 0;
+	struct neutrino_frame frame = {.launch = run->launches, .lanes = run->kernel->lanes};
+	char name[64];
+
+	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
+	for (uint32_t i = 0; i < run->kernel->map_count; i++)
+		if (nt_map_is_of_run(&run->kernel->maps[i]))
+			frame.size += align_up(run->kernel->maps[i].record_size, NEUTRINO_REGION_ALIGN);
+	uint8_t *data = calloc(1, header_size + sizeof(frame) + frame.size);
+	if (!data)
+		return false;
+	memcpy(data, header, header_size);
+	memcpy(data + header_size, &frame, sizeof(frame));
+	for (uint32_t i = 0; i < run->kernel->map_count; i++) {
+		const struct neutrino_map *map = &run->kernel->maps[i];
+		if (!nt_map_is_of_run(map))
+			continue;
+		memcpy(data + header_size + sizeof(frame) + size, run->words + at, map->record_size);
+		at += map->record_size / WORD;
+		size += align_up(map->record_size, NEUTRINO_REGION_ALIGN);
+	}
+	snprintf(name, sizeof(name), "result/%u.run", run->kernel->id);
+	bool written = nt_writer_file(name, data, header_size + sizeof(frame) + frame.size);
+	free(data);
+	return written;
+}
+
+void nt_runs_write(enum nt_runs_when when)
+{
+	uint64_t now = runs ? nt_now_ns() : 0;
+
+	if (!runs || (when != NT_RUNS_ENDING && now - written_ns < (when == NT_RUNS_BUSY ? BUSY_NS : IDLE_NS)))
+		return;
+	for (struct nt_run *run = runs; run; run = run->next) {
+		if (!run->is_changed)
+			continue;
+		written_ns = now;
+		run->is_changed = !write_run(run);
+	}
+}

@@ -1,0 +1,229 @@
+#include "front/coverage.h"
+
+#include <link.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "image/image.h"
+#include "memory/own_memory.h"
+#include "trace/trace.h"
+
+#define REASONS_SAID 3
+
+/* Launches and kernels of the process. Chosen: not left out by an option such as -k. */
+struct coverage {
+	uint64_t chosen;
+	uint64_t probed;
+	uint64_t left_out;
+	uint32_t kernels; /* with chosen launches */
+	uint32_t kernels_probed;
+	uint64_t by_reason[NEUTRINO_REASON_SLOTS];
+};
+
+/* A line, written at once, so that those of several processes do not mix. What does not fit is left out. */
+struct text {
+	char data[3072]; /* nt_say writes less than PIPE_BUF, 4096 */
+	size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
+{
+	size_t free = sizeof(text->data) - text->used;
+	va_list arguments;
+
+	va_start(arguments, format);
+	int length = vsnprintf(text->data + text->used, free, format, arguments);
+	va_end(arguments);
+	if (length > 0 && (size_t)length < free)
+		text->used += (size_t)length;
+	text->data[text->used] = 0;
+}
+
+/* Add a number as 1,234,567. Not printf's ', which depends on the program's locale. */
+static void add_number(struct text *text, uint64_t number)
+{
+	if (number >= 1000) {
+		add_number(text, number / 1000);
+		add(text, ",%03u", (unsigned)(number % 1000));
+	} else {
+		add(text, "%u", (unsigned)number);
+	}
+}
+
+static void add_of(struct text *text, uint64_t part, uint64_t whole, const char *what)
+{
+	add_number(text, part);
+	add(text, " of ");
+	add_number(text, whole);
+	add(text, " %s", what);
+}
+
+/* Begin a line. rank: as for nt_coverage_say; it comes from the environment, so only a number is taken. */
+static void begin_line(struct text *text, const char *rank)
+{
+	size_t digits = rank ? strspn(rank, "0123456789") : 0;
+
+	add(text, "neutrino: ");
+	if (digits && digits < 10 && !rank[digits])
+		add(text, "rank %s: ", rank);
+}
+
+static void count(struct coverage *ret)
+{
+	uint32_t last = nt_image_kernels();
+
+	memset(ret, 0, sizeof(*ret));
+	/* Row 0 is for functions whose look-up the hook has not seen; how many there are is unknown. */
+	for (uint32_t kernel = 0; kernel <= last; kernel++) {
+		uint64_t chosen = 0;
+		for (unsigned reason = 0; reason < NEUTRINO_REASON_SLOTS; reason++) {
+			uint64_t launches = nt_trace_counted(kernel, reason);
+			ret->by_reason[reason] += launches;
+			chosen += reason == NEUTRINO_REASON_NOT_SELECTED ? 0 : launches;
+		}
+		ret->chosen += chosen;
+		ret->kernels += kernel && chosen;
+		ret->kernels_probed += kernel && nt_trace_counted(kernel, NEUTRINO_REASON_PROBED);
+	}
+	ret->probed = ret->by_reason[NEUTRINO_REASON_PROBED];
+	ret->left_out = ret->by_reason[NEUTRINO_REASON_NOT_SELECTED];
+	/* These are said apart from what was not probed. */
+	ret->by_reason[NEUTRINO_REASON_PROBED] = ret->by_reason[NEUTRINO_REASON_NOT_SELECTED] = 0;
+}
+
+/* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
+static void add_share(struct text *text, const struct coverage *coverage)
+{
+	const char *nothing = nt_measures_only ? "nothing would be probed: " : "nothing was probed: ";
+
+	if (!coverage->chosen) {
+		add(text, "%s", nothing);
+		if (coverage->left_out) {
+			add(text, "none of ");
+			add_number(text, coverage->left_out);
+			add(text, " launches was chosen (" NEUTRINO_CHOICE_OPTIONS ")");
+		} else {
+			add(text, "no launch of a kernel was seen");
+		}
+		return;
+	}
+	if (!coverage->probed)
+		add(text, "%s", nothing);
+	add_of(text, coverage->probed, coverage->chosen, "launches");
+	if (coverage->probed) {
+		/* Rounded down: 100 only if nothing is missing. In floating point, since the product may overflow. */
+		unsigned percent = coverage->probed == coverage->chosen
+					   ? 100
+					   : (unsigned)((double)coverage->probed / (double)coverage->chosen * 100);
+		add(text, " %sprobed (%s%u %%)", nt_measures_only ? "would be " : "", percent ? "" : "under ",
+		    percent ? percent : 1);
+	}
+	add(text, ", ");
+	add_of(text, coverage->kernels_probed, coverage->kernels, "kernels");
+	if (coverage->left_out) {
+		add(text, "; not chosen: ");
+		add_number(text, coverage->left_out);
+		add(text, " more");
+	}
+}
+
+/* Add the reasons with most launches. The counts of those that are said are set to 0. */
+static void add_reasons(struct text *text, struct coverage *coverage, bool with_remedies)
+{
+	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
+	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
+	static const char *const remedies[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_REMEDIES};
+	uint64_t rest = coverage->chosen - coverage->probed;
+
+	add(text, nt_measures_only ? "would not be: " : "not probed: ");
+	for (int said = 0; rest && said < REASONS_SAID; said++) {
+		unsigned most = 0;
+		for (unsigned reason = 1; reason < NEUTRINO_REASON_SLOTS; reason++)
+			if (coverage->by_reason[reason] > coverage->by_reason[most])
+				most = reason;
+		add(text, "%s", said ? "; " : "");
+		add_number(text, coverage->by_reason[most]);
+		add(text, " %s", words[most] ? words[most] : "unknown");
+		if (with_remedies && texts[most])
+			add(text, " (%s%s%s)", texts[most], remedies[most] ? ": " : "", remedies[most] ? remedies[most] : "");
+		rest -= coverage->by_reason[most];
+		coverage->by_reason[most] = 0;
+	}
+	if (rest) {
+		add(text, "; ");
+		add_number(text, rest);
+		add(text, " for other reasons");
+	}
+	add(text, "; see neutrino-report TRACE --why");
+}
+
+void nt_coverage_say(const char *rank)
+{
+	struct text text = {.used = 0};
+	struct coverage coverage;
+
+	count(&coverage);
+	begin_line(&text, rank);
+	bool has_rank = text.data[sizeof("neutrino: ") - 1];
+	if (nt_measures_only)
+		add(&text, "--memusage: ");
+	add_share(&text, &coverage);
+	if (coverage.probed < coverage.chosen) {
+		if (has_rank) {
+			add(&text, "; ");
+		} else {
+			nt_say("%s\n", text.data);
+			text.used = 0;
+			begin_line(&text, rank);
+		}
+		add_reasons(&text, &coverage, !has_rank);
+	}
+	nt_say("%s\n", text.data);
+}
+
+void nt_coverage_say_unused(const char *rank)
+{
+	struct text text = {.used = 0};
+
+	begin_line(&text, rank);
+	nt_say("%snothing was recorded: process %d called the CUDA driver and loaded no GPU code\n", text.data, (int)getpid());
+}
+
+/* Tools that call the driver for the program, by the libraries that they load into it. */
+static const struct tool {
+	const char *library;
+	const char *name;
+} tools[] = {
+	{"libcuda-injection.so", "Nsight Compute"},
+};
+
+/* Callback of dl_iterate_phdr: stop at an object of one of these tools, and set a const char * to its name. */
+static int find_tool(struct dl_phdr_info *object, size_t size, void *ret)
+{
+	const char *base = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
+
+	(void)size;
+	for (size_t i = 0; base && i < sizeof(tools) / sizeof(tools[0]); i++)
+		if (strcmp(base + 1, tools[i].library) == 0) {
+			*(const char **)ret = tools[i].name;
+			return 1;
+		}
+	return 0;
+}
+
+void nt_coverage_say_missed(const char *rank)
+{
+	struct text text = {.used = 0};
+	const char *tool = NULL;
+
+	begin_line(&text, rank);
+	add(&text, "nothing was recorded: process %d used the GPU, but ", (int)getpid());
+	if (dl_iterate_phdr(find_tool, &tool))
+		add(&text, "%s calls the driver in its place: run it without that tool", tool);
+	else
+		add(&text, "did not call the CUDA driver through Neutrino");
+	nt_say("%s\n", text.data);
+}

@@ -1,0 +1,198 @@
+#include "front/lifetimes.h"
+
+#include "front/process.h"
+#include "graph/graph.h"
+#include "image/background.h"
+#include "image/choice.h"
+#include "image/registry.h"
+#include "launch/launch.h"
+#include "memory/pool.h"
+
+void nt_stream_ends(CUstream stream)
+{
+	CUcontext context = NULL;
+
+	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD)
+		return; /* a default stream, which cannot be destroyed */
+	if ((nt_driver.cuStreamGetCtx && nt_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS) ||
+	    nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
+		nt_pool_forget_stream(context, stream);
+}
+
+void nt_context_comes(CUcontext context)
+{
+	if (context && nt_registry_has_probed() && !nt_pool_known(context) && !nt_context_is_green(context) &&
+	    nt_choice_has_context(context))
+		nt_registry_prepare_context(context);
+}
+
+/*
+ * The CUcontexts of green contexts. If there are more than fit here, the hook prepares no context that it does not
+ * know.
+ */
+enum { GREENS = 256 };
+static CUcontext greens[GREENS];
+static int green_count; /* rows that were ever used */
+
+void nt_green_context_comes(void *green)
+{
+	CUcontext context;
+
+	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS ||
+	    nt_context_is_green(context))
+		return;
+	for (int i = 0; i < GREENS; i++) {
+		CUcontext none = NULL;
+		if (!__atomic_compare_exchange_n(&greens[i], &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			continue;
+		int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
+		while (count <= i && !__atomic_compare_exchange_n(&green_count, &count, i + 1, false, __ATOMIC_ACQ_REL,
+								  __ATOMIC_ACQUIRE))
+			;
+		return;
+	}
+}
+
+bool nt_context_is_green(CUcontext context)
+{
+	int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < count && context; i++)
+		if (__atomic_load_n(&greens[i], __ATOMIC_ACQUIRE) == context)
+			return true;
+	return context && count == GREENS && !nt_pool_known(context);
+}
+
+void nt_green_context_ends(void *green)
+{
+	CUcontext context;
+
+	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
+		return;
+	if (nt_process_mode() == NT_TRACING) {
+		nt_graphs_context_ends(context);
+		nt_registry_forget_context(context);
+	}
+	for (int i = 0; i < GREENS; i++) {
+		CUcontext found = context;
+		__atomic_compare_exchange_n(&greens[i], &found, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	}
+}
+
+void nt_context_ends(CUcontext context)
+{
+	if (nt_process_mode() != NT_TRACING || !context)
+		return;
+	nt_background_hold();
+	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
+	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
+	nt_graphs_context_ends(context);
+	nt_registry_forget_context(context);
+	/* Nothing of it is left that the thread in the background could find. */
+	nt_background_release();
+}
+
+void nt_context_may_end(CUcontext context)
+{
+	if (!context)
+		return;
+	nt_background_hold();
+	nt_pool_flush(context, DRAIN_LIMIT_MS);
+}
+
+/* Forget what is known of a context, if there is anything: the driver has destroyed what was in it. */
+static void forget(CUcontext context)
+{
+	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
+	nt_pool_context_gone(context, DRAIN_LIMIT_MS);
+	nt_graphs_context_ends(context);
+	nt_registry_forget_context(context);
+}
+
+void nt_context_may_have_ended(CUcontext context)
+{
+	unsigned long long id;
+
+	if (context && nt_driver.cuCtxGetId && nt_driver.cuCtxGetId(context, &id) != CUDA_SUCCESS)
+		forget(context);
+	nt_background_release();
+}
+
+/*
+ * Of each device: its primary context while a call that may end it is under way, and how often the program has retained
+ * it, as far as the hook has seen. A hook that came late has not seen all of that, so the count may be too low.
+ */
+#define DEVICES 64
+static CUcontext primary_contexts[DEVICES];
+static int primary_counts[DEVICES];
+
+static bool is_device(CUdevice device)
+{
+	return device >= 0 && device < DEVICES;
+}
+
+/* The primary context of a device if it exists, or NULL. By a retain and a release of our own, as nothing else shows it. */
+static CUcontext primary_of(CUdevice device)
+{
+	CUcontext context = NULL;
+	unsigned flags;
+	int active = 0;
+
+	if (!nt_driver.cuDevicePrimaryCtxGetState || !nt_driver.cuDevicePrimaryCtxRetain ||
+	    !nt_driver.cuDevicePrimaryCtxRelease_v2 ||
+	    nt_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+	    nt_driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+		return NULL;
+	nt_driver.cuDevicePrimaryCtxRelease_v2(device);
+	return context;
+}
+
+void nt_primary_retained(CUdevice device)
+{
+	if (is_device(device))
+		__atomic_fetch_add(&primary_counts[device], 1, __ATOMIC_ACQ_REL);
+}
+
+void nt_primary_reset_begins(CUdevice device)
+{
+	if (!is_device(device))
+		return;
+	CUcontext context = primary_of(device);
+	__atomic_store_n(&primary_contexts[device], context, __ATOMIC_RELEASE);
+	nt_context_may_end(context);
+}
+
+void nt_primary_was_reset(CUdevice device)
+{
+	CUcontext context =
+		is_device(device) ? __atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL) : NULL;
+
+	/* If the driver does not number contexts, assume that it was reset. */
+	if (context && !nt_driver.cuCtxGetId)
+		forget(context);
+	else
+		nt_context_may_have_ended(context);
+	nt_background_release();
+}
+
+void nt_primary_release_begins(CUdevice device)
+{
+	/* Only the last release destroys the context. */
+	if (nt_process_mode() == NT_TRACING && is_device(device) &&
+	    __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE) <= 1)
+		nt_primary_reset_begins(device);
+}
+
+void nt_primary_released(CUdevice device, CUresult result)
+{
+	if (!is_device(device))
+		return;
+	/* The driver refuses a release without a retain, which must not be counted. */
+	int count = __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE);
+	while (!result && count > 0 && !__atomic_compare_exchange_n(&primary_counts[device], &count, count - 1, false,
+								     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	if (nt_process_mode() == NT_TRACING && (nt_driver.cuCtxGetId || (!result && count == 1)))
+		nt_primary_was_reset(device);
+	nt_background_release();
+}

@@ -1,0 +1,258 @@
+/*
+ * The program's calls of NVTX. It is a library of headers that, at a process's first call, loads the library that
+ * NVTX_INJECTION64_PATH names, and hands it tables of pointers to set: https://github.com/NVIDIA/NVTX, version 3,
+ * nvtxDetail/nvtxTypes.h. Each library of the program that was compiled with them has tables of its own.
+ */
+#include <stddef.h>
+#include <string.h>
+#include <wchar.h>
+
+#include "front/process.h"
+#include "image/ranges.h"
+#ifdef NEUTRINO_LATE
+#include "front/late.h"
+#endif
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* --- NVTX's binary interface, as far as it is used --- */
+
+enum { TABLES_CALLBACKS = 1 }; /* NVTX_ETID_CALLBACKS */
+enum { MODULE_CORE = 1, MODULE_CORE2 = 5 };
+
+typedef void (*any_function)(void);
+
+struct callbacks {
+	size_t size;
+	int (*table_of)(int module, any_function ***table, unsigned *size);
+};
+
+enum { MESSAGE_TEXT = 1, MESSAGE_WIDE = 2, MESSAGE_REGISTERED = 3 };
+
+struct attributes {
+	uint16_t version;
+	uint16_t size;
+	uint32_t category;
+	int32_t color_type;
+	uint32_t color;
+	int32_t payload_type;
+	int32_t reserved;
+	uint64_t payload;
+	int32_t message_type;
+	const void *message;
+};
+
+/* --- names --- */
+
+/* Handles of registered strings: all that is to be known of one is whether it is chosen. */
+static const struct nt_chosen_range registered[] = {{false, false}, {true, false}, {true, true}};
+
+static const struct nt_chosen_range *registered_as(struct nt_chosen_range chosen)
+{
+	return &registered[chosen.if_pushed + chosen.if_started];
+}
+
+/* Write wide characters as UTF-8. What does not fit is left out. */
+static void narrow(char *ret, size_t size, const wchar_t *text)
+{
+	size_t used = 0;
+
+	for (; *text && used + 5 <= size; text++) {
+		uint32_t c = (uint32_t)*text;
+		unsigned more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+		static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
+		ret[used++] = (char)(first[more] | (c >> 6 * more & (more ? 0x3fu >> more : 0x7f)));
+		while (more--)
+			ret[used++] = (char)(0x80 | (c >> 6 * more & 0x3f));
+	}
+	ret[used] = 0;
+}
+
+static struct nt_chosen_range chosen_text(const struct nt_domain *domain, const char *name)
+{
+	return name ? nt_range_chosen(domain, name) : (struct nt_chosen_range){false, false};
+}
+
+static struct nt_chosen_range chosen_wide(const struct nt_domain *domain, const wchar_t *name)
+{
+	char text[1024];
+
+	if (!name)
+		return (struct nt_chosen_range){false, false};
+	narrow(text, sizeof(text), name);
+	return nt_range_chosen(domain, text);
+}
+
+static struct nt_chosen_range chosen_by(const struct nt_domain *domain, const struct attributes *attributes)
+{
+	if (attributes && attributes->size >= sizeof(*attributes))
+		switch (attributes->message_type) {
+		case MESSAGE_TEXT:
+			return chosen_text(domain, attributes->message);
+		case MESSAGE_WIDE:
+			return chosen_wide(domain, attributes->message);
+		case MESSAGE_REGISTERED:
+			/* Only if the handle is one of ours. */
+			for (size_t i = 0; i < sizeof(registered) / sizeof(registered[0]); i++)
+				if (attributes->message == &registered[i])
+					return registered[i];
+		}
+	return (struct nt_chosen_range){false, false};
+}
+
+/* --- what NVTX calls --- */
+
+static int domain_push(void *handle, const struct attributes *attributes)
+{
+	struct nt_domain *domain = nt_domain_of(handle);
+
+	return nt_range_push(domain, chosen_by(domain, attributes));
+}
+
+static int domain_pop(void *handle)
+{
+	return nt_range_pop(nt_domain_of(handle));
+}
+
+static uint64_t domain_start(void *handle, const struct attributes *attributes)
+{
+	struct nt_domain *domain = nt_domain_of(handle);
+
+	return nt_range_start(domain, chosen_by(domain, attributes));
+}
+
+static void domain_end(void *handle, uint64_t number)
+{
+	(void)handle;
+	nt_range_end(number);
+}
+
+static int push(const struct attributes *attributes)
+{
+	return domain_push(NULL, attributes);
+}
+
+static int push_text(const char *name)
+{
+	struct nt_domain *domain = nt_domain_of(NULL);
+
+	return nt_range_push(domain, chosen_text(domain, name));
+}
+
+static int push_wide(const wchar_t *name)
+{
+	struct nt_domain *domain = nt_domain_of(NULL);
+
+	return nt_range_push(domain, chosen_wide(domain, name));
+}
+
+static int pop(void)
+{
+	return domain_pop(NULL);
+}
+
+static uint64_t start(const struct attributes *attributes)
+{
+	return domain_start(NULL, attributes);
+}
+
+static uint64_t start_text(const char *name)
+{
+	struct nt_domain *domain = nt_domain_of(NULL);
+
+	return nt_range_start(domain, chosen_text(domain, name));
+}
+
+static uint64_t start_wide(const wchar_t *name)
+{
+	struct nt_domain *domain = nt_domain_of(NULL);
+
+	return nt_range_start(domain, chosen_wide(domain, name));
+}
+
+static const void *register_text(void *handle, const char *name)
+{
+	return registered_as(chosen_text(nt_domain_of(handle), name));
+}
+
+static const void *register_wide(void *handle, const wchar_t *name)
+{
+	return registered_as(chosen_wide(nt_domain_of(handle), name));
+}
+
+static void *create_domain(const char *name)
+{
+	return nt_domain_named(name ? name : "");
+}
+
+static void *create_domain_wide(const wchar_t *name)
+{
+	char text[1024] = "";
+
+	if (name)
+		narrow(text, sizeof(text), name);
+	return nt_domain_named(text);
+}
+
+static void destroy_domain(void *handle)
+{
+	nt_domain_ends(nt_domain_of(handle));
+}
+
+/* --- the tables --- */
+
+/* By their numbers in NVTX's tables. */
+static const any_function core[] = {
+	[4] = (any_function)start,
+	[5] = (any_function)start_text,
+	[6] = (any_function)start_wide,
+	[7] = (any_function)nt_range_end,
+	[8] = (any_function)push,
+	[9] = (any_function)push_text,
+	[10] = (any_function)push_wide,
+	[11] = (any_function)pop,
+};
+static const any_function core2[] = {
+	[2] = (any_function)domain_start,
+	[3] = (any_function)domain_end,
+	[4] = (any_function)domain_push,
+	[5] = (any_function)domain_pop,
+	[10] = (any_function)register_text,
+	[11] = (any_function)register_wide,
+	[12] = (any_function)create_domain,
+	[13] = (any_function)create_domain_wide,
+	[14] = (any_function)destroy_domain,
+};
+
+/* Set the pointers of one of NVTX's tables. False if it lacks the table, or is older than what is set. */
+static bool set(const struct callbacks *callbacks, int module, const any_function *functions, unsigned count)
+{
+	any_function **table = NULL;
+	unsigned size = 0;
+
+	if (!callbacks->table_of(module, &table, &size) || !table || size < count)
+		return false;
+	for (unsigned i = 0; i < count; i++)
+		if (functions[i] && table[i])
+			*table[i] = functions[i];
+	return true;
+}
+
+/* What NVTX looks up and calls. 1 if its calls are to come here; else it calls nobody from then on. */
+EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id));
+EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id))
+{
+#ifdef NEUTRINO_LATE
+	/* In a child of the process that it was meant for. */
+	if (!nt_late_is_active())
+		return 0;
+#endif
+	const struct callbacks *callbacks = nt_ranges_are_set() && table_of ? table_of(TABLES_CALLBACKS) : NULL;
+	if (!callbacks || callbacks->size < sizeof(*callbacks))
+		return 0;
+	bool is_set = set(callbacks, MODULE_CORE, core, sizeof(core) / sizeof(core[0]));
+	is_set &= set(callbacks, MODULE_CORE2, core2, sizeof(core2) / sizeof(core2[0]));
+	if (is_set)
+		nt_ranges_arrive();
+	return is_set;
+}

@@ -1,0 +1,311 @@
+#include "front/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/driver.h"
+#include "base/hot.h"
+#include "base/settings.h"
+#include "drain/benchmark.h"
+#include "drain/drain.h"
+#include "front/coverage.h"
+#include "front/late.h"
+#include "front/steering.h"
+#include "graph/graph.h"
+#include "image/background.h"
+#include "image/choice.h"
+#include "image/entry_fetch.h"
+#include "image/image.h"
+#include "image/ranges.h"
+#include "image/section.h"
+#include "launch/launch.h"
+#include "memory/own_memory.h"
+#include "memory/pool.h"
+#include "trace/trace.h"
+
+NT_HOT int nt_process_mode_now;
+
+/* Print where the trace is and how much it covers, on stderr. */
+static void say_where(void)
+{
+	if (nt_settings()->is_quiet)
+		return;
+	nt_say("neutrino: trace in %s\n", nt_trace_path());
+	nt_coverage_say(nt_settings()->ranks[0]);
+}
+
+/* Note a patched library whose twins were not used, in the trace and where that helps on stderr. */
+static void note_unused(const char *library)
+{
+	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
+		      "looked up before the hook was loaded",
+		      library);
+#ifdef NEUTRINO_LATE
+	if (nt_late_came_after() && !nt_settings()->is_quiet)
+		nt_say("neutrino: nothing of %s was recorded; if the driver was in use before it was loaded, use the neutrino "
+		       "command\n",
+		       library);
+#endif
+}
+
+static pid_t process;
+static bool is_ahead; /* twins come from patched files */
+
+/* Print that the process has called the driver, and has not loaded anything that could be probed. */
+static void say_unused(void)
+{
+#ifndef NEUTRINO_LATE /* which may have come after the images */
+	if (nt_settings()->is_quiet)
+		return;
+	/* No trace: so that the listener does not say that the driver was never called. */
+	if (!is_ahead)
+		nt_listener_hello("");
+	nt_coverage_say_unused(nt_settings()->ranks[0]);
+#endif
+}
+
+/* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
+static void at_exit(void)
+{
+	/* A child made by clone or _Fork has not run in_child; the trace is its parent's. */
+	if (getpid() != process)
+		return;
+#ifdef NEUTRINO_LATE
+	nt_process_missed();
+#endif
+	/* Without a trace there is nothing to end. */
+	int mode = __atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL);
+	if (mode == NT_READY)
+		say_unused();
+	if (mode != NT_TRACING)
+		return;
+	struct nt_event event;
+	uint64_t begin = nt_now_ns();
+	nt_launch_end();
+	nt_background_end();
+	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
+	nt_graphs_count();
+	if (!nt_measures_only)
+		nt_images_keep_needs();
+	if (is_ahead)
+		nt_section_unused(note_unused);
+	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */
+	if (!drained)
+		nt_drain_stop();
+	if (!drained)
+		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
+	nt_ranges_note_end();
+	nt_own_memory_log();
+	nt_event_begin(&event, "end");
+	nt_event_number(&event, "drained", drained);
+	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
+	nt_event_end(&event);
+	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
+		say_where();
+	else
+		nt_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_trace_path());
+}
+
+/* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
+static void in_child(void)
+{
+	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
+	nt_launch_end();
+	nt_background_child();
+	nt_trace_child();
+	nt_pool_child();
+}
+
+/* Whether to record with the twins in patched files. */
+static bool is_ahead_enabled(void)
+{
+#ifdef NEUTRINO_LATE
+	return nt_late_is_active();
+#else
+	return nt_settings()->is_ahead;
+#endif
+}
+
+/* Decide whether this process is recorded, and prepare its end. Runs once, at the first cuInit. */
+static void start(void)
+{
+	/* NEUTRINO_KEY: this is a run with probes of its own, which replace those of patched files. */
+	bool has_run = nt_settings()->key;
+
+	if (!has_run && !is_ahead_enabled())
+		return;
+	if (!has_run)
+		nt_images_use_sections();
+	is_ahead = !has_run;
+	process = getpid();
+	nt_say_start();
+	nt_own_memory_begin();
+	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
+	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
+		return;
+	__atomic_store_n(&nt_process_mode_now, NT_READY, __ATOMIC_RELEASE);
+}
+
+/*
+ * Read the arguments of this process into text, which has size bytes, and set ret to the first ones. Returns how many, at
+ * most most.
+ */
+static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
+{
+	size_t used = 0, count = 0;
+	int fd = nt_above_stdio(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+
+	if (fd < 0)
+		return 0;
+	ssize_t part;
+	while (used < size - 1 && (part = read(fd, text + used, size - 1 - used)) != 0) {
+		if (part < 0 && errno == EINTR)
+			continue;
+		if (part < 0)
+			break;
+		used += (size_t)part;
+	}
+	close(fd);
+	text[used] = 0;
+	/* Each argument ends with NUL. */
+	for (size_t start = 0; start < used && count < most; start += strlen(text + start) + 1)
+		ret[count++] = text + start;
+	return count;
+}
+
+/* Write the event that describes this process. Called once, under the mutex of nt_process_trace. */
+static void log_process(void)
+{
+	static const char *const ranks[NT_RANK_COUNT] = {NT_RANKS};
+	const struct nt_settings *settings = nt_settings();
+	/* Static because they are large for the stack of a thread of the program. */
+	static struct nt_event event;
+	static char text[8192], section_names[4096], section_maker[256];
+	const char *names = settings->probes, *maker = settings->version;
+	char *arguments[64], host[256] = "", executable[4096] = "", folder[4096] = "";
+	int version = 0;
+
+	ssize_t length = readlink("/proc/self/exe", executable, sizeof(executable) - 1);
+	executable[length > 0 ? length : 0] = 0;
+	gethostname(host, sizeof(host) - 1);
+	nt_driver.cuDriverGetVersion(&version);
+	if (is_ahead) {
+		nt_section_names(section_names, sizeof(section_names), section_maker, sizeof(section_maker));
+		names = section_names;
+		maker = section_maker;
+	}
+	nt_event_begin(&event, "process");
+	nt_event_number(&event, "pid", (uint64_t)getpid());
+	nt_event_number(&event, "ppid", (uint64_t)getppid());
+	nt_event_string(&event, "host", host);
+	nt_event_strings(&event, "argv", arguments, read_arguments(text, sizeof(text), arguments, settings->hides_arguments ? 1 : 64));
+	nt_event_string(&event, "executable", executable);
+	nt_event_string(&event, "folder", getcwd(folder, sizeof(folder)) ? folder : "");
+	nt_event_string(&event, "version", maker ? maker : "");
+	nt_event_string(&event, "driver", settings->driver ? settings->driver : "");
+	nt_event_number(&event, "driver_version", (uint64_t)version);
+	nt_event_string(&event, "probes", names ? names : "");
+	nt_event_number(&event, "monotonic_ns", nt_now_ns());
+	if (settings->run)
+		nt_event_string(&event, "run", settings->run);
+	if (nt_measures_only)
+		nt_event_number(&event, "memusage", 1);
+	if (settings->max_trace_size)
+		nt_event_number(&event, "max_trace_size", settings->max_trace_size);
+	for (int i = 0; i < NT_RANK_COUNT; i++)
+		if (settings->ranks[i])
+			nt_event_string(&event, ranks[i], settings->ranks[i]);
+	nt_event_end(&event);
+}
+
+void nt_process_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, start);
+}
+
+bool nt_process_trace(void)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+	if (nt_process_mode() == NT_TRACING)
+		return true;
+	/* If cuInit was called before the hook was loaded, this has not been done. */
+	nt_process_start();
+	if (nt_process_mode() != NT_READY)
+		return false;
+	/* One thread starts the trace, the others wait for it. */
+	pthread_mutex_lock(&mutex);
+	if (nt_process_mode() == NT_READY) {
+		nt_writer_invite(&nt_steering);
+		bool started = nt_trace_start();
+		if (started) {
+			nt_choice_begin();
+			nt_benchmark_start();
+			nt_background_begin();
+			log_process();
+			nt_ranges_note_begin();
+			if (!is_ahead) {
+				nt_trace_copy("probe.toml", nt_settings()->probe_file);
+				nt_trace_copy("read.py", nt_settings()->reader);
+				nt_listener_hello(nt_trace_path());
+			}
+		} else {
+			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
+			       nt_settings()->tracedir ? nt_settings()->tracedir : "(none)", nt_trace_failure());
+		}
+		__atomic_store_n(&nt_process_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&mutex);
+	return nt_process_mode() == NT_TRACING;
+}
+
+#ifndef NEUTRINO_LATE
+static pid_t loaded_in;
+
+/* While the hook is loaded: what is needed if the process never calls it. */
+__attribute__((constructor)) static void prepare_end(void)
+{
+	loaded_in = getpid();
+	nt_say_start();
+}
+
+/*
+ * At the end of a process that has loaded the hook and never called it: print a line if it has used the driver all the
+ * same. A tool such as a profiler, which looks the driver's functions up for the program, may leave the hook out.
+ */
+__attribute__((destructor)) static void say_missed(void)
+{
+	int devices;
+
+	if (process || getpid() != loaded_in || !nt_driver_known() || !nt_driver.cuDeviceGetCount)
+		return;
+	const struct nt_settings *settings = nt_settings();
+	if (settings->is_quiet || !(settings->key || settings->is_ahead))
+		return;
+	if (nt_driver.cuDeviceGetCount(&devices) == CUDA_ERROR_NOT_INITIALIZED)
+		return;
+	if (settings->key)
+		nt_listener_hello("");
+	nt_coverage_say_missed(settings->ranks[0]);
+}
+#endif
+
+#ifdef NEUTRINO_LATE
+/* For nt_section_unused, of which only the number is needed. */
+static void count_unused(const char *library)
+{
+	(void)library;
+}
+
+void nt_process_missed(void)
+{
+	if (nt_process_mode() < NT_TRACING && nt_late_came_after() && nt_section_unused(count_unused))
+		nt_process_trace();
+}
+#endif

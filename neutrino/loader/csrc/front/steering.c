@@ -1,0 +1,145 @@
+#include "front/steering.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/neutrino_layout.h"
+#include "base/quiet_write.h"
+#include "base/raw_files.h"
+#include "front/process.h"
+#include "graph/graph.h"
+#include "image/choice.h"
+#include "launch/launch.h"
+#include "memory/pool.h"
+#include "trace/files.h"
+#include "trace/trace.h"
+
+#define FILE_NAME "control"
+#define PAUSE_MS 500
+#define FLUSH_PAUSE_MS 5
+#define NONE_MS 1000 /* without the file */
+
+/* What is done for a request that is not answered yet. */
+enum work {
+	WORK_NONE,
+	WORK_DRAIN, /* pools are flushed */
+	WORK_WRITE, /* what there is now is written */
+};
+
+static struct {
+	int fd; /* -1: there is no file */
+	uint64_t last; /* request that was taken */
+	uint64_t next_ns;
+	enum work work;
+} steering = {.fd = -1};
+
+/* Make the file, in the new trace directory. */
+static void start(void)
+{
+	struct neutrino_control control = {
+		.magic = NEUTRINO_CONTROL_MAGIC,
+		.version = NEUTRINO_CONTROL_VERSION,
+		.pid = (uint32_t)getpid(),
+	};
+
+	if (!nt_files_keep_open())
+		return;
+	steering.fd = nt_files_open(FILE_NAME, O_RDWR | O_CREAT | O_EXCL);
+	if (steering.fd >= 0 && !nt_pwrite_all(steering.fd, &control, sizeof(control), 0)) {
+		nt_raw_close(steering.fd);
+		nt_files_unlink(FILE_NAME);
+		steering.fd = -1;
+	}
+}
+
+static unsigned next_look(void)
+{
+	if (steering.fd < 0)
+		return NONE_MS;
+	return steering.work == WORK_NONE ? PAUSE_MS : FLUSH_PAUSE_MS;
+}
+
+/* Write the answer to the request that was taken last. */
+static void answer(bool is_understood)
+{
+	struct neutrino_control control = {
+		.is_understood = is_understood,
+		.off = nt_choice_off() | (nt_launch_is_ended() ? NEUTRINO_OFF_ENDING : 0),
+		.pool_bytes = nt_pools_size(),
+	};
+	const size_t rest = offsetof(struct neutrino_control, is_understood);
+
+	steering.work = WORK_NONE;
+	/* The request is answered once its number is there. */
+	if (nt_pwrite_all(steering.fd, (const char *)&control + rest, sizeof(control) - rest, rest))
+		nt_pwrite_all(steering.fd, &steering.last, sizeof(steering.last), offsetof(struct neutrino_control, answer));
+}
+
+static void switch_recording(bool is_on)
+{
+	bool was_on = !(nt_choice_off() & NEUTRINO_OFF_STEERED);
+
+	nt_choice_steer(is_on);
+	if (is_on != was_on)
+		nt_trace_note("neutrino-ctl: recording is %s", is_on ? "on again" : "off");
+}
+
+/* Take a request. One that is under way is given up for it. */
+static void take(uint64_t request)
+{
+	steering.last = request;
+	steering.work = WORK_WRITE;
+	switch (request & 0xff) {
+	case NEUTRINO_COMMAND_STATUS:
+		break;
+	case NEUTRINO_COMMAND_ON:
+	case NEUTRINO_COMMAND_OFF:
+		switch_recording((request & 0xff) == NEUTRINO_COMMAND_ON);
+		break;
+	case NEUTRINO_COMMAND_FLUSH:
+		nt_pools_flush();
+		steering.work = WORK_DRAIN;
+		break;
+	default:
+		answer(false);
+	}
+}
+
+/* Look for a request, as far as it is time for that, and do it. */
+static bool look(void)
+{
+	uint64_t now = nt_now_ns(), request;
+
+	/* The choice of launches is made after the trace has begun. */
+	if (steering.fd < 0 || nt_process_mode() < NT_TRACING)
+		return false;
+	if (now >= steering.next_ns) {
+		/* A request has one word, so that half of one is never seen. */
+		if (nt_raw_pread(steering.fd, &request, sizeof(request), offsetof(struct neutrino_control, request)) ==
+			    sizeof(request) &&
+		    request != steering.last)
+			take(request);
+		steering.next_ns = now + UINT64_C(1000000) * next_look();
+	}
+	if (steering.work == WORK_DRAIN && nt_pools_are_flushed())
+		steering.work = WORK_WRITE;
+	if (steering.work != WORK_WRITE)
+		return false;
+	/* The drain thread counts replays when it is awake. */
+	nt_graphs_count();
+	return true;
+}
+
+static void written(bool is_last)
+{
+	if (steering.fd < 0)
+		return;
+	if (steering.work == WORK_WRITE)
+		answer(true);
+	/* A trace that is complete has no such file. */
+	if (is_last && !nt_files_is_filtered())
+		nt_files_unlink(FILE_NAME);
+}
+
+const struct nt_writer_guest nt_steering = {.start = start, .next_look = next_look, .look = look, .written = written};

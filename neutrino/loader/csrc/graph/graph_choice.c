@@ -1,0 +1,78 @@
+#include "graph/graph_choice.h"
+
+#include "image/choice.h"
+#include "memory/own_memory.h"
+
+enum nt_chosen nt_graph_ask(struct nt_layout *layout)
+{
+	bool is_off = nt_choice_is_off(), is_any = false, is_as_before = true;
+
+	for (size_t i = 0; i < layout->count; i++) {
+		struct nt_graph_node *node = &layout->nodes[i];
+		node->is_wanted = !node->is_left_out;
+		/* These have no number. */
+		if (node->is_disabled || node->reason == NEUTRINO_REASON_NOT_SELECTED)
+			continue;
+		node->is_wanted = !is_off && (!node->kernel || nt_choice_take(node->kernel));
+		is_any |= node->is_wanted;
+		is_as_before &= node->is_wanted != node->is_left_out;
+	}
+	if (!is_any)
+		return NT_CHOSEN_NONE;
+	return is_as_before ? NT_CHOSEN_AS_BEFORE : NT_CHOSEN_OTHERS;
+}
+
+struct nt_layout *nt_graph_leave_out(const struct nt_layout *layout)
+{
+	struct nt_layout *ret = nt_layout_copy(layout);
+
+	if (!ret)
+		return NULL;
+	ret->probed = 0;
+	for (size_t i = 0; i < ret->count; i++) {
+		struct nt_graph_node *node = &ret->nodes[i];
+		node->is_left_out = !node->is_wanted;
+		ret->probed += node->reason == NEUTRINO_REASON_PROBED && !node->is_left_out;
+	}
+	return ret;
+}
+
+bool nt_graph_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any)
+{
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool is_relaxed = false, is_complete = true;
+
+	if (nt_measures_only)
+		return true;
+	for (size_t i = 0; i < layout->count; i++) {
+		struct nt_graph_node *node = &layout->nodes[i];
+		bool wants_twin = is_any && !node->is_left_out;
+		if (node->reason != NEUTRINO_REASON_PROBED || wants_twin == node->has_twin)
+			continue;
+		if (!is_relaxed)
+			nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+		is_relaxed = true;
+		/* A twin that stays is launched with memory that nobody reads. */
+		if (wants_twin)
+			is_complete &= nt_layout_put_twin(target, layout, node);
+		else
+			nt_layout_put_original(target, layout, node);
+	}
+	if (is_relaxed)
+		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return is_complete;
+}
+
+struct nt_layout *nt_graph_drop(const struct nt_layout *layout)
+{
+	struct nt_layout *ret = nt_layout_copy(layout);
+
+	for (size_t i = 0; ret && i < ret->count; i++) {
+		struct nt_graph_node *node = &ret->nodes[i];
+		if (node->reason != NEUTRINO_REASON_PROBED || node->is_left_out || node->has_twin)
+			continue;
+		node->reason = NEUTRINO_REASON_GRAPH;
+		ret->probed--;
+	}
+	return ret;
+}

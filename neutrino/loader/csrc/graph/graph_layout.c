@@ -1,0 +1,520 @@
+#include "graph/graph_layout.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "image/backend.h"
+#include "image/background.h"
+#include "image/choice.h"
+#include "image/registry.h"
+#include "image/twin.h"
+#include "memory/own_memory.h"
+#include "trace/trace.h"
+
+/* --- bodies of conditional nodes --- */
+
+/* The driver names them once, when the node is added. */
+struct bodies {
+	CUgraphNode node;
+	CUgraph graph; /* that the node is in */
+	size_t count;
+	struct bodies *next;
+	CUgraph graphs[];
+};
+
+static pthread_mutex_t bodies_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct bodies *all_bodies;
+
+void nt_bodies_add(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
+{
+	size_t count = parameters->conditional.size;
+	struct bodies *bodies;
+
+	if (!parameters->conditional.phGraph_out || !(bodies = malloc(sizeof(*bodies) + count * sizeof(CUgraph))))
+		return;
+	*bodies = (struct bodies){.node = node, .graph = graph, .count = count};
+	memcpy(bodies->graphs, parameters->conditional.phGraph_out, count * sizeof(CUgraph));
+	pthread_mutex_lock(&bodies_mutex);
+	bodies->next = all_bodies;
+	all_bodies = bodies;
+	pthread_mutex_unlock(&bodies_mutex);
+}
+
+/* Remove the bodies of one conditional node, or of all in a graph and in its bodies. Under the mutex. */
+static void forget_bodies(CUgraph graph)
+{
+	for (struct bodies **link = &all_bodies; *link;) {
+		struct bodies *bodies = *link;
+		if (bodies->graph != graph) {
+			link = &bodies->next;
+			continue;
+		}
+		*link = bodies->next;
+		for (size_t i = 0; i < bodies->count; i++)
+			forget_bodies(bodies->graphs[i]);
+		free(bodies);
+		link = &all_bodies; /* the calls have changed the list */
+	}
+}
+
+void nt_bodies_forget(CUgraph graph)
+{
+	pthread_mutex_lock(&bodies_mutex);
+	forget_bodies(graph);
+	pthread_mutex_unlock(&bodies_mutex);
+}
+
+/* The index-th body of a conditional node, NULL after the last. */
+static CUgraph body_of(CUgraphNode node, size_t index)
+{
+	CUgraph ret = NULL;
+
+	pthread_mutex_lock(&bodies_mutex);
+	for (const struct bodies *bodies = all_bodies; bodies && !ret; bodies = bodies->next)
+		if (bodies->node == node && index < bodies->count)
+			ret = bodies->graphs[index];
+	pthread_mutex_unlock(&bodies_mutex);
+	return ret;
+}
+
+/* --- one node --- */
+
+/* Where a node's launch is set: in an executable graph, or in a graph of ours. */
+struct place {
+	CUgraphExec exec; /* NULL: in a graph */
+	CUgraphNode node;
+	const CUDA_KERNEL_NODE_PARAMS *parameters; /* as the program has them */
+};
+
+/* nt_launch.submit for nodes of graphs. */
+static CUresult set_node(const struct nt_launch *launch, CUfunction function, void **parameters, void **extra)
+{
+	const struct place *place = launch->argument;
+	CUDA_KERNEL_NODE_PARAMS changed = *place->parameters;
+
+	/* The twin of a CUkernel is one, too. */
+	changed.func = place->parameters->kern ? NULL : function;
+	changed.kern = place->parameters->kern ? function : NULL;
+	changed.kernelParams = parameters;
+	changed.extra = extra;
+	if (place->exec)
+		return nt_driver.cuGraphExecKernelNodeSetParams_v2(place->exec, place->node, &changed);
+	return nt_driver.cuGraphKernelNodeSetParams_v2(place->node, &changed);
+}
+
+/* The launch of a node as the program has it, which sets that in its place. */
+static struct nt_launch launch_of(const struct place *place)
+{
+	const CUDA_KERNEL_NODE_PARAMS *parameters = place->parameters;
+
+	return (struct nt_launch){
+		.grid = {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ},
+		.block = {parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ},
+		.shared = parameters->sharedMemBytes,
+		.parameters = parameters->kernelParams,
+		.extra = parameters->kernelParams ? NULL : parameters->extra,
+		.submit = set_node,
+		.argument = place,
+	};
+}
+
+/* The program's parameters in one buffer, NULL if they are not as the kernel's should be. */
+static uint8_t *pack(const struct nt_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS *parameters, size_t size)
+{
+	uint8_t *ret = calloc(1, size + 1);
+
+	if (!ret)
+		return NULL;
+	if (parameters->kernelParams || !parameters->extra) {
+		for (uint32_t i = 0; i < kernel->parameter_count && parameters->kernelParams; i++)
+			memcpy(ret + kernel->parameters[i].offset, parameters->kernelParams[i], kernel->parameters[i].size);
+		return ret;
+	}
+	for (void **key = parameters->extra; *key != CU_LAUNCH_PARAM_END; key += 2)
+		if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			memcpy(ret, key[1], size);
+	return ret;
+}
+
+/* Whether the program may change the node from the device, so that it has to stay what it is. */
+static bool is_updatable(CUgraphNode node)
+{
+	CUlaunchAttributeValue value = {{0}};
+
+	return nt_driver.cuGraphKernelNodeGetAttribute &&
+	       nt_driver.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) ==
+		       CUDA_SUCCESS &&
+	       value.number;
+}
+
+/*
+ * Have a node run its twin if it can; offset: where its regions may begin. Sets the other members of node by parameters.
+ * Returns the reason, PROBED if the twin runs.
+ */
+static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph_node *node, const struct place *place,
+			   uint64_t offset)
+{
+	const CUDA_KERNEL_NODE_PARAMS *parameters = place->parameters;
+	struct nt_function *function = nt_registry_find(parameters->kern ? parameters->kern : parameters->func);
+	struct nt_launch launch = launch_of(place);
+	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
+				     .cell = target->cell, .base = offset};
+
+	memcpy(node->grid, launch.grid, sizeof(node->grid));
+	memcpy(node->block, launch.block, sizeof(node->block));
+	node->shared = launch.shared;
+	node->kernel = function ? function->kernel : NULL;
+	if (!function)
+		return NEUTRINO_REASON_LAUNCH_FORM;
+	struct nt_kernel *kernel = function->kernel;
+	if (!nt_choice_has_context(parameters->ctx ? parameters->ctx : target->context) || nt_choice_is_over(kernel))
+		return NEUTRINO_REASON_NOT_SELECTED;
+	unsigned reason = nt_function_reason(function);
+	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function))
+		nt_background_request(function, target->context);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
+	if (target->refusal != NEUTRINO_REASON_PROBED)
+		return target->refusal;
+	if (parameters->ctx && parameters->ctx != target->context)
+		return NEUTRINO_REASON_CONTEXT;
+	if (is_updatable(node->node) || (node->may_repeat && !nt_maps_add_up(kernel->maps, kernel->map_count)))
+		return NEUTRINO_REASON_GRAPH;
+	reason = nt_launch_extent(&launch, kernel, &attempt.extent);
+	if (reason == NEUTRINO_REASON_PROBED)
+		reason = kernel->backend->choose(&attempt);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
+	nt_attempt_measure(&attempt, target->most);
+	if (attempt.size > target->most || offset > target->most - attempt.size)
+		return NEUTRINO_REASON_MAP_SIZE;
+	size_t packed_size = nt_twin_parameters_size(kernel);
+	uint8_t *packed = pack(kernel, parameters, packed_size);
+	if (!packed || (!nt_measures_only && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
+		free(packed);
+		return NEUTRINO_REASON_REFUSED;
+	}
+	node->function = parameters->func;
+	node->kern = parameters->kern;
+	node->packed = packed;
+	node->packed_size = packed_size;
+	node->variant = attempt.variant;
+	node->log_units = attempt.extent.log_units;
+	node->offset = offset;
+	node->size = attempt.size;
+	return NEUTRINO_REASON_PROBED;
+}
+
+/* --- all nodes --- */
+
+/* A new node at the end of the layout, NULL without memory. */
+static struct nt_graph_node *add_node(struct nt_layout *layout)
+{
+	if (layout->count == layout->capacity) {
+		size_t capacity = layout->capacity ? 2 * layout->capacity : 32;
+		struct nt_graph_node *nodes = realloc(layout->nodes, capacity * sizeof(*nodes));
+		if (!nodes)
+			return NULL;
+		layout->nodes = nodes;
+		layout->capacity = capacity;
+	}
+	struct nt_graph_node *node = &layout->nodes[layout->count++];
+	*node = (struct nt_graph_node){0};
+	return node;
+}
+
+/* Set a node's reason, and the layout's totals by it. */
+static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, unsigned reason)
+{
+	node->reason = reason;
+	if (reason != NEUTRINO_REASON_PROBED)
+		return;
+	layout->probed++;
+	node->has_twin = !nt_measures_only;
+	layout->twins += node->has_twin;
+	if (node->room < node->size)
+		node->room = node->size;
+	if (node->offset + node->size > layout->size)
+		layout->size = node->offset + node->size;
+}
+
+/* Where the regions of a further node begin. */
+static uint64_t free_offset(const struct nt_layout *layout)
+{
+	return (layout->size + NEUTRINO_REGION_ALIGN - 1) / NEUTRINO_REGION_ALIGN * NEUTRINO_REGION_ALIGN;
+}
+
+/* For add_graph: what all its calls share. */
+struct making {
+	const struct nt_graph_target *target;
+	struct nt_layout *layout;
+	bool has_memory;
+};
+
+/* Add one kernel node of the program's graph. cloned: that node in a clone of the graph, or NULL. */
+static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode cloned, bool may_repeat)
+{
+	CUDA_KERNEL_NODE_PARAMS parameters;
+	struct place place = {cloned ? NULL : making->target->exec, cloned ? cloned : node, &parameters};
+
+	if (nt_driver.cuGraphKernelNodeGetParams_v2(node, &parameters) != CUDA_SUCCESS)
+		return;
+	struct nt_graph_node *added = add_node(making->layout);
+	if (!added) {
+		making->has_memory = false;
+		return;
+	}
+	added->node = node;
+	added->is_paired = true;
+	added->may_repeat = may_repeat;
+	settle_node(making->layout, added, probe_node(making->target, added, &place, free_offset(making->layout)));
+}
+
+/* Add all kernel nodes of a graph, of its child graphs and of bodies. clone: of the graph, or NULL. */
+static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool may_repeat)
+{
+	size_t count = 0;
+	CUgraphNode *nodes;
+
+	if (nt_driver.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count)
+		return;
+	nodes = calloc(count, sizeof(*nodes));
+	if (!nodes || nt_driver.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) {
+		making->has_memory = making->has_memory && nodes;
+		free(nodes);
+		return;
+	}
+	for (size_t i = 0; i < count && making->has_memory; i++) {
+		CUgraphNode cloned = NULL;
+		CUgraph child, cloned_child = NULL;
+		int type;
+		if (nt_driver.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
+			continue;
+		if (clone && nt_driver.cuGraphNodeFindInClone(&cloned, nodes[i], clone) != CUDA_SUCCESS)
+			continue;
+		if (type == CU_GRAPH_NODE_TYPE_KERNEL)
+			add_kernel(making, nodes[i], cloned, may_repeat);
+		else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+			 nt_driver.cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS &&
+			 (!cloned || nt_driver.cuGraphChildGraphNodeGetGraph(cloned, &cloned_child) == CUDA_SUCCESS))
+			add_graph(making, child, cloned_child, may_repeat);
+		else if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && !clone)
+			for (size_t j = 0; (child = body_of(nodes[i], j)); j++)
+				add_graph(making, child, NULL, true);
+	}
+	free(nodes);
+}
+
+struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)
+{
+	struct making making = {target, calloc(1, sizeof(struct nt_layout)), true};
+
+	if (!making.layout)
+		return NULL;
+	making.layout->graph = target->graph;
+	add_graph(&making, graph, clone, false);
+	if (making.has_memory)
+		return making.layout;
+	/* Nodes that already have their twin would write to memory that nobody reserved. */
+	if (!clone)
+		nt_layout_restore(target, making.layout);
+	nt_layout_free(making.layout);
+	return NULL;
+}
+
+struct nt_layout *nt_layout_copy(const struct nt_layout *from)
+{
+	struct nt_layout *ret = calloc(1, sizeof(*ret));
+	bool is_complete = ret && (ret->nodes = calloc(from->count + 1, sizeof(*ret->nodes)));
+
+	for (size_t i = 0; is_complete && i < from->count; i++) {
+		struct nt_graph_node *to = &ret->nodes[ret->count++];
+		*to = from->nodes[i];
+		if (!to->packed)
+			continue;
+		to->packed = malloc(to->packed_size + 1);
+		is_complete = to->packed;
+		if (is_complete)
+			memcpy(to->packed, from->nodes[i].packed, to->packed_size);
+	}
+	if (!is_complete) {
+		if (ret)
+			nt_layout_free(ret);
+		return NULL;
+	}
+	ret->graph = from->graph;
+	ret->probed = from->probed;
+	ret->twins = from->twins;
+	ret->size = from->size;
+	ret->capacity = from->count + 1;
+	return ret;
+}
+
+static struct nt_graph_node *find_node(struct nt_layout *layout, CUgraphNode node)
+{
+	for (size_t i = 0; i < layout->count; i++)
+		if (layout->nodes[i].node == node)
+			return &layout->nodes[i];
+	return NULL;
+}
+
+void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
+		   const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	struct nt_graph_node *found = find_node(layout, node);
+	struct place place = {target->exec, node, parameters};
+
+	if (!found)
+		return;
+	struct nt_graph_node before = *found;
+	layout->probed -= before.reason == NEUTRINO_REASON_PROBED && !before.is_left_out;
+	layout->twins -= before.has_twin;
+	free(before.packed);
+	*found = (struct nt_graph_node){.node = node, .kernel = before.kernel, .may_repeat = before.may_repeat,
+					.is_disabled = before.is_disabled, .is_paired = before.is_paired,
+					.offset = before.offset, .room = before.room};
+	if (!parameters) {
+		settle_node(layout, found, NEUTRINO_REASON_GRAPH);
+		return;
+	}
+	/* Where its regions were, as long as they fit: programs may set parameters before each replay. */
+	unsigned reason = probe_node(target, found, &place, before.room ? before.offset : free_offset(layout));
+	if (reason == NEUTRINO_REASON_PROBED && before.room && found->size > before.room) {
+		free(found->packed);
+		found->packed = NULL;
+		found->room = 0;
+		reason = probe_node(target, found, &place, free_offset(layout));
+		if (reason != NEUTRINO_REASON_PROBED && nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node, parameters))
+			nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
+	}
+	settle_node(layout, found, reason);
+}
+
+void nt_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other)
+{
+	size_t count = 0, other_count = 0;
+	CUgraphNode *nodes = NULL, *others = NULL;
+
+	if (nt_driver.cuGraphGetNodes(child, NULL, &count) == CUDA_SUCCESS &&
+	    nt_driver.cuGraphGetNodes(other, NULL, &other_count) == CUDA_SUCCESS && (nodes = calloc(count + 1, sizeof(*nodes))) &&
+	    (others = calloc(other_count + 1, sizeof(*others))) &&
+	    nt_driver.cuGraphGetNodes(child, nodes, &count) == CUDA_SUCCESS &&
+	    nt_driver.cuGraphGetNodes(other, others, &other_count) == CUDA_SUCCESS)
+		for (size_t i = 0; i < count; i++) {
+			CUDA_KERNEL_NODE_PARAMS parameters;
+			int type;
+			if (nt_driver.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
+				continue;
+			CUgraph inner, other_inner;
+			/* The driver has paired the nodes in the order in which they were added. */
+			bool is_paired = count == other_count;
+			if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+				is_paired = is_paired && nt_driver.cuGraphKernelNodeGetParams_v2(others[i], &parameters) == CUDA_SUCCESS;
+				nt_layout_set(target, layout, nodes[i], is_paired ? &parameters : NULL);
+			} else if (type == CU_GRAPH_NODE_TYPE_GRAPH && is_paired &&
+				   nt_driver.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS &&
+				   nt_driver.cuGraphChildGraphNodeGetGraph(others[i], &other_inner) == CUDA_SUCCESS) {
+				nt_layout_set_child(target, layout, inner, other_inner);
+			}
+		}
+	free(nodes);
+	free(others);
+}
+
+void nt_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled)
+{
+	struct nt_graph_node *found = find_node(layout, node);
+
+	if (found)
+		found->is_disabled = !is_enabled;
+}
+
+/* A node's launch as the program has it. extra: room for its buffer. */
+static CUDA_KERNEL_NODE_PARAMS own_launch(const struct nt_graph_target *target, struct nt_graph_node *node, void *extra[5])
+{
+	extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+	extra[1] = node->packed;
+	extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+	extra[3] = &node->packed_size;
+	extra[4] = CU_LAUNCH_PARAM_END;
+	return (CUDA_KERNEL_NODE_PARAMS){
+		.func = node->kern ? NULL : node->function,
+		.kern = node->kern,
+		.gridDimX = node->grid[0],
+		.gridDimY = node->grid[1],
+		.gridDimZ = node->grid[2],
+		.blockDimX = node->block[0],
+		.blockDimY = node->block[1],
+		.blockDimZ = node->block[2],
+		.sharedMemBytes = node->shared,
+		.extra = node->packed_size ? extra : NULL,
+		.ctx = target->context,
+	};
+}
+
+bool nt_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+{
+	void *extra[5];
+	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, node, extra);
+
+	if (!node->is_paired)
+		return false;
+	if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS) {
+		nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
+		node->is_paired = false; /* so that it is not tried again */
+		return false;
+	}
+	node->has_twin = false;
+	layout->twins--;
+	return true;
+}
+
+bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+{
+	void *extra[5];
+	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, node, extra);
+	struct nt_function *function = nt_registry_find(node->kern ? node->kern : node->function);
+	struct place place = {target->exec, node->node, &parameters};
+	struct nt_launch launch = launch_of(&place);
+	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
+				     .cell = target->cell, .base = node->offset};
+
+	if (!node->is_paired || !function || function->kernel != node->kernel ||
+	    nt_launch_extent(&launch, node->kernel, &attempt.extent) != NEUTRINO_REASON_PROBED ||
+	    node->kernel->backend->choose(&attempt) != NEUTRINO_REASON_PROBED || attempt.variant != node->variant)
+		return false;
+	attempt.extent.log_units = node->log_units;
+	if (node->kernel->backend->submit(&attempt) != CUDA_SUCCESS) {
+		nt_trace_note("graph %u: a kernel node could not get its twin again", layout->graph);
+		return false;
+	}
+	node->has_twin = true;
+	layout->twins++;
+	return true;
+}
+
+bool nt_layout_records(const struct nt_layout *layout)
+{
+	return nt_measures_only ? layout->probed : layout->twins;
+}
+
+void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)
+{
+	for (size_t i = 0; i < layout->count; i++) {
+		struct nt_graph_node *node = &layout->nodes[i];
+		/* A node that cannot be named with certainty keeps its twin, and its cell is written as before. */
+		if (node->reason != NEUTRINO_REASON_PROBED || (node->has_twin && !nt_layout_put_original(target, layout, node)))
+			continue;
+		node->reason = NEUTRINO_REASON_GRAPH;
+		layout->probed -= !node->is_left_out;
+	}
+}
+
+void nt_layout_free(struct nt_layout *layout)
+{
+	for (size_t i = 0; i < layout->count; i++)
+		free(layout->nodes[i].packed);
+	free(layout->nodes);
+	free(layout);
+}

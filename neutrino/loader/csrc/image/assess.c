@@ -1,0 +1,62 @@
+#include "image/assess.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/driver.h"
+#include "base/sha256.h"
+#include "image/entry_fetch.h"
+
+#define IDENTITY_BYTES 65536u
+
+void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
+			  struct nt_section_twins *twins, struct nt_assessment *ret)
+{
+	bool embedded = nt_driver.neutrinoEmbeddedRefusal != NULL;
+
+	ret->reason = bytes->has_ptx ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
+	switch (is_file ? NT_SECTION_NONE : nt_section_find(bytes, arch, embedded, twins)) {
+	case NT_SECTION_FOUND:
+		ret->reason = NEUTRINO_REASON_PROBED;
+		memcpy(ret->key, twins->key, sizeof(ret->key));
+		break;
+	case NT_SECTION_OTHER:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail), "%s has no twins of this image for %s", twins->library,
+			 embedded ? "the embedded device" : arch);
+		break;
+	case NT_SECTION_UNSOUND:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail),
+			 "the twins in %s are damaged; patch it again", twins->library);
+		break;
+	case NT_SECTION_OTHER_VERSION:
+		ret->reason = NEUTRINO_REASON_NOT_PATCHED;
+		snprintf(ret->detail, sizeof(ret->detail),
+			 "%s was patched by another version of Neutrino; patch it again", twins->library);
+		break;
+	case NT_SECTION_NONE:
+		break;
+	}
+}
+
+void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct nt_assessment *ret)
+{
+	if (!bytes->has_ptx) {
+		ret->reason = NEUTRINO_REASON_NO_PTX;
+	} else if (!nt_entry_key(arch, bytes->data, bytes->size, ret->key)) {
+		ret->reason = NEUTRINO_REASON_HELPER;
+		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a valid key");
+	}
+}
+
+void nt_assess_identity(const struct nt_image_bytes *bytes, uint8_t ret[32])
+{
+	struct nt_sha256 hash;
+	uint64_t size = bytes->size;
+
+	nt_sha256_init(&hash);
+	nt_sha256_add(&hash, &size, sizeof(size));
+	nt_sha256_add(&hash, bytes->data, bytes->size < IDENTITY_BYTES ? bytes->size : IDENTITY_BYTES);
+	nt_sha256_finish(&hash, ret);
+}

@@ -1,0 +1,98 @@
+#include "image/attributes.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "image/twin.h"
+
+/* Guards the settings of all functions, and the step from NOT_READY on. Never held across a call of the driver. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Repeat a call for the twins of a function. Errors are ignored: the program's own call has succeeded. */
+static void apply(const struct nt_function *function, const struct nt_setting *setting)
+{
+	void *const twins[] = {function->twin, function->capped};
+
+	for (int i = 0; i < 2; i++) {
+		if (!twins[i])
+			continue;
+		switch (setting->call) {
+		case NT_SET_ATTRIBUTE:
+			nt_driver.cuFuncSetAttribute(twins[i], setting->attribute, setting->value);
+			break;
+		case NT_SET_CACHE:
+			nt_driver.cuFuncSetCacheConfig(twins[i], setting->value);
+			break;
+		case NT_SET_SHARED:
+			nt_driver.cuFuncSetSharedMemConfig(twins[i], setting->value);
+			break;
+		case NT_SET_KERNEL_ATTRIBUTE:
+			nt_driver.cuKernelSetAttribute(setting->attribute, setting->value, twins[i], setting->device);
+			break;
+		case NT_SET_KERNEL_CACHE:
+			nt_driver.cuKernelSetCacheConfig(twins[i], setting->value, setting->device);
+			break;
+		}
+	}
+}
+
+/* Keep a setting of a function whose twin is not ready; false if it is, or without memory. */
+static bool keep(struct nt_function *function, const struct nt_setting *setting)
+{
+	struct nt_setting *kept = NULL, **link;
+
+	if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY || !(kept = malloc(sizeof(*kept))))
+		return false;
+	*kept = *setting;
+	kept->next = NULL;
+	pthread_mutex_lock(&mutex);
+	bool is_waiting = nt_function_reason(function) == NEUTRINO_REASON_NOT_READY;
+	for (link = &function->settings; is_waiting && *link; link = &(*link)->next)
+		;
+	if (is_waiting)
+		*link = kept;
+	pthread_mutex_unlock(&mutex);
+	if (!is_waiting)
+		free(kept);
+	return is_waiting;
+}
+
+void nt_attributes_set(const void *handle, struct nt_setting setting)
+{
+	uint32_t *reading = nt_reading_begin();
+	struct nt_function *function = nt_registry_find(handle);
+
+	if (function && !keep(function, &setting)) {
+		if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY)
+			apply(function, &setting);
+		nt_twin_forget_shapes(function);
+	}
+	nt_reading_end(reading);
+}
+
+void nt_attributes_publish(struct nt_function *function, unsigned reason)
+{
+	const struct nt_setting *last = NULL, *next;
+
+	for (;;) {
+		pthread_mutex_lock(&mutex);
+		next = last ? last->next : function->settings;
+		if (!next)
+			nt_function_set_reason(function, reason);
+		pthread_mutex_unlock(&mutex);
+		if (!next)
+			return;
+		if (reason == NEUTRINO_REASON_PROBED)
+			apply(function, next);
+		last = next;
+	}
+}
+
+void nt_attributes_release(struct nt_function *function)
+{
+	while (function->settings) {
+		struct nt_setting *next = function->settings->next;
+		free(function->settings);
+		function->settings = next;
+	}
+}

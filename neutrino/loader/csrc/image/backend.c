@@ -1,0 +1,160 @@
+#include "image/backend.h"
+
+#include "image/twin.h"
+
+const struct nt_backend nt_backends[NT_BACKENDS] = {
+	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .choose = nt_twin_choose, .submit = nt_twin_submit},
+};
+
+/* The memory of a log is not reduced to less than this, in units. */
+#define LOG_LEAST 64u
+
+/* Records of each thread, warp or block for which the logs of a graph's node get memory if their need is not known. */
+#define LOG_RECORDS_IN_GRAPH 16
+
+/* Bytes that the maps of a kernel with logs may take in any launch. */
+#define LOG_LITTLE (UINT64_C(64) << 10)
+
+/* Units of a warp's first chunk, at most: the kernel counts it in halves of units, in 12 bits. */
+#define LOG_FIRST_MOST 1024u
+
+/* The greatest number of units. One more has another meaning in the kernel. */
+#define LOG_MOST (UINT32_MAX - 1)
+
+/*
+ * Choose the memory of a kernel's logs (extent->log_units), of what the other maps, which take size bytes, leave of most;
+ * returns the bytes of all maps' regions.
+ */
+static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint64_t size, struct nt_extent *extent)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	/* Half of it at most: a pool grows by as much beside what is in use. Each region is aligned. */
+	uint64_t spare = size < most / 2 ? (most / 2 - size) / kernel->log_count : 0;
+	uint64_t units = spare > NEUTRINO_REGION_ALIGN ? (spare - NEUTRINO_REGION_ALIGN) / NEUTRINO_LOG_UNIT : 0;
+	/* The nodes of a graph keep what they get, and replays are many. */
+	uint64_t guess = attempt->cell ? nt_log_units_for(kernel->maps, kernel->map_count, extent, LOG_RECORDS_IN_GRAPH) : units;
+	if (!wanted && guess < units)
+		units = guess;
+	/* Some to spare, and more if it takes little. */
+	uint64_t little = size < LOG_LITTLE ? (LOG_LITTLE - size) / kernel->log_count / NEUTRINO_LOG_UNIT : 0;
+	uint64_t enough = wanted > little / 2 ? 2 * wanted : little;
+	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
+	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
+	/* The warps' own chunks, rounded up to whole units, take half of it at most: see nt_regions_describe. */
+	uint64_t twice = 2 * (uint64_t)extent->log_first * extent->warps;
+	if (enough < twice && twice / 4 <= wanted)
+		enough = twice;
+	if (wanted && enough < units)
+		units = enough;
+	extent->log_units = units < LOG_MOST ? (uint32_t)units : LOG_MOST;
+	return nt_regions_size(kernel->maps, kernel->map_count, extent);
+}
+
+void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+
+	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+	if (kernel->log_count)
+		attempt->size = choose_log(attempt, most, attempt->size, &attempt->extent);
+}
+
+/*
+ * Of a kernel whose need is not known, leave half of the memory that is free to the launches that come before this one is
+ * drained. The pool grows all the same.
+ */
+static void leave_half(struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t free_bytes = nt_pool_free_large(attempt->pool), before = attempt->size;
+
+	while (attempt->size > free_bytes / 2 && attempt->extent.log_units > LOG_LEAST) {
+		attempt->extent.log_units /= 2;
+		attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+	}
+	if (attempt->size < before)
+		nt_pool_want_large(attempt->pool, before);
+}
+
+void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
+{
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	if (!pool || !wanted || !kernel->log_count)
+		return;
+	/* As choose_log takes it, and some more: what the other maps need depends on the launch. */
+	uint64_t most = nt_pool_most(pool) / 2, size = 2 * wanted * kernel->log_count * NEUTRINO_LOG_UNIT;
+	size += size / 8;
+	nt_pool_expect(pool, kernel, size < most ? size : most);
+}
+
+/* Give the logs of a launch so many units. */
+static void set_units(struct nt_attempt *attempt, uint64_t units)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+
+	attempt->extent.log_units = (uint32_t)units;
+	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
+}
+
+/* Units of a log that a launch is likely to want at most: as many as any earlier one, or any for each of its warps. */
+static uint64_t needed_units(const struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED), of_warps;
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	if (!per_warp || __builtin_mul_overflow(per_warp, attempt->extent.warps, &of_warps))
+		return wanted;
+	of_warps = of_warps / NT_NEED_PARTS + 1;
+	return of_warps < wanted ? of_warps : wanted;
+}
+
+/*
+ * The least units that the logs of a measured launch may get. If their need is known and the pool can hold it, that much:
+ * a launch that finds no room for it is not probed, and counted, rather than probed in part.
+ */
+static uint64_t least_units(struct nt_attempt *attempt)
+{
+	uint64_t wanted = needed_units(attempt), units = attempt->extent.log_units;
+
+	if (wanted < LOG_LEAST || wanted > units)
+		return LOG_LEAST;
+	/* More than the pool can have is not asked for. */
+	while (units > wanted && !nt_pool_reaches(attempt->pool, attempt->size)) {
+		units = units / 2 > wanted ? units / 2 : wanted;
+		set_units(attempt, units);
+	}
+	return nt_pool_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
+}
+
+unsigned nt_attempt_take_room(struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t least = LOG_LEAST;
+
+	nt_attempt_measure(attempt, nt_pool_most(attempt->pool));
+	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
+		leave_half(attempt);
+	else if (kernel->log_count)
+		least = least_units(attempt);
+	for (;;) {
+		switch (nt_pool_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
+		case NT_ROOM:
+			attempt->base = attempt->room.address;
+			return NEUTRINO_REASON_PROBED;
+		case NT_ROOM_TOO_LARGE:
+			nt_pool_too_large(attempt->pool, attempt->function->kernel, attempt->size);
+			return NEUTRINO_REASON_MAP_SIZE;
+		case NT_ROOM_FULL:
+			break;
+		}
+		/* The pool is full at the moment: try with half the memory for logs. */
+		uint64_t units = attempt->extent.log_units;
+		if (units <= least)
+			return NEUTRINO_REASON_POOL_FULL;
+		set_units(attempt, units / 2 > least ? units / 2 : least);
+	}
+}

@@ -1,0 +1,376 @@
+#include "image/background.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/settings.h"
+#include "image/quiet.h"
+#include "trace/files.h"
+#include "trace/trace.h"
+
+/* How long a context has to become idle before the others get their turn. */
+#define QUIET_MS 20
+/* How long an answer is waited for before others are looked at. */
+#define ANSWER_MS 20
+/* Pauses between rounds in which nothing became ready: they double. */
+#define SHORTEST_PAUSE_US 1000
+#define LONGEST_PAUSE_US 64000
+#define END_LIMIT_MS 1000
+/* How long a context's end waits for the thread that may be loading into it, which takes seconds on a busy machine. */
+#define HOLD_LIMIT_MS 30000
+
+bool nt_background_is_on;
+
+/* Launches of a kernel after which its twin is requested; 0: it is when the program obtains the kernel. */
+static uint64_t hot;
+
+/* Kernels for a thread of ours, which takes all at once, linked by next_requested; it sleeps on the count of wakes. */
+struct inbox {
+	struct nt_kernel *last;
+	uint32_t wakes;
+};
+
+/* Those that were requested, for the thread that fetches; those whose images are resolved, for the one that loads. */
+static struct inbox requested, resolved;
+/* Images whose twins are to be made ahead, linked by next_begun, for the thread that fetches. */
+static struct nt_image *announced;
+
+/* Guards these; never held across a call of the driver. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int holds;     /* calls under way that destroy contexts */
+static int is_inside; /* the thread that loads is, or may be, in a call of the driver */
+static int is_stopped;
+
+/* The calling thread has one of the holds. */
+static __thread __attribute__((tls_model("initial-exec"))) bool is_holding;
+
+void nt_background_begin(void)
+{
+	const struct nt_settings *settings = nt_settings();
+
+	if (!settings->hot && !settings->waits_for_none)
+		return;
+	if (!nt_quiet_is_supported()) {
+		nt_trace_note("this driver, older than CUDA 12.5, cannot tell when a context is idle: twins are waited for");
+		return;
+	}
+	hot = settings->hot;
+	nt_quiet_counts = true;
+	nt_background_is_on = true;
+}
+
+bool nt_background_is_by_launch(void)
+{
+	return nt_background_is_on && hot;
+}
+
+bool nt_background_defers(struct nt_image *image)
+{
+	if (!nt_background_is_on || !image->has_entry)
+		return false;
+	return hot ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
+}
+
+/* --- requests --- */
+
+/* Wake the thread of an inbox, whatever it shall do. */
+static void wake(struct inbox *inbox)
+{
+	__atomic_add_fetch(&inbox->wakes, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, &inbox->wakes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Sleep until the thread is woken once more than was seen. */
+static void sleep_until_woken(struct inbox *inbox, uint32_t seen)
+{
+	syscall(SYS_futex, &inbox->wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+/* Put a kernel into an inbox. Lock-free. */
+static void push(struct inbox *inbox, struct nt_kernel *kernel)
+{
+	kernel->next_requested = __atomic_load_n(&inbox->last, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&inbox->last, &kernel->next_requested, kernel, false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_ACQUIRE))
+		;
+	wake(inbox);
+}
+
+/* Request a kernel's twin, unless that was done. Lock-free. */
+static void request(struct nt_kernel *kernel)
+{
+	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
+		return;
+	push(&requested, kernel);
+}
+
+bool nt_background_is_due(struct nt_function *function)
+{
+	struct nt_kernel *kernel = function->kernel;
+
+	if (__atomic_load_n(&kernel->is_requested, __ATOMIC_RELAXED))
+		return false;
+	return !hot || __atomic_load_n(&kernel->called, __ATOMIC_RELAXED) >= hot ||
+	       __atomic_add_fetch(&kernel->called, 1, __ATOMIC_RELAXED) >= hot;
+}
+
+void nt_background_request(struct nt_function *function, CUcontext context)
+{
+	CUcontext none = NULL;
+
+	if (function->is_kernel)
+		__atomic_compare_exchange_n(&function->wanted_in, &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	request(function->kernel);
+}
+
+/* Take all kernels of an inbox, and put them behind a list, first come first served. */
+static void take(struct inbox *inbox, struct nt_kernel **list)
+{
+	struct nt_kernel *taken = __atomic_exchange_n(&inbox->last, NULL, __ATOMIC_ACQ_REL), *reversed = NULL;
+
+	while (taken) {
+		struct nt_kernel *next = taken->next_requested;
+		taken->next_requested = reversed;
+		reversed = taken;
+		taken = next;
+	}
+	while (*list)
+		list = &(*list)->next_requested;
+	*list = reversed;
+}
+
+static bool is_ending(void)
+{
+	return __atomic_load_n(&is_stopped, __ATOMIC_ACQUIRE);
+}
+
+/* --- the thread that fetches entries, and calls no driver --- */
+
+/* Ask for what was announced; list: of what was asked for, and is not resolved yet. */
+static void take_announced(struct nt_image **list)
+{
+	struct nt_image *taken = __atomic_exchange_n(&announced, NULL, __ATOMIC_ACQ_REL);
+
+	while (taken) {
+		struct nt_image *next = taken->next_begun;
+		nt_image_begin(taken);
+		taken->next_begun = *list;
+		*list = taken;
+		taken = next;
+	}
+	/* The program may have found it in the cache. */
+	while (*list) {
+		if (!nt_image_is_resolved(*list)) {
+			list = &(*list)->next_begun;
+			continue;
+		}
+		nt_image_drop(*list);
+		*list = (*list)->next_begun;
+	}
+}
+
+/* Hand on the kernels whose images take no wait, or need none any more. Whether there were any. */
+static bool hand_on(struct nt_kernel **list)
+{
+	bool is_any = false;
+
+	while (*list) {
+		struct nt_kernel *kernel = *list;
+		if (!nt_image_is_resolved(kernel->image) && !nt_image_is_answered(kernel->image, 0)) {
+			list = &kernel->next_requested;
+			continue;
+		}
+		nt_image_resolve(kernel->image);
+		nt_image_complete(kernel);
+		*list = kernel->next_requested;
+		push(&resolved, kernel);
+		is_any = true;
+	}
+	return is_any;
+}
+
+/* The main function of the thread. */
+static void *fetch(void *unused)
+{
+	struct nt_kernel *list = NULL;
+	struct nt_image *begun = NULL;
+	int filters_fd = -1;
+
+	(void)unused;
+	pthread_setname_np(pthread_self(), "neutrino-fetch");
+	/* Without one, what it opens is in the program's for a short time. */
+	if (nt_own_table())
+		filters_fd = nt_filters_open();
+	int filters = nt_filters_count(filters_fd);
+	while (!is_ending()) {
+		uint32_t seen = __atomic_load_n(&requested.wakes, __ATOMIC_ACQUIRE);
+		/* What a new filter forbids might end the process. */
+		if (nt_filters_count(filters_fd) != filters)
+			break;
+		take_announced(&begun);
+		take(&requested, &list);
+		/* So that twins of many images are made side by side. */
+		for (struct nt_kernel *kernel = list; kernel; kernel = kernel->next_requested)
+			nt_image_begin(kernel->image);
+		if (!list)
+			sleep_until_woken(&requested, seen);
+		else if (hand_on(&list))
+			continue;
+		else if (list->image->begun_fd >= 0)
+			/* In steps, so that what is requested meanwhile is asked for, too. */
+			nt_image_is_answered(list->image, ANSWER_MS);
+		else
+			nt_image_resolve(list->image);
+	}
+	return NULL;
+}
+
+/* --- the thread that loads them, and opens no file --- */
+
+/* Begin to call the driver, unless contexts are being destroyed, or the process ends. */
+static bool enter(void)
+{
+	pthread_mutex_lock(&mutex);
+	bool may_enter = !holds && !is_stopped;
+	__atomic_store_n(&is_inside, may_enter, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&mutex);
+	return may_enter;
+}
+
+/* Make the functions of kernels ready, of those that is possible for now, and take them out. Whether there were any. */
+static bool load_all(struct nt_kernel **list)
+{
+	bool is_any = false;
+
+	while (*list) {
+		struct nt_kernel *kernel = *list;
+		bool is_done = enter() && nt_registry_make_ready(kernel, QUIET_MS);
+		__atomic_store_n(&is_inside, 0, __ATOMIC_RELEASE);
+		if (!is_done) {
+			list = &kernel->next_requested;
+			continue;
+		}
+		*list = kernel->next_requested;
+		/* From now on it may be requested again, for functions that were added meanwhile. */
+		__atomic_store_n(&kernel->is_requested, 0, __ATOMIC_RELEASE);
+		is_any = true;
+	}
+	return is_any;
+}
+
+/* The main function of the thread. */
+static void *load(void *unused)
+{
+	struct nt_kernel *list = NULL;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	long pause = SHORTEST_PAUSE_US;
+
+	(void)unused;
+	pthread_setname_np(pthread_self(), "neutrino-twins");
+	/* Calls of this thread must neither fail because the program captures a stream, nor invalidate the capture. */
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	while (!is_ending()) {
+		uint32_t seen = __atomic_load_n(&resolved.wakes, __ATOMIC_ACQUIRE);
+		take(&resolved, &list);
+		if (!list) {
+			sleep_until_woken(&resolved, seen);
+		} else if (load_all(&list)) {
+			pause = SHORTEST_PAUSE_US;
+		} else {
+			nt_sleep_us(pause);
+			pause = pause < LONGEST_PAUSE_US ? 2 * pause : pause;
+		}
+	}
+	return NULL;
+}
+
+/* Start the threads, once. */
+static void start(void)
+{
+	static int is_started;
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	if (__atomic_exchange_n(&is_started, 1, __ATOMIC_ACQ_REL))
+		return;
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attributes, fetch, NULL) != 0 || pthread_create(&thread, &attributes, load, NULL) != 0)
+		nt_trace_note("no thread could be started to get twins: kernels run unprobed");
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void nt_background_announce(struct nt_image *image)
+{
+	if (!nt_background_is_on || hot)
+		return;
+	start();
+	image->next_begun = __atomic_load_n(&announced, __ATOMIC_ACQUIRE);
+	while (!__atomic_compare_exchange_n(&announced, &image->next_begun, image, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	wake(&requested);
+}
+
+void nt_background_added(const struct nt_function *function)
+{
+	start();
+	/* A CUkernel that was obtained without a context waits for its first launch, which has one. */
+	if (!hot && (!function->is_kernel || __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE)))
+		request(function->kernel);
+}
+
+/* --- ends --- */
+
+/* Wait until the thread is in no call of the driver; false after that many milliseconds. */
+static void wait_outside(unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + milliseconds * UINT64_C(1000000);
+
+	while (__atomic_load_n(&is_inside, __ATOMIC_ACQUIRE) && nt_now_ns() < until)
+		nt_sleep_us(100);
+}
+
+void nt_background_hold(void)
+{
+	if (!nt_background_is_on || is_holding)
+		return;
+	is_holding = true;
+	pthread_mutex_lock(&mutex);
+	holds++;
+	pthread_mutex_unlock(&mutex);
+	wait_outside(HOLD_LIMIT_MS);
+}
+
+void nt_background_release(void)
+{
+	if (!is_holding)
+		return;
+	is_holding = false;
+	pthread_mutex_lock(&mutex);
+	holds--;
+	pthread_mutex_unlock(&mutex);
+}
+
+void nt_background_end(void)
+{
+	if (!nt_background_is_on)
+		return;
+	pthread_mutex_lock(&mutex);
+	__atomic_store_n(&is_stopped, 1, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&mutex);
+	wait_outside(END_LIMIT_MS);
+}
+
+void nt_background_child(void)
+{
+	nt_background_is_on = false;
+	nt_quiet_child();
+}

@@ -1,0 +1,563 @@
+#include "image/image.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/driver.h"
+#include "base/regions.h"
+#include "base/settings.h"
+#include "image/assess.h"
+#include "image/backend.h"
+#include "image/background.h"
+#include "image/choice.h"
+#include "image/entry_fetch.h"
+#include "image/needs.h"
+#include "image/section.h"
+#include "memory/own_memory.h"
+#include "trace/trace.h"
+
+/* Guards the lists of images and of their kernels. Never held across a driver call or a request. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct nt_hash_table images;
+static uint32_t image_count, kernel_count;
+static bool in_sections; /* set by nt_images_use_sections: twins come from patched files */
+
+#define LOGGED_DEVICES 64
+
+void nt_images_use_sections(void)
+{
+	in_sections = true;
+}
+
+/* Libraries whose licence forbids changing them: listed, never rewritten. */
+static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
+
+/* The path of the loaded object that contains an address, as the dynamic loader has it; NULL if there is none. */
+static const char *library_of(const void *address)
+{
+	Dl_info info;
+
+	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : NULL;
+}
+
+/* Whether a path's file name begins as that of a vendor-licensed library. path may be NULL. */
+static bool is_vendor_library(const char *path)
+{
+	if (!path)
+		return false;
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof(vendor_libraries) / sizeof(vendor_libraries[0]); i++)
+		if (strncmp(name, vendor_libraries[i], strlen(vendor_libraries[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The architecture ("sm_90") and ordinal of the current context's device, else of device 0; false if the driver fails. */
+static bool device_arch(char ret[16], CUdevice *device)
+{
+	int major, minor;
+
+	if (nt_driver.cuCtxGetDevice(device) != CUDA_SUCCESS && nt_driver.cuDeviceGet(device, 0) != CUDA_SUCCESS)
+		return false;
+	if (nt_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, *device) !=
+		    CUDA_SUCCESS ||
+	    nt_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, *device) !=
+		    CUDA_SUCCESS)
+		return false;
+	snprintf(ret, 16, "sm_%d%d", major, minor);
+	return true;
+}
+
+/* As of cuDriverGetVersion; 0 if the driver fails. */
+static int driver_version(void)
+{
+	int version = 0;
+
+	nt_driver.cuDriverGetVersion(&version);
+	return version;
+}
+
+/* Write the event of a device, once. From any thread. */
+static void log_device(CUdevice device, const char *arch)
+{
+	static int logged[LOGGED_DEVICES];
+	char name[256] = "";
+	struct nt_event event;
+
+	if (device < 0 || device >= LOGGED_DEVICES || __atomic_exchange_n(&logged[device], 1, __ATOMIC_ACQ_REL))
+		return;
+	nt_driver.cuDeviceGetName(name, sizeof(name), device);
+	nt_event_begin(&event, "device");
+	nt_event_number(&event, "ordinal", (uint64_t)device);
+	nt_event_string(&event, "name", name);
+	nt_event_string(&event, "arch", arch);
+	nt_event_end(&event);
+}
+
+/* The hash of a key, which is a hash itself. */
+static uint64_t key_hash(const uint8_t key[32])
+{
+	uint64_t hash;
+
+	memcpy(&hash, key, sizeof(hash));
+	return hash;
+}
+
+/* The image with that key, or NULL. Under the mutex. */
+static struct nt_image *find_image(const uint8_t key[32])
+{
+	uint64_t hash = key_hash(key);
+	struct nt_hashed *found = nt_hashed_first(&images, hash);
+
+	while (found && memcmp(((struct nt_image *)found)->key, key, 32) != 0)
+		found = nt_hashed_next(found->next, hash);
+	return (struct nt_image *)found;
+}
+
+/*
+ * Copy bytes into an image: the program may free them, or unload its library, before they are needed. Without memory the
+ * image has no copy.
+ */
+static void copy_bytes(struct nt_image *image, const void *data, size_t size)
+{
+	image->copy = malloc(size);
+	if (!image->copy)
+		return;
+	memcpy(image->copy, data, size);
+	image->copy_size = size;
+}
+
+static void free_image(struct nt_image *image)
+{
+	nt_entry_drop(image->begun_fd);
+	free(image->copy);
+	free(image->source);
+	free(image->detail);
+	free(image);
+}
+
+struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
+			     bool may_be_chosen)
+{
+	const char *library = source ? NULL : library_of(bytes->data);
+	const char *caller_library = source ? NULL : library_of(caller);
+	struct nt_section_twins twins;
+	struct nt_assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
+	char arch[16] = "";
+	CUdevice device;
+
+	if (device_arch(arch, &device))
+		log_device(device, arch);
+	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
+		assessment.reason = NEUTRINO_REASON_VENDOR;
+	else if (nt_settings()->is_other_rank || !may_be_chosen)
+		assessment.reason = NEUTRINO_REASON_NOT_SELECTED;
+	else if (in_sections)
+		nt_assess_by_section(bytes, source, arch, &twins, &assessment);
+	else
+		nt_assess_by_run(bytes, arch, &assessment);
+	bool has_entry = assessment.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
+	/* Images are listed by key: without an entry, by an identity in its place. */
+	if (!has_entry)
+		nt_assess_identity(bytes, assessment.key);
+	if (from_section)
+		nt_section_use(&twins);
+
+	pthread_mutex_lock(&mutex);
+	struct nt_image *image = find_image(assessment.key);
+	pthread_mutex_unlock(&mutex);
+	if (image)
+		return image;
+
+	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
+	image = calloc(1, sizeof(*image));
+	if (!image)
+		return NULL;
+	image->begun_fd = -1;
+	image->kind = bytes->kind;
+	image->size = bytes->size;
+	image->source = strdup(source ? source : library ? library : caller_library ? caller_library : "");
+	image->reason = assessment.reason;
+	image->detail = *assessment.detail ? strdup(assessment.detail) : NULL;
+	image->has_entry = has_entry;
+	image->from_section = from_section;
+	memcpy(image->key, assessment.key, sizeof(assessment.key));
+	memcpy(image->arch, arch, sizeof(arch));
+	image->driver_version = driver_version();
+	/* The entry itself, or the image from which the entry is to be made. */
+	if (from_section)
+		copy_bytes(image, twins.entry, twins.entry_size);
+	else if (has_entry) {
+		copy_bytes(image, bytes->data, bytes->size);
+		/* Its twins are made while the program goes on, until it obtains a kernel. */
+		if (!nt_background_is_on)
+			nt_image_begin(image);
+	}
+	pthread_mutex_lock(&mutex);
+	struct nt_image *other = find_image(assessment.key);
+	bool added = !other && nt_hashed_add(&images, &image->by_key, key_hash(image->key));
+	if (added)
+		image->id = ++image_count;
+	pthread_mutex_unlock(&mutex);
+	if (!added) {
+		free_image(image);
+		return other;
+	}
+	if (has_entry)
+		nt_background_announce(image);
+	return image;
+}
+
+void nt_image_begin(struct nt_image *image)
+{
+	int unresolved = UNRESOLVED;
+
+	/* Meanwhile no other thread resolves it, and frees the copy. */
+	if (image->begun_pid || image->from_section ||
+	    !__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return;
+	if (image->copy) {
+		image->begun_pid = getpid();
+		image->begun_ns = nt_now_ns();
+		image->begun_fd = nt_entry_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+	}
+	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
+}
+
+void nt_image_drop(struct nt_image *image)
+{
+	nt_entry_drop(image->begun_fd);
+	image->begun_fd = -1;
+}
+
+bool nt_image_is_answered(const struct nt_image *image, unsigned milliseconds)
+{
+	return image->from_section || nt_entry_is_near(image->begun_fd, image->key, milliseconds) ||
+	       (image->begun_fd >= 0 && nt_now_ns() - image->begun_ns > nt_entry_timeout());
+}
+
+/* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
+static void log_image(const struct nt_image *image, bool cached, double ready_ms)
+{
+	struct nt_event event;
+
+	nt_event_begin(&event, "image");
+	nt_event_number(&event, "id", image->id);
+	nt_event_string(&event, "kind", nt_image_kind_word(image->kind));
+	nt_event_number(&event, "size", image->size);
+	nt_event_string(&event, "source", image->source ? image->source : "");
+	if (image->from_section)
+		nt_event_string(&event, "twins", "section");
+	if (image->reason == NEUTRINO_REASON_PROBED) {
+		if (!image->from_section)
+			nt_event_number(&event, "cached", cached);
+		nt_event_real(&event, "ready_ms", ready_ms);
+	}
+	nt_event_end(&event);
+}
+
+/*
+ * Use the copy of an entry from a patched file as the image's entry, if it is valid; else the image gets a reason. By the
+ * one thread that resolves the image.
+ */
+static void open_copied_entry(struct nt_image *image)
+{
+	if (image->copy && nt_entry_open(image->copy, image->copy_size, image->key, &image->entry)) {
+		image->copy = NULL; /* it belongs to the entry now */
+		return;
+	}
+	/* Another file may have the same twins undamaged: its image must not find this one by its key. */
+	pthread_mutex_lock(&mutex);
+	memset(image->key, 0, sizeof(image->key));
+	pthread_mutex_unlock(&mutex);
+	image->reason = NEUTRINO_REASON_NOT_PATCHED;
+	image->detail = strdup(image->copy ? "the twins in its file are damaged; patch it again" : "not enough memory for its twins");
+}
+
+/*
+ * Get the entry of an image in a run with probes of its own, from the cache or from the listener, and wait for that.
+ * Without one the image gets a reason. Returns whether it was in the cache. By the one thread that resolves the image.
+ */
+static bool fetch_entry(struct nt_image *image)
+{
+	char error[512] = "";
+	int begun_fd = image->begun_fd;
+
+	/* After a fork, the answer is for the parent. */
+	if (begun_fd >= 0 && image->begun_pid != getpid()) {
+		nt_entry_drop(begun_fd);
+		begun_fd = -1;
+	}
+	if (begun_fd < 0 && nt_entry_read(image->key, &image->entry))
+		return true;
+	image->begun_fd = -1;
+	if (!image->copy || !nt_entry_request(begun_fd, image->key, image->arch, image->driver_version, image->copy, image->size,
+					  &image->entry, error, sizeof(error))) {
+		image->reason = NEUTRINO_REASON_HELPER;
+		image->detail = strdup(error);
+	}
+	return false;
+}
+
+/* Have an image go without its entry, because nothing is probed any more. By the one thread that resolves the image. */
+static void leave_out(struct nt_image *image)
+{
+	image->reason = NEUTRINO_REASON_NOT_SELECTED;
+	nt_image_drop(image);
+}
+
+/* The last step of resolving an image. cached, begin: since when it was resolved, as for log_image. By the same thread. */
+static void settle(struct nt_image *image, bool cached, uint64_t begin)
+{
+	if (image->reason == NEUTRINO_REASON_PROBED)
+		nt_entry_index(&image->entry);
+	/* The image's bytes, if these were copied, are not needed any more. */
+	free(image->copy);
+	image->copy = NULL;
+	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
+	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
+}
+
+bool nt_image_resolve_at_once(struct nt_image *image)
+{
+	int unresolved = UNRESOLVED;
+	uint64_t begin = nt_now_ns();
+	struct nt_entry entry;
+
+	if (image->from_section)
+		nt_image_resolve(image);
+	if (nt_image_is_resolved(image) || !nt_entry_read(image->key, &entry))
+		return nt_image_is_resolved(image);
+	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		/* By another thread, which may wait for the listener. */
+		free((void *)(uintptr_t)entry.data);
+		return nt_image_is_resolved(image);
+	}
+	image->entry = entry;
+	settle(image, true, begin);
+	return true;
+}
+
+void nt_image_resolve(struct nt_image *image)
+{
+	int unresolved = UNRESOLVED;
+	uint64_t begin = nt_now_ns();
+	bool cached = true;
+
+	/* Another thread resolves it, or has done so: wait. */
+	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVING)
+			nt_sleep_us(500);
+		return;
+	}
+	/* Twins that no launch can have are not waited for. */
+	if (image->reason == NEUTRINO_REASON_PROBED && nt_choice_has_ended())
+		leave_out(image);
+	else if (image->from_section)
+		open_copied_entry(image);
+	else if (image->reason == NEUTRINO_REASON_PROBED)
+		cached = fetch_entry(image);
+	settle(image, cached, begin);
+}
+
+/* Write the files of a kernel's entry (manifest, PTX) into the trace. */
+static void write_kernel_files(const struct nt_image *image, const struct nt_kernel *kernel)
+{
+	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
+	char name[512];
+
+	snprintf(name, sizeof(name), "kernel/%u", kernel->id);
+	if (!nt_trace_mkdir(name))
+		return;
+	for (uint32_t i = 0; i < kernel->twin->files; i++) {
+		const char *file = nt_entry_string(&image->entry, files[i].name_offset);
+		if (snprintf(name, sizeof(name), "kernel/%u/%s", kernel->id, file) < (int)sizeof(name))
+			nt_trace_file(name, image->entry.data + files[i].offset, files[i].size);
+	}
+}
+
+/* Write the files of a kernel, its event, and a line for event.log. detail: what the reason alone does not say, or NULL. */
+static void log_kernel(const struct nt_image *image, const struct nt_kernel *kernel, const char *detail)
+{
+	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
+	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
+	struct nt_event event;
+	unsigned reason = kernel->reason;
+
+	if (reason == NEUTRINO_REASON_PROBED)
+		write_kernel_files(image, kernel);
+	nt_event_begin(&event, "kernel");
+	nt_event_number(&event, "id", kernel->id);
+	nt_event_number(&event, "image", image->id);
+	nt_event_string(&event, "name", kernel->name);
+	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
+	nt_event_string(&event, "detail", detail ? detail : "");
+	/* What an earlier process has learnt. */
+	if (nt_measures_only && kernel->log_kept.units) {
+		nt_event_number(&event, "log_units", kernel->log_kept.units);
+		nt_event_number(&event, "log_per_warp", kernel->log_kept.per_warp);
+	}
+	nt_event_end(&event);
+	if (reason == NEUTRINO_REASON_PROBED)
+		nt_trace_log("kernel %u %s: probed", kernel->id, kernel->name);
+	else if (reason == NEUTRINO_REASON_NOT_READY)
+		nt_trace_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
+	else
+		nt_trace_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
+			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
+}
+
+/* The kernel of that name in an image, or NULL. Under the mutex. */
+static struct nt_kernel *find_kernel(const struct nt_image *image, const char *name)
+{
+	uint64_t hash = nt_hash_text(name);
+	struct nt_hashed *found = nt_hashed_first(&image->kernels, hash);
+
+	while (found && strcmp(((struct nt_kernel *)found)->name, name) != 0)
+		found = nt_hashed_next(found->next, hash);
+	return (struct nt_kernel *)found;
+}
+
+/*
+ * Set what launches of a kernel need, by the entry of its image, which is resolved. Returns the kernel's reason, and in
+ * detail what that does not say, or NULL. Without memory it is PROBED without maps.
+ */
+static unsigned describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
+{
+	const struct nt_entry *entry = &image->entry;
+
+	*detail = image->detail;
+	if (image->reason != NEUTRINO_REASON_PROBED)
+		return image->reason;
+	kernel->twin = nt_entry_find(entry, kernel->name);
+	*detail = kernel->twin ? nt_entry_string(entry, kernel->twin->detail_offset)
+			       : "the image's PTX has no kernel of this name";
+	unsigned reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
+	kernel->backend = &nt_backends[NT_BACKEND_TWIN];
+	kernel->maps = nt_entry_maps(entry, kernel->twin);
+	kernel->map_count = entry->header->maps;
+	for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++) {
+		kernel->log_count += nt_map_is_log(&kernel->maps[i]);
+		kernel->run_count += nt_map_is_of_run(&kernel->maps[i]);
+	}
+	if (kernel->log_count) {
+		struct nt_need kept = nt_need_of(image->key, kernel->name);
+		/* nt_images_keep_needs reads them. */
+		pthread_mutex_lock(&mutex);
+		kernel->log_kept = kept;
+		kernel->log_wanted = kept.units;
+		kernel->log_per_warp = kept.per_warp;
+		pthread_mutex_unlock(&mutex);
+	}
+	kernel->parameters = (const void *)(entry->data + kernel->twin->parameters_offset);
+	kernel->parameter_count = kernel->twin->parameters;
+	kernel->block_offset = kernel->twin->block_offset;
+	kernel->block_size = kernel->twin->block_size;
+	kernel->variable_count = kernel->twin->variables;
+	kernel->lanes = NEUTRINO_LANES;
+	return reason;
+}
+
+struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
+{
+	const char *detail = NULL;
+
+	pthread_mutex_lock(&mutex);
+	struct nt_kernel *kernel = find_kernel(image, name);
+	pthread_mutex_unlock(&mutex);
+	if (kernel)
+		return kernel;
+
+	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
+	kernel = calloc(1, sizeof(*kernel));
+	if (!kernel)
+		return NULL;
+	/* Without memory for these, and for its maps, the kernel is not listed. */
+	kernel->name = strdup(name);
+	kernel->image = image;
+	kernel->reason = NEUTRINO_REASON_NOT_READY;
+	if (kernel->name && (!image->has_entry || nt_image_is_resolved(image)))
+		kernel->reason = describe(image, kernel, &detail);
+	bool has_memory = kernel->name && (kernel->maps || kernel->reason != NEUTRINO_REASON_PROBED);
+	pthread_mutex_lock(&mutex);
+	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
+	bool added = !other && has_memory &&
+		     nt_hashed_add(&image->kernels, &kernel->by_name, nt_hash_text(kernel->name));
+	if (added)
+		kernel->id = __atomic_add_fetch(&kernel_count, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&mutex);
+	if (!added) {
+		free((void *)kernel->maps);
+		free(kernel->name);
+		free(kernel);
+		return other;
+	}
+	nt_trace_kernel(kernel->id);
+	log_kernel(image, kernel, detail);
+	return kernel;
+}
+
+void nt_image_complete(struct nt_kernel *kernel)
+{
+	const char *detail;
+
+	if (kernel->reason != NEUTRINO_REASON_NOT_READY)
+		return;
+	unsigned reason = describe(kernel->image, kernel, &detail);
+	/* Without memory. */
+	if (reason == NEUTRINO_REASON_PROBED && !kernel->maps)
+		reason = NEUTRINO_REASON_LOAD;
+	__atomic_store_n(&kernel->reason, reason, __ATOMIC_RELEASE);
+	log_kernel(kernel->image, kernel, detail);
+}
+
+/* Needs of the kernels of an image that are more than what the cache has, most at once; returns how many. ret may be NULL. */
+static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint32_t most)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; image->kernels.buckets && i < 1u << image->kernels.bits; i++)
+		for (struct nt_hashed *record = image->kernels.buckets[i]; record; record = record->next) {
+			const struct nt_kernel *kernel = (const struct nt_kernel *)record;
+			uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+			uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED);
+			bool is_kept = wanted <= kernel->log_kept.units && per_warp <= kernel->log_kept.per_warp;
+			if (is_kept || count == most)
+				continue;
+			if (ret)
+				ret[count] = (struct nt_need){nt_hash_text(kernel->name), wanted, per_warp};
+			count++;
+		}
+	return count;
+}
+
+void nt_images_keep_needs(void)
+{
+	pthread_mutex_lock(&mutex);
+	for (uint32_t i = 0; images.buckets && i < 1u << images.bits; i++)
+		for (struct nt_hashed *record = images.buckets[i]; record; record = record->next) {
+			const struct nt_image *image = (const struct nt_image *)record;
+			uint32_t most = needs_of(image, NULL, UINT32_MAX);
+			struct nt_need *needs = most ? malloc(most * sizeof(*needs)) : NULL;
+			if (!needs)
+				continue;
+			/* The drain thread may have learnt more since. */
+			nt_needs_keep(image->key, needs, needs_of(image, needs, most));
+			free(needs);
+		}
+	pthread_mutex_unlock(&mutex);
+}
+
+uint32_t nt_image_kernels(void)
+{
+	return __atomic_load_n(&kernel_count, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,101 @@
+#include "image/needs.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash_table.h"
+#include "base/quiet_write.h"
+#include "base/raw_files.h"
+#include "base/settings.h"
+#include "trace/writer.h"
+
+#define MAGIC UINT64_C(0x02534445454e544e) /* "NTNEEDS" and the version */
+#define MOST_NEEDS 65536u
+
+/* A file: a header and its rows. */
+struct file {
+	uint64_t magic;
+	uint64_t count;
+	struct nt_need rows[];
+};
+
+/* The path of the file of an image; false if there is no cache. */
+static bool path_of(const uint8_t key[32], char ret[PATH_MAX])
+{
+	const char *cache = nt_settings()->cache;
+	char hex[65];
+
+	for (int i = 0; i < 32; i++)
+		snprintf(hex + 2 * i, 3, "%02x", key[i]);
+	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.needs", cache, hex, hex) < PATH_MAX;
+}
+
+/* Read a file that is whole and the user's own; NULL if it cannot be had. */
+static struct file *read_file(const char *path)
+{
+	struct stat status;
+	struct file *file = NULL;
+	int fd = nt_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+
+	if (fd < 0)
+		return NULL;
+	bool is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+			status.st_size >= (off_t)sizeof(*file) &&
+			status.st_size <= (off_t)(sizeof(*file) + MOST_NEEDS * sizeof(file->rows[0])) &&
+			(file = malloc((size_t)status.st_size)) &&
+			nt_raw_read(fd, file, (size_t)status.st_size) == (ssize_t)status.st_size && file->magic == MAGIC &&
+			file->count <= MOST_NEEDS &&
+			(uint64_t)status.st_size == sizeof(*file) + file->count * sizeof(file->rows[0]);
+	nt_raw_close(fd);
+	if (!is_valid) {
+		free(file);
+		return NULL;
+	}
+	return file;
+}
+
+struct nt_need nt_need_of(const uint8_t key[32], const char *kernel)
+{
+	char path[PATH_MAX];
+	struct nt_need need = {.kernel = nt_hash_text(kernel)};
+	struct file *file = path_of(key, path) ? read_file(path) : NULL;
+
+	for (uint64_t i = 0; file && i < file->count; i++)
+		if (file->rows[i].kernel == need.kernel && file->rows[i].units > need.units)
+			need = file->rows[i];
+	free(file);
+	if (need.units > UINT32_MAX)
+		need.units = UINT32_MAX;
+	return need;
+}
+
+void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t count)
+{
+	char path[PATH_MAX];
+
+	if (!path_of(key, path) || count > MOST_NEEDS)
+		return;
+	struct file *before = read_file(path);
+	uint64_t others = before ? before->count : 0;
+	struct file *file = malloc(sizeof(*file) + (count + others) * sizeof(file->rows[0]));
+	if (file) {
+		*file = (struct file){.magic = MAGIC};
+		memcpy(file->rows, needs, count * sizeof(*needs));
+		file->count = count;
+		for (uint64_t i = 0; i < others && file->count < MOST_NEEDS; i++) {
+			bool is_new = true;
+			for (uint32_t j = 0; j < count && is_new; j++)
+				is_new = needs[j].kernel != before->rows[i].kernel;
+			if (is_new)
+				file->rows[file->count++] = before->rows[i];
+		}
+		nt_writer_cached(path, file, sizeof(*file) + file->count * sizeof(file->rows[0]));
+	}
+	free(file);
+	free(before);
+}

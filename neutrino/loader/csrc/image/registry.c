@@ -1,0 +1,499 @@
+#include "image/registry.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/hot.h"
+#include "drain/drain.h"
+#include "front/lifetimes.h"
+#include "image/attributes.h"
+#include "image/backend.h"
+#include "image/background.h"
+#include "image/choice.h"
+#include "image/quiet.h"
+#include "image/twin.h"
+#include "memory/pool.h"
+#include "trace/counters.h"
+#include "trace/trace.h"
+
+/*
+ * Guards the lists and changes of the tables; look-ups in the tables are lock-free. Never held across a call of the driver
+ * or a request to the listener. Records are freed after a grace period, since another thread may be reading them.
+ */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct nt_owner *owners;
+static struct nt_handles owner_table;
+NT_HOT struct nt_handles nt_function_table;
+static int any_probed;
+
+struct nt_owner *nt_owner_library(struct nt_owner *owner)
+{
+	return owner->alias ? owner->alias : owner;
+}
+
+/* Why a function is not prepared: NOT_READY if that comes later; PROBED if it is to be prepared now. */
+static unsigned reason_before(const struct nt_function *function)
+{
+	unsigned reason = nt_kernel_reason(function->kernel);
+
+	if (!nt_choice_has_context(function->context) || nt_choice_is_over(function->kernel))
+		return NEUTRINO_REASON_NOT_SELECTED;
+	if (reason != NEUTRINO_REASON_PROBED && reason != NEUTRINO_REASON_NOT_READY)
+		return reason;
+	if (nt_context_is_green(function->context))
+		return NEUTRINO_REASON_LAUNCH_FORM;
+	return reason;
+}
+
+/*
+ * Have the kernel's backend prepare a function for launches; returns why its original runs, or PROBED. A function of a
+ * module belongs to the module's context, which is made current meanwhile if it is not. quiet_ms: how long that may take to
+ * be idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
+ */
+static unsigned prepare(struct nt_function *function, unsigned quiet_ms)
+{
+	CUcontext current = NULL, own = function->context, popped; /* own: NULL for a CUkernel */
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	unsigned reason = reason_before(function);
+
+	if (reason != NEUTRINO_REASON_PROBED)
+		return reason;
+	if (quiet_ms && function->is_kernel)
+		own = __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE);
+	if (nt_context_is_green(own) || !nt_choice_has_context(own))
+		own = NULL;
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	nt_driver.cuCtxGetCurrent(&current);
+	/* A CUkernel is prepared for other contexts all the same. */
+	if (nt_context_is_green(current) || !nt_choice_has_context(current))
+		current = NULL;
+	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
+	bool is_own = !own || own == current || pushed;
+	CUcontext context = pushed ? own : current;
+	/* Made before: a launch would wait for that, too. */
+	if (quiet_ms && is_own)
+		nt_pool_prepare(context);
+	bool waits = quiet_ms && context;
+	if (!is_own)
+		reason = NEUTRINO_REASON_LOAD;
+	else if (waits && !nt_quiet_begin(context, quiet_ms))
+		reason = NEUTRINO_REASON_NOT_READY;
+	else
+		reason = function->kernel->backend->prepare(function, context);
+	if (waits && reason != NEUTRINO_REASON_NOT_READY)
+		nt_quiet_end();
+	if (reason == NEUTRINO_REASON_PROBED) {
+		__atomic_store_n(&any_probed, 1, __ATOMIC_RELEASE);
+		nt_backend_expect(function->kernel, nt_pool_prepare(context));
+	}
+	if (pushed)
+		nt_driver.cuCtxPopCurrent_v2(&popped);
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return reason;
+}
+
+/*
+ * If the current context is a new one at the address of one whose end the hook did not see, forget what was known of
+ * that, before anything is added.
+ */
+static void forget_if_renewed(void)
+{
+	enum { LIMIT_MS = 1000 };
+	CUcontext context = NULL;
+
+	if (nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context)
+		nt_pool_context_gone(context, LIMIT_MS);
+}
+
+static void release_function(struct nt_retired *record)
+{
+	struct nt_function *function = (void *)((char *)record - offsetof(struct nt_function, retired));
+
+	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++)
+		free(function->addresses[i]);
+	nt_attributes_release(function);
+	free(function);
+}
+
+static void release_owner(struct nt_retired *record)
+{
+	struct nt_owner *owner = (void *)((char *)record - offsetof(struct nt_owner, retired));
+
+	free(owner->parts);
+	free(owner);
+}
+
+/* Have owners, linked by next, and their functions freed after a grace period. They are not in the tables any more. */
+static void retire_all(struct nt_owner *owner)
+{
+	while (owner) {
+		struct nt_owner *next = owner->next;
+		for (struct nt_function *function = owner->functions; function;) {
+			struct nt_function *next_function = function->next;
+			nt_retire(&function->retired, release_function);
+			function = next_function;
+		}
+		nt_retire(&owner->retired, release_owner);
+		owner = next;
+	}
+	/* The drain thread frees them; a process without probed kernels has none until now. */
+	nt_drain_start();
+	nt_drain_wake_from(NT_ASLEEP);
+}
+
+/* Whether a function's twin is loaded later, by the thread of background.c. */
+static bool is_later(const struct nt_function *function)
+{
+	if (!nt_background_is_on)
+		return false;
+	unsigned reason = reason_before(function);
+	/* If that thread is loading for the same module, nobody waits for it either. */
+	bool is_loading = __atomic_load_n(&nt_owner_library(function->owner)->users, __ATOMIC_ACQUIRE);
+	return reason == NEUTRINO_REASON_NOT_READY ||
+	       (reason == NEUTRINO_REASON_PROBED && (nt_background_is_by_launch() || is_loading));
+}
+
+/* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
+static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
+{
+	struct nt_function *function = aligned_alloc(_Alignof(struct nt_function), sizeof(*function));
+
+	if (!function)
+		return;
+	*function = (struct nt_function){
+		.handle = {handle}, .owner = owner, .kernel = kernel, .kernel_id = kernel->id,
+		.counters = nt_counters_of(kernel->id), .is_kernel = is_kernel};
+	forget_if_renewed();
+	/* Of a CUfunction: its module's context. One from a library's kernel was obtained for the current context. */
+	if (!is_kernel && owner->context)
+		function->context = owner->context;
+	else if (!is_kernel)
+		nt_driver.cuCtxGetCurrent(&function->context);
+	if (is_later(function)) {
+		function->reason = NEUTRINO_REASON_NOT_READY;
+		if (is_kernel)
+			nt_driver.cuCtxGetCurrent(&function->wanted_in);
+	} else {
+		function->reason = prepare(function, 0);
+	}
+	bool is_ready = function->reason != NEUTRINO_REASON_NOT_READY;
+	pthread_mutex_lock(&mutex);
+	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
+	struct nt_function *other = nt_handles_find(&nt_function_table, handle);
+	bool added = !owner->is_gone && (!other || other->owner != owner) &&
+		     nt_handles_put(&nt_function_table, &function->handle);
+	if (added) {
+		function->next = owner->functions;
+		owner->functions = function;
+	}
+	pthread_mutex_unlock(&mutex);
+	/* In the reading section of the caller. */
+	if (added && !is_ready)
+		nt_background_added(function);
+	if (!added)
+		release_function(&function->retired);
+}
+
+/* The module or library of that handle, or NULL. Lock-free. */
+static struct nt_owner *find_owner(void *handle, bool is_library)
+{
+	struct nt_owner *owner = handle ? nt_handles_find(&owner_table, handle) : NULL;
+
+	return owner && owner->is_library == is_library ? owner : NULL;
+}
+
+/* Add a module or library that the program loaded. alias: the library that the driver made a module of, or NULL. */
+static void add_owner(void *handle, bool is_library, struct nt_image *image, struct nt_owner *alias)
+{
+	struct nt_owner *owner = calloc(1, sizeof(*owner));
+
+	if (!owner)
+		return;
+	owner->handle.handle = handle;
+	owner->is_library = is_library;
+	owner->image = image;
+	owner->alias = alias;
+	if (!is_library) {
+		forget_if_renewed();
+		nt_driver.cuCtxGetCurrent(&owner->context);
+	}
+	pthread_mutex_lock(&mutex);
+	bool added = !(alias && alias->is_gone) && nt_handles_put(&owner_table, &owner->handle);
+	if (added) {
+		owner->next = owners;
+		owner->link = &owners;
+		if (owners)
+			owners->link = &owner->next;
+		owners = owner;
+	}
+	if (added && alias) {
+		owner->next_alias = alias->aliases;
+		owner->alias_link = &alias->aliases;
+		if (alias->aliases)
+			alias->aliases->alias_link = &owner->next_alias;
+		alias->aliases = owner;
+	}
+	pthread_mutex_unlock(&mutex);
+	if (!added)
+		free(owner);
+}
+
+void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
+			const void *caller)
+{
+	CUcontext context = NULL;
+
+	if (!is_library)
+		nt_driver.cuCtxGetCurrent(&context);
+	struct nt_image *image = nt_image_of(bytes, source, caller, nt_choice_has_image(context));
+
+	if (image)
+		add_owner(handle, is_library, image, NULL);
+}
+
+void nt_registry_alias(CUmodule module, CUlibrary library)
+{
+	uint32_t *reading = nt_reading_begin();
+	struct nt_owner *owner = find_owner(library, true);
+
+	if (owner && !find_owner(module, false))
+		add_owner(module, false, owner->image, owner);
+	nt_reading_end(reading);
+}
+
+/* nt_registry_obtained in a reading section. */
+static void obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+{
+	struct nt_owner *owner = find_owner(owner_handle, is_library);
+
+	if (!owner || !handle)
+		return;
+	struct nt_function *function = nt_handles_find(&nt_function_table, handle);
+	if (function && nt_owner_library(function->owner) == nt_owner_library(owner))
+		return; /* it is registered already */
+	/* Functions that look up a name are not in every driver; without a name its kernels run unprobed. */
+	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
+				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
+		return;
+	if (!nt_background_defers(owner->image))
+		nt_image_resolve(owner->image);
+	struct nt_kernel *kernel = nt_image_kernel(owner->image, name);
+	if (kernel)
+		add_function(owner, handle, kernel, is_library);
+}
+
+void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+{
+	uint32_t *reading = nt_reading_begin();
+
+	obtained(owner_handle, is_library, handle, name);
+	nt_reading_end(reading);
+}
+
+void nt_registry_function_of(CUkernel kernel, CUfunction handle)
+{
+	uint32_t *reading = nt_reading_begin();
+	struct nt_function *origin = nt_registry_find(kernel);
+	struct nt_function *known = nt_registry_find(handle);
+
+	/* Unless the CUkernel is not registered, or the CUfunction is already. */
+	if (origin && origin->is_kernel && (!known || known->kernel != origin->kernel))
+		add_function(origin->owner, handle, origin->kernel, false);
+	nt_reading_end(reading);
+}
+
+/* Take one owner and its functions out of the lists and tables. Under the lock. */
+static void take_one(struct nt_owner *owner)
+{
+	*owner->link = owner->next;
+	if (owner->next)
+		owner->next->link = owner->link;
+	if (owner->alias_link) {
+		*owner->alias_link = owner->next_alias;
+		if (owner->next_alias)
+			owner->next_alias->alias_link = owner->alias_link;
+	}
+	owner->is_gone = true;
+	nt_handles_remove(&owner_table, &owner->handle);
+	for (struct nt_function *function = owner->functions; function; function = function->next)
+		nt_handles_remove(&nt_function_table, &function->handle);
+}
+
+/* Remove an owner, the modules made of it, and their functions; return the owners, linked by next. Under the lock. */
+static struct nt_owner *take_owner(struct nt_owner *gone)
+{
+	struct nt_owner *taken = NULL;
+
+	if (gone->is_gone)
+		return NULL; /* by another thread */
+	while (gone->aliases) {
+		struct nt_owner *alias = gone->aliases;
+		take_one(alias);
+		alias->next = taken;
+		taken = alias;
+	}
+	take_one(gone);
+	gone->next = taken;
+	return gone;
+}
+
+void nt_registry_unloading(void *handle, bool is_library)
+{
+	uint32_t *reading = nt_reading_begin();
+	struct nt_owner *owner = find_owner(handle, is_library), *taken = NULL;
+
+	if (owner) {
+		pthread_mutex_lock(&mutex);
+		taken = take_owner(owner);
+		pthread_mutex_unlock(&mutex);
+	}
+	if (taken) {
+		nt_twins_unload(owner);
+		retire_all(taken);
+	}
+	nt_reading_end(reading);
+}
+
+/* Forget the modules of a context; the driver unloads them with it, our twins included. */
+static void forget_owners(CUcontext context)
+{
+	struct nt_handle_rows *rows = nt_handles_rows(&owner_table);
+
+	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
+		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
+		struct nt_owner *owner = (struct nt_owner *)row;
+		if (!row || row == &nt_handle_gone || owner->is_library || owner->context != context)
+			continue;
+		pthread_mutex_lock(&mutex);
+		struct nt_owner *taken = take_owner(owner);
+		pthread_mutex_unlock(&mutex);
+		retire_all(taken);
+	}
+}
+
+/* Forget what the functions that outlive a context have in it. */
+static void forget_functions(CUcontext context)
+{
+	struct nt_handle_rows *rows = nt_handles_rows(&nt_function_table);
+
+	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
+		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
+		struct nt_function *function = (struct nt_function *)row;
+		if (!row || row == &nt_handle_gone)
+			continue;
+		if (!function->is_kernel && function->context == context) {
+			pthread_mutex_lock(&mutex);
+			nt_handles_remove(&nt_function_table, row);
+			pthread_mutex_unlock(&mutex);
+			/* Its library may still list it. */
+			nt_function_set_reason(function, NEUTRINO_REASON_CONTEXT);
+		}
+		CUcontext wanted = context;
+		__atomic_compare_exchange_n(&function->wanted_in, &wanted, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		for (int j = 0; j < NT_FUNCTION_CONTEXTS; j++) {
+			struct nt_addresses *addresses = __atomic_load_n(&function->addresses[j], __ATOMIC_ACQUIRE);
+			/* Not freed, since a launch may be reading it; NULL equals no context. */
+			if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
+				__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
+		}
+	}
+}
+
+/* The tables are walked without the lock: what is added meanwhile is not of the context that is gone. */
+void nt_registry_forget_context(CUcontext context)
+{
+	uint32_t *reading = nt_reading_begin();
+
+	forget_owners(context);
+	forget_functions(context);
+	nt_reading_end(reading);
+}
+
+void nt_registry_prepare_context(CUcontext context)
+{
+	struct nt_function **list = NULL;
+	size_t count = 0, capacity = 0;
+	uint32_t *reading = nt_reading_begin();
+
+	/* Collect the functions under the lock, and prepare them without it, since that calls the driver. */
+	pthread_mutex_lock(&mutex);
+	for (struct nt_owner *owner = owners; owner; owner = owner->next)
+		for (struct nt_function *function = owner->functions; function; function = function->next) {
+			if (!function->is_kernel || nt_function_reason(function) != NEUTRINO_REASON_PROBED)
+				continue;
+			if (count == capacity) {
+				size_t larger = capacity ? 2 * capacity : 64;
+				struct nt_function **moved = realloc(list, larger * sizeof(*list));
+				if (!moved)
+					break; /* the others run unprobed in this context */
+				list = moved;
+				capacity = larger;
+			}
+			list[count++] = function;
+			/* Keeps the twins loaded until they are prepared. */
+			__atomic_add_fetch(&nt_owner_library(owner)->users, 1, __ATOMIC_ACQ_REL);
+		}
+	pthread_mutex_unlock(&mutex);
+
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	for (size_t i = 0; i < count; i++) {
+		struct nt_owner *owner = nt_owner_library(list[i]->owner);
+		list[i]->kernel->backend->prepare(list[i], context);
+		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
+	}
+	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	struct nt_pool *pool = nt_pool_prepare(context);
+	for (size_t i = 0; i < count; i++)
+		nt_backend_expect(list[i]->kernel, pool);
+	nt_reading_end(reading);
+	free(list);
+}
+
+/*
+ * A function of the kernel that is not ready, after so many that are skipped; NULL if there is none. Its module's twins stay
+ * loaded until it is given back.
+ */
+static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned skipped)
+{
+	struct nt_function *found = NULL;
+
+	pthread_mutex_lock(&mutex);
+	for (struct nt_owner *owner = owners; owner && !found; owner = owner->next) {
+		if (owner->image != kernel->image)
+			continue;
+		for (struct nt_function *function = owner->functions; function && !found; function = function->next)
+			if (function->kernel == kernel && nt_function_reason(function) == NEUTRINO_REASON_NOT_READY &&
+			    !skipped--)
+				found = function;
+	}
+	if (found)
+		__atomic_add_fetch(&nt_owner_library(found->owner)->users, 1, __ATOMIC_ACQ_REL);
+	pthread_mutex_unlock(&mutex);
+	return found;
+}
+
+bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
+{
+	uint32_t *reading = nt_reading_begin();
+	struct nt_function *function;
+	unsigned skipped = 0;
+
+	while ((function = take_unready(kernel, skipped))) {
+		struct nt_owner *owner = nt_owner_library(function->owner);
+		unsigned reason = prepare(function, milliseconds);
+		if (reason == NEUTRINO_REASON_NOT_READY)
+			skipped++;
+		else
+			nt_attributes_publish(function, reason);
+		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
+	}
+	nt_reading_end(reading);
+	return !skipped;
+}
+
+bool nt_registry_has_probed(void)
+{
+	return __atomic_load_n(&any_probed, __ATOMIC_ACQUIRE);
+}

@@ -1,0 +1,433 @@
+#include "launch/launch.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/hot.h"
+#include "drain/benchmark.h"
+#include "drain/drain.h"
+#include "front/lifetimes.h"
+#include "front/process.h"
+#include "image/backend.h"
+#include "image/background.h"
+#include "image/choice.h"
+#include "image/quiet.h"
+#include "memory/own_memory.h"
+#include "trace/counters.h"
+#include "trace/trace.h"
+
+NT_HOT static int ended;
+
+void nt_launch_end(void)
+{
+	__atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
+}
+
+bool nt_launch_is_ended(void)
+{
+	return __atomic_load_n(&ended, __ATOMIC_ACQUIRE);
+}
+
+void nt_launch_unknown(uint64_t launches, bool is_chosen)
+{
+	static int logged;
+
+	/* Kernel 0 stands for all of them. Its event is written once, after the trace has begun. */
+	nt_trace_count_many(0, is_chosen ? NEUTRINO_REASON_LAUNCH_FORM : NEUTRINO_REASON_NOT_SELECTED, launches);
+	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_trace_path()[0] ||
+	    __atomic_exchange_n(&logged, 1, __ATOMIC_ACQ_REL))
+		return;
+	struct nt_event event;
+	nt_event_begin(&event, "kernel");
+	nt_event_number(&event, "id", 0);
+	nt_event_number(&event, "image", 0);
+	nt_event_string(&event, "name", "(kernels that were loaded before Neutrino)");
+	nt_event_string(&event, "reason", "launch-form");
+	nt_event_string(&event, "detail", "");
+	nt_event_end(&event);
+}
+
+/* Launch the program's own function as the program asked for it, and count it under a reason. */
+static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+{
+	nt_trace_count(function->kernel->id, reason);
+	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
+}
+
+/* How many captures are under way, as far as the hook has seen them begin and end. */
+NT_HOT static int captures;
+
+void nt_capture_begins(void)
+{
+	/* Before the other: see record() of quiet.c. */
+	__atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
+	nt_quiet_capture_begins();
+	nt_drain_pass();
+}
+
+bool nt_capture_is_any(void)
+{
+	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST) > 0;
+}
+
+void nt_capture_ends(void)
+{
+	/* One may have begun before the hook was loaded. */
+	if (__atomic_sub_fetch(&captures, 1, __ATOMIC_RELAXED) < 0)
+		__atomic_store_n(&captures, 0, __ATOMIC_RELAXED);
+}
+
+/* The driver's answer, and in *captured whether the stream is being captured. */
+static CUresult ask_captured(CUstream stream, bool per_thread, bool *captured)
+{
+	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = per_thread && nt_driver.cuStreamIsCapturing_ptsz
+				  ? nt_driver.cuStreamIsCapturing_ptsz(stream, &status)
+				  : nt_driver.cuStreamIsCapturing(stream, &status);
+
+	/* For the legacy stream, this error means that another stream is being captured. */
+	*captured = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!result && status != CU_STREAM_CAPTURE_STATUS_NONE);
+	return result;
+}
+
+bool nt_launch_is_captured(CUstream stream, bool per_thread)
+{
+	bool captured;
+
+	ask_captured(stream, per_thread, &captured);
+	return captured;
+}
+
+/* The context that a launch runs in: a CUfunction's own, or for a CUkernel that of the stream, or the current one. */
+static CUcontext context_of(const struct nt_function *function, const struct nt_launch *launch)
+{
+	CUcontext context = NULL;
+
+	if (!function->is_kernel)
+		return function->context;
+	/* The handles up to CU_STREAM_PER_THREAD are default streams, which each context has. */
+	if ((uintptr_t)launch->stream > (uintptr_t)CU_STREAM_PER_THREAD && nt_driver.cuStreamGetCtx &&
+	    nt_driver.cuStreamGetCtx(launch->stream, &context) == CUDA_SUCCESS)
+		return context;
+	nt_driver.cuCtxGetCurrent(&context);
+	return context;
+}
+
+/*
+ * Whether a launch runs where nothing is probed. That of a CUfunction always runs in its own context, which was asked for
+ * when it was obtained.
+ */
+static bool is_elsewhere(const struct nt_function *function, const struct nt_launch *launch)
+{
+	return function->is_kernel && nt_choice_is_by_device() && !nt_choice_has_context(context_of(function, launch));
+}
+
+unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+{
+	if (!nt_choice_is_set())
+		return reason;
+	if (reason == NEUTRINO_REASON_NOT_SELECTED || is_elsewhere(function, launch) ||
+	    nt_choice_is_off() || (nt_choice_is_by_launch() && !nt_choice_take(function->kernel)))
+		return NEUTRINO_REASON_NOT_SELECTED;
+	return reason;
+}
+
+/* Whether a launch is not chosen, as far as that is certain even if it is a node of a graph. Takes its number if so. */
+static bool is_passed(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+{
+	return reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
+	       (is_elsewhere(function, launch) ||
+		nt_choice_passes(function->kernel));
+}
+
+/* Whether a launch of a function outside of captures runs the original by the function's reason and the choice alone. */
+static inline bool is_certain(const struct nt_function *function, unsigned *reason)
+{
+	*reason = nt_function_reason(function);
+	if (NT_UNLIKELY(*reason == NEUTRINO_REASON_NOT_READY))
+		return false;
+	if (*reason == NEUTRINO_REASON_NOT_SELECTED || !nt_choice_is_set())
+		return *reason != NEUTRINO_REASON_PROBED;
+	if (!nt_choice_passes(function->kernel))
+		return false;
+	*reason = NEUTRINO_REASON_NOT_SELECTED;
+	return true;
+}
+
+uint32_t nt_launch_passed;
+
+NT_HOT_PATH struct nt_found nt_launch_find(CUfunction handle)
+{
+	uint32_t thread = nt_thread_number_own;
+	unsigned reason;
+
+	if (NT_UNLIKELY(nt_process_mode() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() ||
+			nt_choice_is_by_device() || __atomic_load_n(&captures, __ATOMIC_RELAXED) ||
+			!nt_thread_owns_shard(thread)))
+		return (struct nt_found){NULL, NULL};
+	uint32_t *reading = nt_reading_begin_own(thread);
+	struct nt_function *function = nt_registry_find(handle);
+	if (NT_UNLIKELY(!function || !is_certain(function, &reason)))
+		return (struct nt_found){reading, function};
+	nt_count_own(function->counters, thread, function->kernel_id, reason, 1);
+	nt_reading_end_own(reading);
+	return (struct nt_found){&nt_launch_passed, NULL};
+}
+
+/*
+ * Contexts that are, or were, prepared in a thread of their own: those in which a kernel is launched before any other call
+ * has shown them. The launch itself must not do it: allocating may wait for work on the device that waits for the program.
+ */
+enum { PREPARATIONS = 64 };
+static struct preparation {
+	CUcontext context;
+	int is_running;
+} preparations[PREPARATIONS];
+
+/* The main function of such a thread. */
+static void *prepare(void *argument)
+{
+	struct preparation *preparation = argument;
+	CUcontext context = __atomic_load_n(&preparation->context, __ATOMIC_ACQUIRE), popped;
+
+	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+		nt_registry_prepare_context(context);
+		nt_driver.cuCtxPopCurrent_v2(&popped);
+	}
+	__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Start the thread that prepares a context, unless that was done before. On the launch path, at most once per context. */
+static void start_preparation(CUcontext context)
+{
+	struct preparation *preparation = NULL;
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	if (!context)
+		return;
+	/* All rows first: one before the context's own may have become free. */
+	for (int i = 0; i < PREPARATIONS; i++)
+		if (__atomic_load_n(&preparations[i].context, __ATOMIC_ACQUIRE) == context)
+			return;
+	/* Take the first free row, unless another thread takes one for this context at the same time. */
+	for (int i = 0; i < PREPARATIONS && !preparation; i++) {
+		CUcontext row_context = NULL;
+		if (__atomic_compare_exchange_n(&preparations[i].context, &row_context, context, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+			preparation = &preparations[i];
+		else if (row_context == context)
+			return;
+	}
+	if (!preparation)
+		return; /* more contexts than rows: kernels of this one run unprobed */
+	__atomic_store_n(&preparation->is_running, 1, __ATOMIC_RELEASE);
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attributes, prepare, preparation) != 0) {
+		__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
+		nt_trace_note("context %p could not be prepared: its kernels run unprobed", context);
+	}
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
+{
+	uint64_t deadline = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+
+	for (int i = 0; i < PREPARATIONS; i++) {
+		if (__atomic_load_n(&preparations[i].context, __ATOMIC_ACQUIRE) != context)
+			continue;
+		while (__atomic_load_n(&preparations[i].is_running, __ATOMIC_ACQUIRE) && nt_now_ns() < deadline)
+			nt_sleep_us(200);
+		__atomic_store_n(&preparations[i].context, NULL, __ATOMIC_RELEASE);
+	}
+}
+
+/* Cached. */
+uint32_t nt_thread_id(void)
+{
+	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
+
+	if (!id)
+		id = (uint32_t)syscall(SYS_gettid);
+	return id;
+}
+
+CUstream nt_explicit_stream(CUstream stream, bool per_thread)
+{
+	if (stream)
+		return stream;
+	return per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+/*
+ * Whether a twin's launch may have failed because of the probe, so that the original must be tried. Any other error is
+ * the program's.
+ */
+static bool may_be_caused_by_probe(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES ||
+	       result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
+unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
+{
+	switch (nt_extent_of(launch->grid, launch->block, kernel->lanes, ret)) {
+	case NT_EXTENT:
+		return NEUTRINO_REASON_PROBED;
+	case NT_EXTENT_TOO_LARGE:
+		return NEUTRINO_REASON_MAP_SIZE;
+	case NT_EXTENT_INVALID: /* the driver will refuse it: there is nothing to probe */
+		break;
+	}
+	return NEUTRINO_REASON_REFUSED;
+}
+
+/* Take and fill in the launch's record in launches.bin; *index gets its number. NULL if the table is full. */
+static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint64_t *index)
+{
+	const struct nt_launch *launch = attempt->launch;
+	struct neutrino_launch *record = nt_trace_launch(index);
+
+	if (!record)
+		return NULL;
+	record->kernel = attempt->function->kernel->id;
+	record->context = (uint64_t)(uintptr_t)attempt->context;
+	record->stream = (uint64_t)(uintptr_t)launch->stream;
+	record->submit_ns = nt_now_ns();
+	memcpy(record->grid, launch->grid, sizeof(record->grid));
+	memcpy(record->block, launch->block, sizeof(record->block));
+	record->shared = launch->shared;
+	record->device = (uint32_t)nt_pool_device(attempt->pool);
+	record->thread = nt_thread_id();
+	record->variant = attempt->variant;
+	record->log_units = attempt->extent.log_units;
+	record->lanes = attempt->extent.lanes;
+	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
+	return record;
+}
+
+/*
+ * The rest of nt_launch, where the pool is found and the code is chosen. reason: PROBED, or why it could not be. Sets
+ * is_submitted.
+ */
+static CUresult run_twin(struct nt_attempt *attempt, unsigned reason)
+{
+	struct nt_function *function = attempt->function;
+	const struct nt_launch *launch = attempt->launch;
+	struct nt_kernel *kernel = function->kernel;
+	uint64_t index;
+
+	if (reason == NEUTRINO_REASON_PROBED)
+		reason = nt_attempt_take_room(attempt);
+	/* Not while its pool is made, or is given up because the context is another one now. */
+	if (reason == NEUTRINO_REASON_CONTEXT && (attempt->pool || !nt_pool_known(attempt->context)))
+		start_preparation(attempt->context);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, reason);
+	struct neutrino_launch *record = add_record(attempt, &index);
+	if (!record) {
+		/* The room must be given back, as that of a launch that was not submitted. */
+		nt_pool_submitted(&attempt->room, kernel, NULL, 0, attempt->size, false);
+		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
+	}
+
+	CUresult result = nt_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
+					   : kernel->backend->submit(attempt);
+	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
+	if (result != CUDA_SUCCESS)
+		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
+	nt_pool_submitted(&attempt->room, kernel, NULL, index, attempt->size, result == CUDA_SUCCESS);
+	if (result == CUDA_SUCCESS) {
+		attempt->is_submitted = true;
+		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
+		return result;
+	}
+	if (may_be_caused_by_probe(result) && !nt_measures_only)
+		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
+	nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
+	return result;
+}
+
+/*
+ * With --benchmark: draw what a launch runs that can be probed, and begin its time. Whether it is the twin. Not inlined:
+ * launches that are not timed keep their stack.
+ */
+static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *attempt, struct nt_timing *timing)
+{
+	const struct nt_launch *launch = attempt->launch;
+
+	*timing = (struct nt_timing){.pool = attempt->pool};
+	timing->sample.kernel = attempt->function->kernel->id;
+	timing->sample.stream = (uint64_t)(uintptr_t)attempt->stream;
+	timing->sample.shared = launch->shared;
+	memcpy(timing->sample.grid, launch->grid, sizeof(timing->sample.grid));
+	memcpy(timing->sample.block, launch->block, sizeof(timing->sample.block));
+	nt_timing_draw(timing);
+	timing->sample.variant = timing->is_probed ? attempt->variant : 0;
+	nt_timing_begin(timing);
+	return timing->is_probed;
+}
+
+/* docs/architecture.md describes the steps in "The path of a launch". */
+CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
+{
+	struct nt_kernel *kernel = function->kernel;
+	/* Once: it may change meanwhile. */
+	unsigned reason = nt_function_reason(function);
+
+	if (nt_launch_is_ended())
+		return run_original(function, launch,
+				    nt_launch_chosen(function, launch, reason) == NEUTRINO_REASON_NOT_SELECTED
+					    ? NEUTRINO_REASON_NOT_SELECTED
+					    : NEUTRINO_REASON_ENDING);
+	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function) && !is_elsewhere(function, launch))
+		nt_background_request(function, context_of(function, launch));
+	if (nt_choice_is_set() && is_passed(function, launch, reason))
+		return run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
+	bool is_probed = reason == NEUTRINO_REASON_PROBED, captured = false;
+	CUresult asked = CUDA_SUCCESS;
+	if (is_probed || __atomic_load_n(&captures, __ATOMIC_RELAXED))
+		asked = ask_captured(launch->stream, launch->per_thread, &captured);
+	/* Not a launch, but a node of a graph: graph.c counts it whenever the graph is launched. */
+	if (captured)
+		return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
+	reason = nt_launch_chosen(function, launch, reason);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, reason);
+	struct nt_attempt attempt = {
+		.function = function,
+		.launch = launch,
+		.stream = nt_explicit_stream(launch->stream, launch->per_thread),
+	};
+	reason = asked ? NEUTRINO_REASON_REFUSED : nt_launch_extent(launch, kernel, &attempt.extent);
+	if (reason != NEUTRINO_REASON_PROBED)
+		return run_original(function, launch, reason);
+
+	attempt.context = context_of(function, launch);
+	attempt.pool = nt_pool_find(attempt.context);
+	if (!attempt.pool && nt_context_is_green(attempt.context))
+		return run_original(function, launch, NEUTRINO_REASON_LAUNCH_FORM);
+	reason = attempt.pool ? kernel->backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
+	struct nt_timing timing;
+	bool is_timed = nt_benchmark_is_set() && reason == NEUTRINO_REASON_PROBED;
+	if (is_timed && !begin_timing(&attempt, &timing)) {
+		CUresult result = run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
+		nt_timing_end(&timing, result == CUDA_SUCCESS);
+		return result;
+	}
+	CUresult result = run_twin(&attempt, reason);
+	if (is_timed)
+		nt_timing_end(&timing, attempt.is_submitted);
+	return result;
+}

@@ -1,0 +1,92 @@
+#include "memory/own_memory.h"
+
+#include "base/settings.h"
+#include "trace/trace.h"
+
+bool nt_measures_only;
+
+/* Where memory is that is only counted: no device has so high addresses. */
+#define FIRST_ADDRESS (UINT64_C(1) << 56)
+
+static uint64_t now[NT_OWN_KINDS], most[NT_OWN_KINDS], all_now, all_most;
+static uint64_t pools, pool_limit, launch_limit; /* how many were made; of the largest one */
+static uint64_t next_address = FIRST_ADDRESS;
+
+void nt_own_memory_begin(void)
+{
+	nt_measures_only = nt_settings()->measures_only;
+}
+
+/* Raise *value to at least a value. */
+static void raise_to(uint64_t *value, uint64_t least)
+{
+	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);
+
+	while (before < least &&
+	       !__atomic_compare_exchange_n(value, &before, least, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+void nt_own_memory_limited(uint64_t limit, uint64_t of_launch)
+{
+	__atomic_fetch_add(&pools, 1, __ATOMIC_RELAXED);
+	raise_to(&pool_limit, limit);
+	raise_to(&launch_limit, of_launch);
+}
+
+bool nt_own_memory_left(uint64_t *left, uint64_t *total)
+{
+	size_t free_bytes = 0, all = 0;
+
+	if (!nt_driver.cuMemGetInfo_v2 || nt_driver.cuMemGetInfo_v2(&free_bytes, &all) != CUDA_SUCCESS)
+		return false;
+	uint64_t counted = nt_measures_only ? __atomic_load_n(&all_now, __ATOMIC_RELAXED) : 0;
+	*left = free_bytes > counted ? free_bytes - counted : 0;
+	*total = all;
+	return true;
+}
+
+CUdeviceptr nt_own_memory_get(enum nt_own_memory kind, uint64_t size)
+{
+	CUdeviceptr address = 0;
+	uint64_t left, total;
+
+	if (!nt_measures_only) {
+		if (nt_driver.cuMemAlloc_v2(&address, size) != CUDA_SUCCESS)
+			return 0;
+	} else if (!nt_own_memory_left(&left, &total) || left >= size) {
+		address = __atomic_fetch_add(&next_address, size, __ATOMIC_RELAXED);
+	} else {
+		return 0;
+	}
+	raise_to(&most[kind], __atomic_add_fetch(&now[kind], size, __ATOMIC_RELAXED));
+	raise_to(&all_most, __atomic_add_fetch(&all_now, size, __ATOMIC_RELAXED));
+	return address;
+}
+
+void nt_own_memory_gone(enum nt_own_memory kind, uint64_t size)
+{
+	__atomic_fetch_sub(&now[kind], size, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&all_now, size, __ATOMIC_RELAXED);
+}
+
+void nt_own_memory_free(enum nt_own_memory kind, CUdeviceptr address, uint64_t size)
+{
+	if (!nt_measures_only)
+		nt_driver.cuMemFree_v2(address);
+	nt_own_memory_gone(kind, size);
+}
+
+void nt_own_memory_log(void)
+{
+	struct nt_event event;
+
+	nt_event_begin(&event, "memory");
+	nt_event_number(&event, "most", __atomic_load_n(&all_most, __ATOMIC_RELAXED));
+	nt_event_number(&event, "pools", __atomic_load_n(&most[NT_OWN_POOLS], __ATOMIC_RELAXED));
+	nt_event_number(&event, "graphs", __atomic_load_n(&most[NT_OWN_GRAPHS], __ATOMIC_RELAXED));
+	nt_event_number(&event, "contexts", __atomic_load_n(&pools, __ATOMIC_RELAXED));
+	nt_event_number(&event, "pool_limit", __atomic_load_n(&pool_limit, __ATOMIC_RELAXED));
+	nt_event_number(&event, "launch_limit", __atomic_load_n(&launch_limit, __ATOMIC_RELAXED));
+	nt_event_end(&event);
+}

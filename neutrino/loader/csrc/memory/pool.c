@@ -1,0 +1,389 @@
+#include "memory/pool.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/settings.h"
+#include "drain/benchmark.h"
+#include "drain/drain.h"
+#include "memory/own_memory.h"
+#include "memory/segment.h"
+#include "trace/trace.h"
+
+struct nt_pool nt_pools[CONTEXTS];
+
+/* The pool of a context in any state, or NULL. Lock-free. */
+static struct nt_pool *known_pool(CUcontext context)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE) == context)
+			return &nt_pools[i];
+	return NULL;
+}
+
+/* A context's number, which no other of the process ever has; 0 if the driver has none, ~0 if the context is gone. */
+static uint64_t id_of(CUcontext context)
+{
+	unsigned long long id;
+
+	if (!nt_driver.cuCtxGetId)
+		return 0;
+	return nt_driver.cuCtxGetId(context, &id) == CUDA_SUCCESS ? id : ~UINT64_C(0);
+}
+
+bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context)
+{
+	return id_of(context) == __atomic_load_n(&pool->id, __ATOMIC_ACQUIRE);
+}
+
+struct nt_pool *nt_pool_find(CUcontext context)
+{
+	struct nt_pool *pool = context ? known_pool(context) : NULL;
+	int ready = POOL_READY;
+
+	if (!pool || __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY)
+		return NULL;
+	if (nt_pool_is_current(pool, context))
+		return pool;
+	__atomic_compare_exchange_n(&pool->state, &ready, POOL_GONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	return NULL;
+}
+
+uint64_t nt_pool_most(const struct nt_pool *pool)
+{
+	return nt_slabs_large_most(pool);
+}
+
+void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
+{
+	struct nt_kernel *none = NULL;
+
+	/* Once for each kernel. If another one is about to be noted, a later launch says so. */
+	if (__atomic_load_n(&kernel->size_noted, __ATOMIC_RELAXED) ||
+	    !__atomic_compare_exchange_n(&pool->oversized, &none, kernel, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&kernel->size_noted, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->oversized_size, size, __ATOMIC_RELEASE);
+	nt_drain_wake_from(NT_DOZING);
+}
+
+CUdevice nt_pool_device(const struct nt_pool *pool)
+{
+	return pool->device;
+}
+
+/*
+ * Bytes of device memory that a new pool may have: NEUTRINO_POOL, at most half of the device's memory; else by default a
+ * 64th of it, or of a small device up to a 16th, so that a few large launches in a row find room.
+ */
+static uint64_t pool_most(CUdevice device)
+{
+	uint64_t setting = nt_settings()->pool;
+	size_t total = 0;
+
+	if (nt_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS)
+		return POOL_LEAST;
+	/* A setting that is no number, or too small, is ignored. */
+	if (setting >= POOL_LEAST)
+		return setting < total / 2 ? setting : total / 2;
+	uint64_t size = total / 64, start = total / 16 < POOL_START ? total / 16 : POOL_START;
+	if (size < start)
+		size = start;
+	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
+}
+
+void *nt_map_zeroed(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+void nt_pool_unmake(struct nt_pool *pool, bool has_context)
+{
+	if (nt_benchmark_is_set())
+		nt_benchmark_unmake(pool, has_context);
+	nt_slabs_unmake(pool, has_context);
+	nt_streams_unmake(pool);
+	if (has_context && pool->stream)
+		nt_driver.cuStreamDestroy_v2(pool->stream);
+	if (has_context && pool->staging)
+		nt_driver.cuMemFreeHost(pool->staging);
+	if (has_context && pool->mark)
+		nt_driver.cuEventDestroy_v2(pool->mark);
+	if (pool->segments)
+		munmap(pool->segments, SEGMENTS * sizeof(struct nt_segment));
+	pool->stream = NULL;
+	pool->staging = NULL;
+	pool->segments = NULL;
+	pool->mark = NULL;
+	pool->watermark = pool->mark_wave = pool->stale_since = 0;
+}
+
+/*
+ * Allocate everything of a pool in the current context. Called by the one thread that has claimed the pool. False if that
+ * fails; then nt_pool_unmake frees what there is.
+ */
+static bool make_pool(struct nt_pool *pool)
+{
+	void *staging = NULL;
+
+	if (nt_driver.cuCtxGetDevice(&pool->device) != CUDA_SUCCESS)
+		return false;
+	pool->most = pool_most(pool->device);
+	nt_own_memory_limited(pool->most, nt_slabs_large_most(pool));
+	/* Waits are counted from 1: 0 would be below every watermark. */
+	pool->wave = 1;
+	pool->segments = nt_map_zeroed(SEGMENTS * sizeof(struct nt_segment));
+	if (!pool->segments || !nt_streams_make(pool))
+		return false;
+	/* Nothing is copied then. */
+	if (nt_measures_only)
+		return nt_slabs_make(pool);
+	if (nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
+		return false;
+	pool->staging = staging;
+	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool) &&
+	       (!nt_benchmark_is_set() || nt_benchmark_make(pool));
+}
+
+bool nt_pool_known(CUcontext context)
+{
+	return known_pool(context) != NULL;
+}
+
+/*
+ * The pool of a context. If it has none, a free one is claimed for it (*claimed), in state POOL_PREPARING, for the caller
+ * to make. NULL if there is none. Takes a mutex, so that only one thread claims.
+ */
+static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	struct nt_pool *pool;
+
+	pthread_mutex_lock(&mutex);
+	pool = known_pool(context);
+	*claimed = false;
+	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
+		/* A closed pool without a context can be used again: it was closed after its context had been destroyed. */
+		int state = __atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE);
+		if (state != POOL_NONE &&
+		    (state != POOL_CLOSED || __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE)))
+			continue;
+		pool = &nt_pools[i];
+		__atomic_store_n(&pool->state, POOL_PREPARING, __ATOMIC_RELEASE);
+		__atomic_store_n(&pool->id, id_of(context), __ATOMIC_RELEASE);
+		__atomic_store_n(&pool->context, context, __ATOMIC_RELEASE);
+		*claimed = true;
+	}
+	pthread_mutex_unlock(&mutex);
+	return pool;
+}
+
+struct nt_pool *nt_pool_prepare(CUcontext context)
+{
+	bool claimed;
+
+	if (!context)
+		return NULL;
+	struct nt_pool *pool = nt_pool_find(context);
+	if (pool)
+		return pool;
+	pool = claim_pool(context, &claimed);
+	if (!pool)
+		return NULL;
+	if (claimed) {
+		/* The program may be capturing a stream, in which allocating would fail. */
+		int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+		bool made = nt_drain_start() && make_pool(pool);
+		if (!made)
+			nt_pool_unmake(pool, true);
+		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
+		__atomic_store_n(&pool->state, made ? POOL_READY : POOL_FAILED, __ATOMIC_RELEASE);
+		if (!made)
+			nt_trace_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
+	}
+	/* If another thread makes it, wait; that takes milliseconds. */
+	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
+		nt_sleep_us(100);
+	return nt_pool_find(context);
+}
+
+/* Wait until a pool is no longer in a state; false after that many milliseconds. */
+static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+
+	nt_drain_wake();
+	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == (int)state) {
+		if (nt_now_ns() >= until)
+			return false;
+		nt_sleep_us(200);
+	}
+	return true;
+}
+
+void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
+{
+	struct nt_pool *pool = known_pool(context);
+	int ready = POOL_READY;
+
+	if (!pool)
+		return;
+	/* The drain thread closes the pool; nothing happens to one that failed. */
+	wait_out(pool, POOL_PREPARING, milliseconds);
+	__atomic_compare_exchange_n(&pool->state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	bool closed = wait_out(pool, POOL_CLOSING, milliseconds);
+	/* No launch uses the pool any more: the program may not launch in a context while it destroys it. */
+	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
+	if (closed)
+		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
+	else
+		nt_trace_note("a context was destroyed before its records could be copied back");
+}
+
+/* Ask something of the drain thread, and wait until it has done that; false after that many milliseconds. */
+static bool request(int *flag, unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE); /* of a flush: NT_FLUSH_NOW */
+	nt_drain_wake();
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE)) {
+		if (nt_now_ns() >= until)
+			return false;
+		nt_sleep_us(200);
+	}
+	return true;
+}
+
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
+{
+	enum { LIMIT_MS = 2000 };
+	static int too_slow;
+	uint64_t bit = UINT64_C(1) << (pool - nt_pools);
+
+	if (size <= SEGMENT_SIZE || __atomic_fetch_or(&kernel->expected_in, bit, __ATOMIC_ACQ_REL) & bit)
+		return;
+	__atomic_add_fetch(&pool->large_expected, size, __ATOMIC_ACQ_REL);
+	nt_raise_to(&pool->largest_expected, size);
+	/* A drain thread that has to wait for the device must not stop the program again and again. */
+	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))
+		nt_drain_wake();
+	else if (!request(&pool->expect, LIMIT_MS))
+		__atomic_store_n(&too_slow, 1, __ATOMIC_RELAXED);
+}
+
+void nt_pool_flush(CUcontext context, unsigned milliseconds)
+{
+	struct nt_pool *pool = nt_pool_find(context);
+
+	if (pool && !request(&pool->flush, milliseconds))
+		nt_trace_note("a context may have ended before its records could be copied back");
+}
+
+bool nt_pool_flush_all(unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	bool all = true;
+
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		uint64_t now = nt_now_ns();
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
+			all &= request(&nt_pools[i].flush, now < until ? (unsigned)((until - now) / 1000000) : 0);
+	}
+	return all;
+}
+
+void nt_pools_flush(void)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		int none = NT_FLUSH_NONE;
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
+			__atomic_compare_exchange_n(&nt_pools[i].flush, &none, NT_FLUSH_GENTLY, false, __ATOMIC_ACQ_REL,
+						    __ATOMIC_ACQUIRE);
+	}
+	nt_drain_wake();
+}
+
+bool nt_pools_are_flushed(void)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY &&
+		    __atomic_load_n(&nt_pools[i].flush, __ATOMIC_ACQUIRE))
+			return false;
+	return true;
+}
+
+uint64_t nt_pools_size(void)
+{
+	uint64_t ret = 0;
+
+	for (unsigned i = 0; i < CONTEXTS; i++)
+		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
+			ret += __atomic_load_n(&nt_pools[i].size, __ATOMIC_RELAXED);
+	return ret;
+}
+
+bool nt_pool_give_back(unsigned milliseconds)
+{
+	CUdevice device;
+	bool freed = false;
+
+	if (nt_measures_only || nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		return false;
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		struct nt_pool *pool = &nt_pools[i];
+		if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY || pool->device != device)
+			continue;
+		uint64_t before = __atomic_load_n(&pool->size, __ATOMIC_RELAXED);
+		if (before && request(&pool->give_back, milliseconds))
+			freed |= __atomic_load_n(&pool->size, __ATOMIC_RELAXED) < before;
+	}
+	return freed;
+}
+
+void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
+{
+	struct nt_pool *pool = known_pool(context);
+
+	if (!pool)
+		return;
+	/* A pool that could not be made has nothing to forget but its context: a new one is tried anew. */
+	int failed = POOL_FAILED;
+	if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_FAILED && !nt_pool_is_current(pool, context)) {
+		__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
+		__atomic_compare_exchange_n(&pool->state, &failed, POOL_NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		return;
+	}
+	nt_pool_find(context);
+	wait_out(pool, POOL_GONE, milliseconds);
+}
+
+bool nt_pool_drain_all(unsigned milliseconds)
+{
+	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	bool drained = true;
+
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		int ready = POOL_READY;
+		/* First: the drain thread reads it once the pool is closing. */
+		__atomic_store_n(&nt_pools[i].ending, true, __ATOMIC_RELEASE);
+		__atomic_compare_exchange_n(&nt_pools[i].state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL,
+					    __ATOMIC_ACQUIRE);
+	}
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		uint64_t now = nt_now_ns();
+		drained &= wait_out(&nt_pools[i], POOL_CLOSING, now < until ? (unsigned)((until - now) / 1000000) : 0);
+	}
+	return drained;
+}
+
+void nt_pool_child(void)
+{
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		nt_pools[i].context = NULL;
+		nt_pools[i].state = POOL_FAILED;
+	}
+}

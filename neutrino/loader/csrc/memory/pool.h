@@ -1,0 +1,148 @@
+/*
+ * Device memory for the maps of launches in flight.
+ *
+ * A pool belongs to one context. It has small segments, each handed to one stream at a time and filled by many
+ * launches, and large chunks, of which a launch that fills more than a segment takes a run. A full segment gets an
+ * event after its last launch; once that has completed, the drain thread copies the segment back, zeroes it and lists
+ * it again. Taking room is lock-free and calls nothing but, for a full segment, cuEventRecord on a ready-made event.
+ */
+#ifndef NEUTRINO_POOL_H
+#define NEUTRINO_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/driver.h"
+#include "base/neutrino_layout.h"
+
+struct nt_kernel;
+struct nt_layout;
+struct nt_pool;
+struct nt_segment;
+
+/* Room for one launch. */
+struct nt_room {
+	struct nt_segment *segment;
+	struct nt_stream *stream;
+	struct nt_pool *pool;
+	uint32_t slot; /* of the segment's launches */
+	CUdeviceptr address;
+};
+
+enum nt_room_result {
+	NT_ROOM,
+	NT_ROOM_TOO_LARGE, /* larger than the pool can ever give */
+	NT_ROOM_FULL,	   /* nothing free now */
+};
+
+/*
+ * The pool of a context, which is current; it is made if there is none. NULL if it could not be made, also for all later
+ * calls with this context. Not on the launch path: it allocates, and may wait for another thread.
+ */
+struct nt_pool *nt_pool_prepare(CUcontext context);
+
+/*
+ * The pool of a context if it is ready. If the driver has since made a new context at the address, the old one's pool is
+ * given up, and it is NULL. Lock-free.
+ */
+struct nt_pool *nt_pool_find(CUcontext context);
+
+/* Whether a pool was made for the context, is being made, or could not be. */
+bool nt_pool_known(CUcontext context);
+
+/* Bytes of the largest launch that the pool can take. */
+uint64_t nt_pool_most(const struct nt_pool *pool);
+
+/* Bytes of memory for large launches that are free now, in one piece at best. Lock-free. */
+uint64_t nt_pool_free_large(const struct nt_pool *pool);
+
+/* Ask the drain thread for memory for large launches of so many bytes. Lock-free. */
+void nt_pool_want_large(struct nt_pool *pool, uint64_t size);
+
+/*
+ * A kernel was obtained one launch of which takes so many bytes: have memory for it beside what was expected before, and
+ * wait for that, once for each kernel. Not on the launch path.
+ */
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
+
+/* Whether a launch of size bytes can find room once others have ended, as far as is known. Lock-free. */
+bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size);
+
+/* A launch of a kernel needs more than the pool can ever give: the trace notes it once. Lock-free. */
+void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
+
+/* Ordinal of the pool's device. */
+CUdevice nt_pool_device(const struct nt_pool *pool);
+
+/*
+ * Take size zeroed bytes for a launch on a stream (default streams by their explicit handles). After NT_ROOM the caller
+ * must call nt_pool_submitted. Lock-free.
+ */
+enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream stream, uint64_t size, struct nt_room *ret);
+
+/*
+ * Record that a launch was submitted, or with launched = false that it was not; then its maps may be drained. It is of a
+ * kernel, or a replay of a graph with that layout; the other is NULL. launch: its number in launches.bin. size: bytes of its maps. Lock-free.
+ */
+void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
+		       uint64_t size, bool launched);
+
+/*
+ * Called before and after a call of the program that waits for a stream (all streams of the context if stream is NULL):
+ * launches that were submitted before it are complete after it. moment: the stream's submissions, or the context's waits,
+ * before the call.
+ */
+struct nt_watermark {
+	struct nt_pool *pool;
+	uint64_t id; /* of the pool's context */
+	CUstream handle;
+	struct nt_stream *stream;
+	uint32_t life; /* of its row */
+	uint64_t moment;
+};
+void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream);
+void nt_watermark_after(const struct nt_watermark *mark, CUcontext context);
+
+/* Close a stream's segment just before the program destroys the stream, while an event can be recorded on it. */
+void nt_pool_forget_stream(CUcontext context, CUstream stream);
+
+/*
+ * Just before the program destroys a context: have its pool drained and freed by the drain thread, and wait for that at
+ * most that long.
+ */
+void nt_pool_forget_context(CUcontext context, unsigned milliseconds);
+
+/*
+ * Just before the program may destroy a context: have its launches waited for and drained by the drain thread, and wait
+ * for that at most that long. Its pool stays.
+ */
+void nt_pool_flush(CUcontext context, unsigned milliseconds);
+/* The same in all contexts; false if it takes longer. */
+bool nt_pool_flush_all(unsigned milliseconds);
+
+/*
+ * The same in all contexts, without a wait: it is done when nt_pools_are_flushed. A capture of the program, which a wait for
+ * a context would end, comes first.
+ */
+void nt_pools_flush(void);
+bool nt_pools_are_flushed(void);
+
+/* Bytes of device memory of all pools. */
+uint64_t nt_pools_size(void);
+
+/*
+ * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed, and
+ * wait for that at most that long for each. Whether anything was.
+ */
+bool nt_pool_give_back(unsigned milliseconds);
+
+/* If the driver has destroyed the context: give up its pool, and wait at most that long for the drain thread to do so. */
+void nt_pool_context_gone(CUcontext context, unsigned milliseconds);
+
+/* At the end of the process: have all pools drained, and wait at most that long. False if that was too short. */
+bool nt_pool_drain_all(unsigned milliseconds);
+
+/* In the child after fork: discard all pools, which belong to the parent's contexts. */
+void nt_pool_child(void);
+
+#endif

@@ -1,0 +1,297 @@
+#include "base/grace.h"
+#include "drain/drain.h"
+#include "memory/segment.h"
+
+/* Everything here runs on the launch path: lock-free, from any thread. */
+
+/*
+ * Hand a full segment, all of whose launches are submitted, over to the drain thread, with an event after the last launch
+ * if possible. own: the stream that the calling thread launches on, or is about to destroy; NULL if there is none. An
+ * event can be recorded only there, since the program may destroy any other stream at the same time. A segment without an
+ * event is complete when a watermark shows it.
+ */
+static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
+{
+	segment->recorded = segment->stream == own &&
+			    nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
+	/* One step: the segment may be recycled as soon as it is done. */
+	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
+}
+
+/*
+ * Finish a segment if it is full and nobody holds it. hold: its value as the caller has seen it. If several threads see
+ * that, one of them finishes it. own: as in finish_segment.
+ */
+static void finish_if_last(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
+{
+	while ((hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT))) {
+		if (!__atomic_compare_exchange_n(&segment->hold, &hold, hold | HOLD_FINISHING, false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_ACQUIRE))
+			continue;
+		finish_segment(segment, own);
+		return;
+	}
+}
+
+/* Give up a hold on a segment: the caller's launch in it has been submitted, or it takes none. */
+static void release_segment(struct nt_segment *segment, const struct nt_stream *own)
+{
+	finish_if_last(segment, __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL), own);
+}
+
+void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
+{
+	__atomic_store_n(&segment->count, count, __ATOMIC_RELEASE);
+	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
+}
+
+/* Take a free small segment of the pool; NULL if there is none. */
+static struct nt_segment *take_small(struct nt_pool *pool)
+{
+	/* A bit for each segment, 1 for a free one. The search begins where one was found last. */
+	uint32_t slabs = __atomic_load_n(&pool->slab_end, __ATOMIC_ACQUIRE);
+	uint32_t hint = __atomic_load_n(&pool->small_hint, __ATOMIC_RELAXED);
+
+	for (uint32_t i = 0; i < slabs; i++) {
+		uint32_t slab = (hint + i) % slabs;
+		uint64_t *word = &pool->slabs[slab].free;
+		uint64_t bits = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+		while (bits) {
+			int bit = __builtin_ctzll(bits);
+			if (__atomic_compare_exchange_n(word, &bits, bits & ~(UINT64_C(1) << bit), false,
+							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				if (slab != hint)
+					__atomic_store_n(&pool->small_hint, slab, __ATOMIC_RELAXED);
+				return &pool->segments[slab * SLAB_SEGMENTS + (uint32_t)bit];
+			}
+		}
+	}
+	return NULL;
+}
+
+void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
+{
+	uint64_t index = (uint64_t)(segment - pool->segments);
+
+	__atomic_fetch_or(&pool->slabs[index / SLAB_SEGMENTS].free, UINT64_C(1) << index % SLAB_SEGMENTS,
+			  __ATOMIC_RELEASE);
+}
+
+/* The stream of a handle, with one more reference, for the segment that it will get; NULL if there is no row. */
+static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
+{
+	for (;;) {
+		struct nt_stream *stream = nt_stream_find(pool, handle, true);
+		if (!stream)
+			return NULL;
+		__atomic_fetch_add(&stream->references, 1, __ATOMIC_ACQ_REL);
+		/* Change the state, so that a thread that saw the row without references does not take it out. */
+		uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+		uint64_t changed;
+		do {
+			uint64_t generation = UINT64_C(1) << STATE_GENERATION_SHIFT;
+			uint64_t mask = (uint64_t)STATE_GENERATION_MASK << STATE_GENERATION_SHIFT;
+			changed = (state & ~mask) | ((state + generation) & mask);
+		} while (!nt_state_is_gone(state) &&
+			 !__atomic_compare_exchange_n(&stream->state, &state, changed, false, __ATOMIC_ACQ_REL,
+						      __ATOMIC_ACQUIRE));
+		if (!nt_state_is_gone(state))
+			return stream;
+		nt_stream_release(pool, stream);
+	}
+}
+
+/*
+ * Take a run of free chunks of an area for a launch of size bytes, which get a stream once there are some. NULL if there
+ * is none that is long enough.
+ */
+static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area, uint64_t size)
+{
+	uint64_t busy = __atomic_load_n(&area->busy, __ATOMIC_ACQUIRE);
+	/* Read before the exchange, by which it is known that the area had memory all the time. */
+	uint64_t chunk_size = __atomic_load_n(&area->chunk_size, __ATOMIC_ACQUIRE);
+	uint64_t chunks = chunk_size ? (size + chunk_size - 1) / chunk_size : CHUNKS + 1;
+
+	if (chunks > CHUNKS)
+		return NULL;
+	/* A bit per chunk; search the first run of zeros that is long enough, and set it. C has no shift by all 64 bits. */
+	uint64_t run = chunks == CHUNKS ? ~UINT64_C(0) : (UINT64_C(1) << chunks) - 1;
+	for (unsigned first = 0; first + chunks <= CHUNKS;) {
+		if (busy & run << first) {
+			first++;
+			continue;
+		}
+		if (!__atomic_compare_exchange_n(&area->busy, &busy, busy | run << first, false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_ACQUIRE)) {
+			/* Other chunks were taken or freed: search again, in the new value of busy. */
+			first = 0;
+			continue;
+		}
+		/* The area may have been given back and made again, with other chunks, before the exchange. */
+		if (__atomic_load_n(&area->chunk_size, __ATOMIC_ACQUIRE) != chunk_size) {
+			__atomic_fetch_and(&area->busy, ~(run << first), __ATOMIC_RELEASE);
+			return NULL;
+		}
+		struct nt_segment *segment = &pool->segments[SMALL_MOST + (area - pool->areas) * CHUNKS + first];
+		segment->chunks = run << first;
+		return segment;
+	}
+	return NULL;
+}
+
+uint64_t nt_pool_free_large(const struct nt_pool *pool)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < AREAS; i++) {
+		uint64_t busy = __atomic_load_n(&pool->areas[i].busy, __ATOMIC_RELAXED);
+		uint64_t chunk_size = __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED);
+		uint64_t bytes = (CHUNKS - (uint64_t)__builtin_popcountll(busy)) * chunk_size;
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size)
+{
+	uint64_t refused = __atomic_load_n(&pool->large_refused, __ATOMIC_RELAXED);
+
+	if (size <= SEGMENT_SIZE || !refused || size < refused)
+		return true;
+	for (unsigned i = 0; i < AREAS; i++)
+		if (CHUNKS * __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED) >= size)
+			return true;
+	return false;
+}
+
+void nt_pool_want_large(struct nt_pool *pool, uint64_t size)
+{
+	nt_raise_to(&pool->large_wanted, size);
+}
+
+/* As nt_pool_take, for a launch that does not fit in a small segment: take a run of free chunks. */
+static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+{
+	if (size > nt_pool_most(pool))
+		return NT_ROOM_TOO_LARGE;
+	struct nt_stream *stream = hold_stream(pool, handle);
+	if (!stream)
+		return NT_ROOM_FULL;
+	for (unsigned i = 0; i < AREAS; i++) {
+		struct nt_segment *segment = take_chunks(pool, &pool->areas[i], size);
+		if (!segment)
+			continue;
+		segment->stream = stream;
+		segment->count = 1;
+		segment->slots[0] = (struct nt_slot){.size = size};
+		/* Full with this launch, which is the one holder. */
+		__atomic_store_n(&segment->hold, HOLD_FULL | 1, __ATOMIC_RELEASE);
+		*ret = (struct nt_room){segment, stream, pool, 0, segment->address};
+		return NT_ROOM;
+	}
+	nt_stream_release(pool, stream);
+	nt_raise_to(&pool->large_wanted, size);
+	return NT_ROOM_FULL;
+}
+
+/* nt_pool_take in a reading section. */
+static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+{
+	if (size > SEGMENT_SIZE)
+		return take_large(pool, handle, size, ret);
+
+	struct nt_stream *stream = nt_stream_find(pool, handle, true);
+	if (!stream)
+		return NT_ROOM_FULL;
+	uint64_t units = (size + UNIT - 1) / UNIT;
+	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+	for (;;) {
+		if (nt_state_is_gone(state)) {
+			/* It has left the table since it was found. */
+			stream = nt_stream_find(pool, handle, true);
+			if (!stream)
+				return NT_ROOM_FULL;
+			state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
+			continue;
+		}
+		uint32_t number = (uint32_t)(state >> STATE_SEGMENT_SHIFT);
+		uint32_t count = (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK;
+		uint64_t used = state & STATE_UNITS_MASK;
+		struct nt_segment *current = number ? &pool->segments[number - 1] : NULL;
+		/* There is space in the stream's current segment. */
+		if (current && count < SLOTS && used + units <= SEGMENT_SIZE / UNIT) {
+			/* Held before the exchange: the segment could be recycled, and taken by another stream, in between. */
+			__atomic_fetch_add(&current->hold, 1, __ATOMIC_ACQ_REL);
+			/* One launch more in the segment, and its units. */
+			if (__atomic_compare_exchange_n(&stream->state, &state,
+							state + (UINT64_C(1) << STATE_COUNT_SHIFT) + units, false,
+							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				current->slots[count].offset = (uint32_t)used;
+				*ret = (struct nt_room){current, stream, pool, count, current->address + used * UNIT};
+				return NT_ROOM;
+			}
+			release_segment(current, stream);
+			continue;
+		}
+		struct nt_segment *next = take_small(pool);
+		if (!next) {
+			/* Close the current one all the same: only a closed segment is recycled. */
+			if (current && __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false,
+								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				nt_segment_close(current, count, stream);
+			__atomic_store_n(&pool->small_wanted, 1, __ATOMIC_RELAXED);
+			return NT_ROOM_FULL;
+		}
+
+		/* A new segment becomes the stream's current one, with this launch as its first. */
+		__atomic_store_n(&next->stream, stream, __ATOMIC_RELEASE);
+		__atomic_fetch_add(&stream->references, 1, __ATOMIC_ACQ_REL);
+		__atomic_fetch_add(&next->hold, 1, __ATOMIC_ACQ_REL);
+		uint64_t generation = (state >> STATE_GENERATION_SHIFT) + 1;
+		uint64_t replaced = (uint64_t)(next - pool->segments + 1) << STATE_SEGMENT_SHIFT |
+				    (generation & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT |
+				    UINT64_C(1) << STATE_COUNT_SHIFT | units;
+		if (__atomic_compare_exchange_n(&stream->state, &state, replaced, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE)) {
+			if (current)
+				nt_segment_close(current, count, stream);
+			next->slots[0].offset = 0;
+			*ret = (struct nt_room){next, stream, pool, 0, next->address};
+			return NT_ROOM;
+		}
+		/* Another thread has changed the stream's state: return the new segment and try again. */
+		release_segment(next, stream);
+		nt_segment_give(pool, next);
+		nt_stream_release(pool, stream);
+	}
+}
+
+enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+{
+	uint32_t *reading = nt_reading_begin();
+	enum nt_room_result result = take(pool, handle, size, ret);
+
+	nt_reading_end(reading);
+	/* A thread that dozes has to make room; one that sleeps is woken once the launch is submitted. */
+	if (result == NT_ROOM_FULL || (result == NT_ROOM && ret->slot == 0))
+		nt_drain_wake_from(NT_DOZING);
+	return result;
+}
+
+void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
+		       uint64_t size, bool launched)
+{
+	struct nt_slot *slot = &room->segment->slots[room->slot];
+
+	slot->kernel = launched ? kernel : NULL;
+	slot->layout = launched ? layout : NULL;
+	slot->launch = launch;
+	slot->size = size;
+	/* After the submission: a wait that begins later covers it. */
+	uint64_t sequence = __atomic_add_fetch(&room->stream->submitted, 1, __ATOMIC_SEQ_CST);
+	slot->wave = __atomic_load_n(&room->pool->wave, __ATOMIC_SEQ_CST);
+	/* Last: a slot with a sequence is read by the drain thread. */
+	__atomic_store_n(&slot->sequence, sequence, __ATOMIC_RELEASE);
+	release_segment(room->segment, room->stream);
+	nt_drain_wake_from(NT_ASLEEP);
+}

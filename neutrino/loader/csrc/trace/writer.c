@@ -1,0 +1,502 @@
+#include "trace/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/quiet_write.h"
+#include "base/raw_files.h"
+#include "base/settings.h"
+#include "trace/counters.h"
+#include "trace/files.h"
+#include "trace/launches_file.h"
+#include "trace/trace.h"
+
+#define QUEUE_LIMIT (UINT64_C(64) << 20)  /* bytes of lines and files that wait */
+#define PIECES_LIMIT (UINT64_C(64) << 20) /* bytes of launches' data that wait */
+#define LINE_BYTES 256			  /* at which a small job is counted, with its memory */
+#define HELD_LIMIT (UINT64_C(256) << 10)  /* bytes of events that the disk did not take */
+#define RETRY_NS UINT64_C(1000000000)
+#define IDLE_MS 1000			  /* after which counters are looked at again */
+
+enum job_kind { JOB_LINE, JOB_FILE, JOB_FOLDER, JOB_COPY, JOB_CACHED, JOB_PIECE };
+
+struct job {
+	struct job *next;
+	enum job_kind kind;
+	enum nt_writer_lines lines;
+	char *name; /* of a file or folder */
+	void *data;
+	size_t size; /* of data, in bytes */
+};
+
+static struct {
+	pthread_mutex_t mutex;
+	pthread_cond_t work; /* something is to do */
+	pthread_cond_t done; /* something was done */
+	struct job *first, *last;
+	uint64_t bytes;	       /* of lines and files that wait */
+	uint64_t piece_bytes;  /* of data of launches that wait */
+	uint64_t rounds;       /* of the thread */
+	uint64_t lost;	       /* lines and files for which there was no room */
+	bool is_woken, is_busy;
+	bool has_thread;
+	bool is_ending; /* flush was called, */
+	bool is_last;	/* with is_last */
+	int off;	/* in a child after fork */
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+
+/* The writer's own: the files of lines. */
+static const char *const line_files[] = {"events.jsonl", "event.log", "benchmark.bin"};
+static int line_fds[] = {-1, -1, -1};
+static off_t cut_to[] = {-1, -1, -1}; /* where a line begins of which a part could not be cut off; -1: there is none */
+static uint64_t unwritten; /* lines and files that could not be written since that was last said */
+static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
+static uint64_t held_bytes, held_retry_ns;
+
+static const struct nt_writer_guest *guest;
+
+void nt_writer_invite(const struct nt_writer_guest *its)
+{
+	guest = its;
+}
+
+static bool is_off(void)
+{
+	return __atomic_load_n(&queue.off, __ATOMIC_ACQUIRE);
+}
+
+/* Append a line. If it can be written in part only, it is cut off again. */
+static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
+{
+	struct stat before, after;
+	int flags = O_WRONLY | O_CREAT | O_APPEND;
+	int fd = line_fds[file] >= 0 ? line_fds[file] : nt_files_open(line_files[file], flags);
+
+	if (fd < 0)
+		return false;
+	bool is_whole = cut_to[file] < 0 || ftruncate(fd, cut_to[file]) == 0;
+	if (is_whole)
+		cut_to[file] = -1;
+	bool has_size = is_whole && nt_raw_stat(fd, &before) == 0;
+	bool written = is_whole && nt_write_all(fd, data, size);
+	if (!written && has_size && nt_raw_stat(fd, &after) == 0 && after.st_size > before.st_size &&
+	    ftruncate(fd, before.st_size) != 0)
+		cut_to[file] = before.st_size;
+	if (nt_files_keep_open())
+		line_fds[file] = fd;
+	else
+		nt_raw_close(fd);
+	return written;
+}
+
+/* Write a note by the writer itself. False if that fails. */
+static bool write_note(const char *text, uint64_t count)
+{
+	char line[256];
+	int size = snprintf(line, sizeof(line), "{\"event\":\"note\",\"time_ns\":%llu,\"text\":\"%llu %s\"}\n",
+			    (unsigned long long)nt_realtime_ns(), (unsigned long long)count, text);
+
+	return write_line(NT_WRITER_EVENTS, line, (size_t)size);
+}
+
+/* Say what is missing, if anything is. */
+static void say_unwritten(void)
+{
+	if (unwritten && write_note("events, lines of event.log or files could not be written", unwritten))
+		unwritten = 0;
+}
+
+static void free_job(struct job *job)
+{
+	free(job->name);
+	free(job->data);
+	free(job);
+}
+
+/* Write the events that are held; whether none is any more. is_ending: also if that failed a moment ago. */
+static bool write_held(bool is_ending)
+{
+	if (held && !is_ending && nt_now_ns() < held_retry_ns)
+		return false;
+	while (held && write_line(NT_WRITER_EVENTS, held->data, held->size)) {
+		struct job *job = held;
+		held = job->next;
+		held_bytes -= job->size;
+		free_job(job);
+	}
+	if (held)
+		held_retry_ns = nt_now_ns() + RETRY_NS;
+	else
+		held_end = &held;
+	return !held;
+}
+
+/* Keep an event that could not be written for later; false if too many are. */
+static bool hold(struct job *job)
+{
+	if (held_bytes + job->size > HELD_LIMIT)
+		return false;
+	job->next = NULL;
+	*held_end = job;
+	held_end = &job->next;
+	held_bytes += job->size;
+	held_retry_ns = nt_now_ns() + RETRY_NS;
+	return true;
+}
+
+/* Do a job, and free it unless it is held. */
+static void run(struct job *job)
+{
+	bool is_event = job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS, written = true;
+
+	switch (job->kind) {
+	case JOB_LINE:
+		written = (!is_event || write_held(false)) && write_line(job->lines, job->data, job->size);
+		break;
+	case JOB_FILE:
+		written = nt_files_write(job->name, job->data, job->size);
+		break;
+	case JOB_FOLDER:
+		written = nt_files_mkdir(job->name);
+		break;
+	case JOB_COPY:
+		written = nt_files_copy(job->name, job->data);
+		break;
+	case JOB_CACHED:
+		/* The trace is complete without it. */
+		nt_files_write_cached(job->name, job->data, job->size);
+		break;
+	case JOB_PIECE:
+		nt_results_write(job->data);
+		break;
+	}
+	if (!written && is_event && hold(job))
+		return;
+	/* What is missing is noted once the disk accepts data again. */
+	if (!written)
+		unwritten++;
+	else if (is_event)
+		say_unwritten();
+	free_job(job);
+}
+
+/* The room that a job takes in the queue. */
+static uint64_t room_of(const struct job *job)
+{
+	return job->kind == JOB_PIECE ? ((const struct nt_piece *)job->data)->room : job->size + LINE_BYTES;
+}
+
+static uint64_t *counter_of(const struct job *job)
+{
+	return job->kind == JOB_PIECE ? &queue.piece_bytes : &queue.bytes;
+}
+
+/* Do all jobs of a list, then write what has changed. In the writer, or in a thread that writes for itself. */
+static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
+{
+	if (lost)
+		write_note("events, lines of event.log or files were lost: the disk was too slow", lost);
+	while (jobs) {
+		struct job *job = jobs;
+		uint64_t room = room_of(job);
+		uint64_t *counter = counter_of(job);
+		jobs = job->next;
+		run(job);
+		pthread_mutex_lock(&queue.mutex);
+		*counter -= room;
+		pthread_cond_broadcast(&queue.done);
+		pthread_mutex_unlock(&queue.mutex);
+	}
+	if (is_ending) {
+		nt_files_release();
+		write_held(true);
+		say_unwritten();
+	}
+	nt_launches_file_write(is_last);
+	if (guest)
+		guest->written(is_last);
+}
+
+/* For write_files: what nt_writer_start was asked for, and the answer. */
+struct start {
+	const char *folder;
+	char *path;
+	const char **why;
+	int error;
+	enum { STARTING, STARTED, FAILED } state;
+};
+
+/* Create the trace directory and the files in it that stay. False if that fails: errno is set. */
+static bool open_trace(const struct start *start)
+{
+	if (!nt_files_create(start->folder, start->path, start->why))
+		return false;
+	if (!nt_launches_file_create()) {
+		int cause = errno;
+		nt_files_unlink("launches.bin");
+		nt_files_unlink("counters.bin");
+		nt_files_remove_directory();
+		errno = cause;
+		return false;
+	}
+	nt_files_mkdir("kernel");
+	nt_files_mkdir("result");
+	nt_files_reserve();
+	/* Kept open from now on: the program may forbid itself to open files. */
+	for (int i = 0; i < (nt_settings()->benchmark ? 3 : 2) && nt_files_keep_open(); i++)
+		line_fds[i] = nt_files_open(line_files[i], O_WRONLY | O_CREAT | O_APPEND);
+	if (guest)
+		guest->start();
+	return true;
+}
+
+/* Whether there is something to do. Under the mutex. */
+static bool has_work(void)
+{
+	return queue.first || queue.is_woken;
+}
+
+/*
+ * Wait until there is something to do, for the guest too. Under the mutex, which is released meanwhile.
+ * Launches that run originals are only counted, and wake nobody: so counters are looked at from time to time.
+ */
+static void wait_for_work(void)
+{
+	bool is_asked;
+
+	do {
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += (long)(guest ? guest->next_look() : IDLE_MS) * 1000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		if (!has_work() && pthread_cond_timedwait(&queue.work, &queue.mutex, &until) == ETIMEDOUT)
+			queue.is_woken |= nt_counters_changed();
+		pthread_mutex_unlock(&queue.mutex);
+		is_asked = guest && guest->look();
+		pthread_mutex_lock(&queue.mutex);
+	} while (!has_work() && !is_asked);
+}
+
+/* The main function of the thread. */
+static void *write_files(void *argument)
+{
+	struct start *start = argument;
+
+	nt_files_own_table();
+	bool opened = open_trace(start);
+	pthread_mutex_lock(&queue.mutex);
+	start->error = errno;
+	start->state = opened ? STARTED : FAILED;
+	pthread_cond_broadcast(&queue.done);
+	while (opened) {
+		wait_for_work();
+		struct job *jobs = queue.first;
+		uint64_t lost = queue.lost;
+		bool is_ending = queue.is_ending, is_last = queue.is_last;
+		queue.first = queue.last = NULL;
+		queue.lost = 0;
+		queue.is_woken = false;
+		queue.is_busy = true;
+		pthread_mutex_unlock(&queue.mutex);
+		work(jobs, lost, is_ending, is_last);
+		pthread_mutex_lock(&queue.mutex);
+		queue.is_busy = false;
+		queue.rounds++;
+		pthread_cond_broadcast(&queue.done);
+	}
+	pthread_mutex_unlock(&queue.mutex);
+	return NULL;
+}
+
+bool nt_writer_start(const char *folder, char *path, const char **why)
+{
+	/* Static: a thread that is cancelled while it waits leaves it. */
+	static struct start start;
+	sigset_t all, before;
+	pthread_t thread;
+	pthread_attr_t attributes;
+	pthread_condattr_t clock;
+
+	start = (struct start){.folder = folder, .path = path, .why = why};
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&queue.done, &clock);
+	pthread_condattr_destroy(&clock);
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	queue.has_thread = pthread_create(&thread, &attributes, write_files, &start) == 0;
+	if (queue.has_thread)
+		pthread_setname_np(thread, "neutrino-write");
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!queue.has_thread)
+		return open_trace(&start);
+	pthread_mutex_lock(&queue.mutex);
+	while (start.state == STARTING)
+		pthread_cond_wait(&queue.done, &queue.mutex);
+	pthread_mutex_unlock(&queue.mutex);
+	errno = start.error;
+	return start.state == STARTED;
+}
+
+/* Do a job in the calling thread, where there is no writer. */
+static void run_here(struct job *job)
+{
+	/* Recursive, since what fails is noted. */
+	static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+	pthread_mutex_lock(&mutex);
+	work(job, 0, queue.is_ending, queue.is_last);
+	pthread_mutex_unlock(&mutex);
+}
+
+/* Queue a job. False if it has no room: then it is freed. Data of launches wait for room. */
+static bool enqueue(struct job *job)
+{
+	uint64_t *counter = counter_of(job), room = room_of(job);
+	bool waits = job->kind == JOB_PIECE, taken = false;
+	int before = errno;
+
+	job->next = NULL;
+	pthread_mutex_lock(&queue.mutex);
+	/* A job that alone exceeds the limit has room when nothing else waits. */
+	while (waits && queue.has_thread && *counter && *counter + room > PIECES_LIMIT)
+		pthread_cond_wait(&queue.done, &queue.mutex);
+	taken = waits || !queue.has_thread || *counter + room <= QUEUE_LIMIT;
+	if (taken)
+		*counter += room;
+	else
+		queue.lost++;
+	if (taken && queue.has_thread) {
+		if (queue.last)
+			queue.last->next = job;
+		else
+			queue.first = job;
+		queue.last = job;
+		pthread_cond_signal(&queue.work);
+	}
+	pthread_mutex_unlock(&queue.mutex);
+	if (taken && !queue.has_thread)
+		run_here(job);
+	if (!taken)
+		free_job(job);
+	errno = before;
+	return taken;
+}
+
+/* Queue a job made of these. data: of malloc, freed also if that fails. name: copied, or NULL. */
+static bool enqueue_new(enum job_kind kind, enum nt_writer_lines lines, const char *name, void *data, size_t size)
+{
+	struct job *job = is_off() ? NULL : calloc(1, sizeof(*job));
+	char *copy = name && job ? strdup(name) : NULL;
+
+	if (!job || (name && !copy)) {
+		free(job);
+		free(copy);
+		free(data);
+		return false;
+	}
+	*job = (struct job){.kind = kind, .lines = lines, .name = copy, .data = data, .size = size};
+	return enqueue(job);
+}
+
+void nt_writer_line(enum nt_writer_lines file, char *text, size_t size)
+{
+	char *fitting = realloc(text, size);
+
+	enqueue_new(JOB_LINE, file, NULL, fitting ? fitting : text, size);
+}
+
+bool nt_writer_file(const char *name, const void *data, size_t size)
+{
+	void *copy = malloc(size + 1);
+
+	if (!copy)
+		return false;
+	memcpy(copy, data, size);
+	return enqueue_new(JOB_FILE, NT_WRITER_EVENTS, name, copy, size);
+}
+
+void nt_writer_cached(const char *path, const void *data, size_t size)
+{
+	void *copy = malloc(size + 1);
+
+	if (!copy)
+		return;
+	memcpy(copy, data, size);
+	enqueue_new(JOB_CACHED, NT_WRITER_EVENTS, path, copy, size);
+}
+
+bool nt_writer_mkdir(const char *name)
+{
+	return enqueue_new(JOB_FOLDER, NT_WRITER_EVENTS, name, NULL, 0);
+}
+
+void nt_writer_copy(const char *name, const char *path)
+{
+	char *copy = strdup(path);
+
+	if (copy)
+		enqueue_new(JOB_COPY, NT_WRITER_EVENTS, name, copy, strlen(path));
+}
+
+void nt_writer_piece(struct nt_piece *piece)
+{
+	if (!enqueue_new(JOB_PIECE, NT_WRITER_EVENTS, NULL, piece, piece->room))
+		nt_trace_log("data of launches were lost: no memory");
+}
+
+void nt_writer_wake(void)
+{
+	if (is_off())
+		return;
+	if (!queue.has_thread) {
+		run_here(NULL);
+		return;
+	}
+	pthread_mutex_lock(&queue.mutex);
+	queue.is_woken = true;
+	pthread_cond_signal(&queue.work);
+	pthread_mutex_unlock(&queue.mutex);
+}
+
+bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
+{
+	struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+				 .tv_nsec = (long)(deadline_ns % 1000000000u)};
+	bool in_time = true;
+
+	if (is_off())
+		return false;
+	pthread_mutex_lock(&queue.mutex);
+	queue.is_ending = true;
+	queue.is_last |= is_last;
+	/* A round that begins now writes everything; one that runs may have passed some of it. */
+	uint64_t wanted = queue.rounds + (queue.is_busy ? 2 : 1);
+	queue.is_woken = true;
+	pthread_cond_signal(&queue.work);
+	/* It may have queued notes of its own. */
+	while (queue.has_thread && in_time && (queue.rounds < wanted || queue.first || queue.is_busy))
+		in_time = pthread_cond_timedwait(&queue.done, &queue.mutex, &until) != ETIMEDOUT;
+	pthread_mutex_unlock(&queue.mutex);
+	if (!queue.has_thread)
+		run_here(NULL);
+	return in_time;
+}
+
+void nt_writer_child(void)
+{
+	__atomic_store_n(&queue.off, 1, __ATOMIC_RELEASE);
+}
