@@ -1,14 +1,15 @@
 # Cycles that warps spend in barriers and other waits.
 #
-# One figure for each execution by a warp's first thread, from before the instruction until after it: block and cluster
-# barriers, waits for copies and for tensor cores, and each try at an mbarrier.
+# One figure for each group of lanes of a warp that execute the instruction together, from before it until after it: block
+# and cluster barriers, waits for copies and for tensor cores, and each try at an mbarrier. Lanes that come to a barrier
+# apart and go on together are one group, which waited for as long as its lowest lane.
 import neutrino.language as nl
 from neutrino import Map, probe
 
 start: nl.u32 = 0
 
 
-@Map(level="warp", type="hash", keep=["sum", "min", "max"])
+@Map(level="thread", type="hash", keep=["sum", "min", "max"])
 class PerWait:
     site: nl.u32
     cycles: nl.u32
@@ -17,7 +18,7 @@ class PerWait:
 @probe(
     pos="bar.sync !warp | bar.red | barrier.sync | barrier.red | barrier.cluster.wait | mbarrier.try_wait"
     " | cp.async.wait_group | cp.async.wait_all | cp.async.bulk.wait_group | wgmma.wait_group",
-    level="warp", before=True,
+    level="thread", before=True,
 )  # fmt: skip
 def arrive():
     start = nl.u32(nl.clock())
@@ -26,7 +27,8 @@ def arrive():
 @probe(
     pos="bar.sync !warp | bar.red | barrier.sync | barrier.red | barrier.cluster.wait | mbarrier.try_wait"
     " | cp.async.wait_group | cp.async.wait_all | cp.async.bulk.wait_group | wgmma.wait_group",
-    level="warp", after=True,
+    level="thread", after=True,
 )  # fmt: skip
 def leave():
-    PerWait.save(nl.site, nl.u32(nl.clock()) - start)
+    if nl.lanes & nl.lanemask_lt == 0:
+        PerWait.save(nl.site, nl.u32(nl.clock()) - start)
