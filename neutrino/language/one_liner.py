@@ -81,7 +81,7 @@ _OF_ONE_TYPE = _OF_MEMORY | {"add", "sub", "mul", "mad", "min", "max", "abs", "n
 """Opcodes whose operands, but for addresses, have the type that is named."""
 _OTHERWISE = frozenset({"wide", "v2", "v4", "v8"})
 """Parts of opcodes with which they have not, or are vectors."""
-_NAMES = frozenset({*TYPES, *COMPUTING, "bits", "has", "warp"})
+_NAMES = frozenset({*TYPES, *COMPUTING, "bits", "has", "is_global", "warp"})
 """Written in small letters alone."""
 _AXES = frozenset("XYZW")
 _LANGUAGE = re.compile(rf"\b{_ALIAS}\.(\w+)(?:\(\))?")

@@ -181,6 +181,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         "st.global { x = min(BYTES, 4); @a = max(max(x, 2)) }",
         "st.global { @a = max(warp.sum(u32(BYTES))) }",
         "ld.global { @a[s64(IN1)] = min(BYTES) }",
+        "ld.generic /is_global(ADDR)/ { @a = sum(BYTES) }",
         "ld.global { if has(f32) and not has('v4') or ELEMENTS == 2: @v = count() }",
     ],
 )
