@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from neutrino.language.faults import Faults, LanguageError
-from neutrino.language.literals import Number, fold
+from neutrino.language.known import OPERATORS, ConstantReader
+from neutrino.language.literals import Number
 from neutrino.language.locals import Result
-from neutrino.language.values import ValueWriter
 from neutrino.language.vocabulary import (
     CHANGING,
     FUNCTIONS,
@@ -21,6 +21,8 @@ from neutrino.language.vocabulary import (
     SITE_OPERANDS,
     TYPES,
     VECTORS,
+    is_wider,
+    settled,
     type_of_result,
 )
 from neutrino.probing.document import shown
@@ -43,11 +45,6 @@ from neutrino.probing.ir.statements import (
 )
 from neutrino.probing.ir.types import Type
 
-_OPERATORS: Mapping[type[ast.operator], Operator] = {
-    ast.Add: Operator.ADD, ast.Sub: Operator.SUB, ast.Mult: Operator.MUL, ast.FloorDiv: Operator.DIV,
-    ast.Mod: Operator.REM, ast.BitAnd: Operator.AND, ast.BitOr: Operator.OR, ast.BitXor: Operator.XOR,
-    ast.LShift: Operator.SHL, ast.RShift: Operator.SHR,
-}  # fmt: skip
 _RELATIONS: Mapping[type[ast.cmpop], Relation] = {
     ast.Eq: Relation.EQ, ast.NotEq: Relation.NE, ast.Lt: Relation.LT, ast.LtE: Relation.LE, ast.Gt: Relation.GT,
     ast.GtE: Relation.GE,
@@ -67,7 +64,7 @@ Caller = Callable[[ast.Call, list[Statement]], Result]
 """Reads the call of one of the file's own functions: appends its statements, and returns what the function returns."""
 
 
-class ExpressionReader(ValueWriter):
+class ExpressionReader(ConstantReader):
     """Evaluates expressions: appends the statements that compute them to a list, and returns where the result is.
 
     alias: the name that ``neutrino.language`` is imported as. registers: those that all probes of the file share, by
@@ -85,9 +82,8 @@ class ExpressionReader(ValueWriter):
 
         functions: the names of the file's own functions, which ``call`` reads.
         """
-        super().__init__(faults, alias, registers)
+        super().__init__(faults, alias, registers, constants)
         self.failed_names: set[str] = set()
-        self._constants = constants
         self._functions = functions
         self._caller = call
 
@@ -112,7 +108,8 @@ class ExpressionReader(ValueWriter):
         if isinstance(node, ast.UnaryOp):
             return self._unary(node, code, expected)
         if isinstance(node, (ast.Compare, ast.BoolOp)):
-            return self.condition(node, code)
+            value = self.known(node)
+            return self.condition(node, code) if value is None else self.constant(Type.PRED, int(value), node)
         if isinstance(node, ast.IfExp):
             return self._conditional(node, code, expected)
         operand = self._site_operand(node)
@@ -262,38 +259,17 @@ class ExpressionReader(ValueWriter):
 
     # Constants
 
-    def constant_integer(self, node: ast.expr) -> int:
-        """Return the value of an integer expression that is known while the file is read.
+    def checked(self, node: ast.expr) -> None:
+        """Raise LanguageError, with its fault, for an expression that has no value at all."""
+        self.evaluate(node, [], Type.U64)
 
-        Raises LanguageError if it is not known then, or no integer.
-        """
-        value = self.known_integer(node)
-        if value is None:
-            hint = "write a number, or the name of a constant at the top of the file"
-            message = f"'{self._faults.quote(node)}' is not a whole number that is known here"
-            raise self._faults.refuse(node, "python-expression", message, hint)
-        return value
-
-    def known_integer(self, node: ast.expr) -> int | None:
-        """Return the value of an integer expression that is known while the file is read; None for any other."""
-        for name in ast.walk(node):
-            # What is computed at run time has names that are no constants, calls, or values of the instruction.
-            if isinstance(name, (ast.Call, ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.IfExp)):
+    def _type_of_other(self, node: ast.expr, expected: Type | None) -> Type | None:
+        """Return the type of a value that is not chosen; None if it has none, or faults, which are not reported."""
+        with self._faults.unreported():
+            try:
+                return settled(type_of_result(self.evaluate(node, [], expected)))
+            except LanguageError:
                 return None
-            if isinstance(name, ast.Name) and name.id not in self.locals.scope.turns:
-                value = self.locals.scope.values.get(name.id)
-                if value is None and f"%{name.id}" not in self.locals.registers:
-                    value = self._constants.get(name.id)
-                if not isinstance(value, (int, float)):
-                    return None
-        # Variables of unrolled loops count as their numbers for this expression alone.
-        replaced = {name: self.locals.scope.values.get(name) for name in self.locals.scope.turns}
-        self.locals.scope.values.update(self.locals.scope.turns)
-        try:
-            result = self.evaluate(node, [], None)
-        finally:
-            self.locals.scope.values.update({name: value for name, value in replaced.items() if value is not None})
-        return result if isinstance(result, int) and not isinstance(result, bool) else None
 
     # Calls
 
@@ -366,7 +342,8 @@ class ExpressionReader(ValueWriter):
             if isinstance(joined, (int, float)) and isinstance(other, (int, float)):
                 joined = min(joined, other) if name == "min" else max(joined, other)
                 continue
-            common_type = self._common_type(joined, other, expected, node)
+            sides = (node.args[0], argument) if joined is results[0] else None
+            common_type = self._common_type(joined, other, expected, node, sides)
             first = self.convert(joined, common_type, node.args[0], code)
             second = self.convert(other, common_type, argument, code)
             joined = self._emit(Operator(name), common_type, (first, second), node, code)
@@ -516,7 +493,7 @@ class ExpressionReader(ValueWriter):
             # In Python its result is always a fraction.
             hint = "// divides integers; of fractions save both, and divide afterwards"
             raise self._faults.refuse(node, "python-expression", "'/' in a probe", hint)
-        operation = _OPERATORS.get(type(node.op))
+        operation = OPERATORS.get(type(node.op))
         if operation is None:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe")
         left, right = self.evaluate(node.left, code, expected), self.evaluate(node.right, code, expected)
@@ -529,7 +506,7 @@ class ExpressionReader(ValueWriter):
             amount = self.convert(right, Type.U32, node.right, code)
             return self._emit(operation, value.type, (value, amount), node, code)
 
-        common_type = self._common_type(left, right, expected, node)
+        common_type = self._common_type(left, right, expected, node, (node.left, node.right))
         first = self.convert(left, common_type, node.left, code)
         if operation in {Operator.DIV, Operator.REM} and common_type.is_integer and common_type.bits == 64:
             return self._wide_division(operation, first, right, node, code)
@@ -605,20 +582,12 @@ class ExpressionReader(ValueWriter):
         code.append(Select(target, needs_correction, corrected, truncated, span))
         return target
 
-    def _fold(self, operation: Operator, left: Number, right: Number, node: ast.expr) -> Number:
-        """Return ``left OP right`` for two literal numbers, by Python's rules.
-
-        Raises LanguageError for a division by zero, an operation that the numbers do not have, and large results.
-        """
-        try:
-            return fold(operation, left, right)
-        except ValueError as error:
-            message = f"'{self._faults.quote(node)}'{error}"
-            raise self._faults.refuse(node, "python-expression", message) from None
-
     def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> Result:
         """Evaluate ``not x``, ``+x``, ``-x`` or ``~x``; of a literal at once. expected: as in ``evaluate``."""
         if isinstance(node.op, ast.Not):
+            known = self.known(node)
+            if known is not None:
+                return self.constant(Type.PRED, int(known), node)
             condition = self.condition(node.operand, code)
             return self._emit(Operator.NOT, Type.PRED, (condition,), node, code)
         result = self.evaluate(node.operand, code, expected)
@@ -640,9 +609,14 @@ class ExpressionReader(ValueWriter):
 
         Both operands of ``and`` and ``or`` are always evaluated, since predicates are combined without a branch.
         """
+        known = self.known(node)
+        if known is not None:
+            return self.in_register(self.constant(Type.PRED, int(bool(known)), node), node, code)
         if isinstance(node, ast.BoolOp):
             joined = Operator.AND if isinstance(node.op, ast.And) else Operator.OR
-            return self._join(joined, [self.condition(value, code) for value in node.values], node, code)
+            # Of those that are known none decides, or the whole were known.
+            computed = [value for value in node.values if self.known(value) is None]
+            return self._join(joined, [self.condition(value, code) for value in computed], node, code)
         if isinstance(node, ast.Compare):
             # Each operand is evaluated once, also the middle one of a < b < c.
             operands = [(side, self.evaluate(side, code, None)) for side in (node.left, *node.comparators)]
@@ -650,11 +624,10 @@ class ExpressionReader(ValueWriter):
             comparisons = [
                 self._compare(relation, left, right, node, code)
                 for relation, left, right in zip(node.ops, operands, operands[1:], strict=False)
+                if self.known(ast.Compare(left[0], [relation], [right[0]])) is None
             ]
             return self._join(Operator.AND, comparisons, node, code)
         result = self.evaluate(node, code, None)
-        if isinstance(result, (int, float)):
-            return self.in_register(self.constant(Type.PRED, int(bool(result)), node), node, code)
         value = self.convert(result, self._require_type(result, None, node), node, code)
         return self.in_register(self.convert(value, Type.PRED, node, code), node, code)
 
@@ -677,18 +650,29 @@ class ExpressionReader(ValueWriter):
         if relation is None:
             raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe")
         (left_node, left_result), (right_node, right_result) = left, right
-        common_type = self._common_type(left_result, right_result, None, node)
+        common_type = self._common_type(left_result, right_result, None, node, (left_node, right_node))
         target = self._temporary(Type.PRED, node)
         first = self.convert(left_result, common_type, left_node, code)
         second = self.convert(right_result, common_type, right_node, code)
         code.append(Compare(relation, target, first, second, self._faults.span(node)))
         return target
 
-    def _conditional(self, node: ast.IfExp, code: list[Statement], expected: Type | None) -> Register:
-        """Evaluate ``a if condition else b`` by a select: both values are computed. expected: as in ``evaluate``."""
+    def _conditional(self, node: ast.IfExp, code: list[Statement], expected: Type | None) -> Result:
+        """Evaluate ``a if condition else b`` by a select: both values are computed. expected: as in ``evaluate``.
+
+        Where the condition is known, the other value is left out, but for its type: that of both is the result's.
+        """
+        known = self.known(node.test)
+        if known is not None:
+            chosen, other = (node.body, node.orelse) if known else (node.orelse, node.body)
+            result = self.evaluate(chosen, code, expected)
+            own, others = settled(type_of_result(result)), self._type_of_other(other, expected)
+            if others is None or (own is not None and not is_wider(others, own)):
+                return result
+            return self.convert(result, others, chosen, code)
         condition = self.condition(node.test, code)
         then, otherwise = self.evaluate(node.body, code, expected), self.evaluate(node.orelse, code, expected)
-        common_type = self._common_type(then, otherwise, expected, node)
+        common_type = self._common_type(then, otherwise, expected, node, (node.body, node.orelse))
         target = self._temporary(common_type, node)
         first = self.convert(then, common_type, node.body, code)
         second = self.convert(otherwise, common_type, node.orelse, code)

@@ -6,6 +6,8 @@ import ast
 import bisect
 import itertools
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
@@ -49,6 +51,7 @@ class Faults:
         self._character_ends: dict[int, list[int]] = {}
         self.diagnostics: list[Diagnostic] = []
         self._reported: set[Diagnostic] = set()
+        self._is_silent = False
 
     def span(self, node: ast.AST) -> Span:
         """Return the line and column, both from 1, where a construct begins; 1, 1 for a node without a place.
@@ -89,11 +92,22 @@ class Faults:
             # Python refuses to write integers of thousands of digits, and deeply nested expressions.
             return "…"
 
+    @contextmanager
+    def unreported(self) -> Iterator[None]:
+        """Report no fault meanwhile: of code that is left out, of which only the type counts."""
+        before, self._is_silent = self._is_silent, True
+        try:
+            yield
+        finally:
+            self._is_silent = before
+
     def report(self, node: ast.AST | Span, code: str, message: str, hint: str = "") -> None:
         """Add a fault to ``diagnostics``. code: a key of ``FAULTS``. hint: how to mend it.
 
         Raises TooManyFaultsError once there are ``MAX_FAULTS``.
         """
+        if self._is_silent:
+            return
         span = node if isinstance(node, Span) else self.span(node)
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         text, hint = printable(message), printable(hint)

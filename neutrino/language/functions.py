@@ -34,6 +34,11 @@ class Function:
         return {argument.arg: argument.annotation for argument in self._arguments}
 
     @property
+    def parameter_names(self) -> list[str]:
+        """The names of its parameters, in order."""
+        return [argument.arg for argument in self._arguments]
+
+    @property
     def _arguments(self) -> list[ast.arg]:
         return [*self.node.args.posonlyargs, *self.node.args.args]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from neutrino.probing.ir.operands import Constant
@@ -67,6 +67,18 @@ def constant(type_: Type, number: Number) -> Constant | None:
         return None
     # Negative numbers as two's complement.
     return Constant(type_, number % (1 << type_.bits))
+
+
+def bounds(type_: Type) -> tuple[int, int]:
+    """Return the least and the greatest number that an integer type holds."""
+    low = -(1 << (type_.bits - 1)) if type_.is_signed else 0
+    return low, low + (1 << type_.bits) - 1
+
+
+def fits(type_: Type, values: Iterable[int]) -> bool:
+    """Return whether an integer type holds all of these values."""
+    low, high = bounds(type_)
+    return all(low <= value <= high for value in values)
 
 
 def _nearest_bf16(number: float) -> float:

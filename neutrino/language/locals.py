@@ -24,13 +24,14 @@ class Scope:
     prefix: what the names of its registers have between the variable's name and its type, so that each call of a
     function has registers of its own. values: variables and parameters; a parameter may be a number or a value of the
     instruction. arrays: name → the registers of its elements. turns: variables of loops that are unrolled while the
-    file is read → their present value.
+    file is read → their present value. loops: variables of the loops around a statement → the values that they have.
     """
 
     prefix: str = ""
     values: dict[str, Result] = field(default_factory=dict)
     arrays: dict[str, tuple[Register, ...]] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
+    loops: dict[str, range] = field(default_factory=dict)
 
 
 class Locals:

@@ -283,7 +283,9 @@ class _ClauseReader(SnippetReader):
             number = len(call.args) + len(call.keywords)
             message = f"{number} argument{'' if number == 1 else 's'} of {word}"
             raise self._faults.refuse(call, "one-liner", message, f"write {word}({function.arguments})")
-        constants = dict(zip(function.constants, map(self._integer, call.args[1:]), strict=True))
+        rule = f"the numbers of {word} are whole numbers that are known here"
+        numbers = (self._expressions.constant_integer(argument, rule) for argument in call.args[1:])
+        constants = dict(zip(function.constants, numbers, strict=True))
         if word == "topk" and not 1 <= constants["n"] <= MOST_ROOM:
             hint = f"write a number of keys from 1 to {MOST_ROOM}"
             raise self._faults.refuse(call.args[1], "one-liner", f"topk of {constants['n']} keys", hint)

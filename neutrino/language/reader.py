@@ -284,14 +284,12 @@ class _Reader:
             return
         # With the constants before it, and for constants alone, so without variables.
         expressions = ExpressionReader(self._faults, self._alias, {}, self._constants)
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
-            value: Number = node.value.value
-        else:
-            result = expressions.evaluate(node.value, [], None)
-            if not isinstance(result, (int, float)):
-                hint = f"write {target.id}: {self._alias}.u64 = 0 for a register that all probes share"
-                raise self._faults.refuse(node.value, "python-expression", "a constant is a number", hint)
-            value = result
+        value = expressions.known(node.value)
+        if value is None:
+            # What has no value at all has a fault of its own.
+            expressions.checked(node.value)
+            hint = f"write {target.id}: {self._alias}.u64 = 0 for a register that all probes share"
+            raise self._faults.refuse(node.value, "python-expression", "a constant is a number", hint)
         self._declare(target.id, target)
         self._constants[target.id] = self._defined(target, value)
 
@@ -522,13 +520,12 @@ class _Reader:
 
     def _literal(self, node: ast.expr) -> Any:
         """Return the value of a literal expression, or of one of constants. Raises LanguageError for any other."""
+        expressions = ExpressionReader(self._faults, self._alias, {}, self._constants)
+        known = expressions.known(node)
+        if known is not None:
+            return known
         if any(isinstance(part, ast.Name) and part.id in self._constants for part in ast.walk(node)):
-            result = ExpressionReader(self._faults, self._alias, {}, self._constants).evaluate(node, [], None)
-            if isinstance(result, (int, float)):
-                return result
-            # True and False are predicates in expressions; as an argument each is itself.
-            if isinstance(node, ast.Name):
-                return self._constants[node.id]
+            expressions.checked(node)
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

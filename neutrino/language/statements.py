@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import operator
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neutrino.abi.levels import Level
@@ -16,6 +16,7 @@ from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.functions import Function, assigned_names
 from neutrino.language.literals import Number
+from neutrino.language.literals import constant as literal
 from neutrino.language.locals import Result, Scope
 from neutrino.language.vocabulary import TYPES, settled, type_of_result
 from neutrino.maps.declaration import Map
@@ -43,14 +44,12 @@ _STATEMENT_NAMES: Mapping[type[ast.stmt], str] = {
     ast.ImportFrom: "'import'", ast.Expr: "an expression", ast.AnnAssign: "a declaration without a value",
     ast.Assign: "an assignment", ast.AugAssign: "an assignment",
 }  # fmt: skip
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}  # fmt: skip
 _MAX_CALLS = 1024
 """Calls of the file's own functions in one probe, those inside them included."""
 _MAX_STATEMENTS = 4096
 """Statements that are read for one probe, those of a function once for each call."""
+_TAKE_NUMBERS = frozenset({"array", "bound", "param"})
+"""Functions of the language whose arguments are known when the file is read."""
 _RESULT = "return"
 """The variable that a function's result is assigned to: no variable of Python can have this name."""
 _MAX_FIELD_NAME = 63
@@ -116,6 +115,8 @@ class SnippetReader:
             faults, names.alias, names.registers, names.constants, names.functions, self._call_for_value
         )
         self._locals = self._expressions.locals
+        # A function's name and its parameter → whether that is to be a number that is known.
+        self._wanted: dict[tuple[str, str], bool] = {}
         # Functions whose calls are being read, the outermost first.
         self._stack: list[str] = []
         self._calls = 0
@@ -205,24 +206,8 @@ class SnippetReader:
 
     def _decided(self, node: ast.expr) -> bool | None:
         """Return whether a condition of constants is true, None for one that is computed at run time."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            decided = self._decided(node.operand)
-            return None if decided is None else not decided
-        if isinstance(node, ast.BoolOp):
-            sides = [self._decided(value) for value in node.values]
-            if None in sides:
-                return None
-            return all(sides) if isinstance(node.op, ast.And) else any(sides)
-        if isinstance(node, ast.Compare):
-            numbers = [self._expressions.known_integer(operand) for operand in (node.left, *node.comparators)]
-            known = [number for number in numbers if number is not None]
-            comparisons = [_COMPARISONS[type(relation)] for relation in node.ops if type(relation) in _COMPARISONS]
-            if len(known) < len(numbers) or len(comparisons) < len(node.ops):
-                return None
-            pairs = zip(comparisons, known, known[1:], strict=False)
-            return all(compare(left, right) for compare, left, right in pairs)
-        value = self._constants.get(node.id) if isinstance(node, ast.Name) else None
-        return bool(value) if isinstance(value, int) else None
+        known = self._expressions.known(node)
+        return None if known is None else bool(known)
 
     def _check_augmented(self, target: ast.expr) -> None:
         """Raise LanguageError for a target of ``+=`` that is neither a name nor an element of an array."""
@@ -326,7 +311,8 @@ class SnippetReader:
         # The second condition follows from the first, for the type checker.
         if not is_range or not isinstance(call, ast.Call) or not isinstance(node.target, ast.Name) or node.orelse:
             raise self._faults.refuse(node, "python-statement", "a loop of a probe is over range(…)")
-        bounds = [self._integer(argument) for argument in call.args]
+        rule = "the bounds of a range are whole numbers that are known here"
+        bounds = [self._expressions.constant_integer(argument, rule) for argument in call.args]
         if not 1 <= len(bounds) <= 3 or call.keywords:
             raise self._faults.refuse(call, "python-call", "range takes one to three numbers")
         self._check_assignable(node.target)
@@ -342,10 +328,19 @@ class SnippetReader:
         variable = self._locals.variable(node.target.id) or self._locals.declare(
             node.target.id, counter_type, self._faults.span(node.target)
         )
-        if self._indexes_an_array(node, node.target.id) and step != 0:
-            self._unroll(node, variable, range(start, stop, step), code)
-        else:
-            code.append(For(variable, start, stop, step, self._block(node.body), span))
+        loops = self._locals.scope.loops
+        values = range(start, stop, step) if step != 0 else range(0)
+        before = loops.get(node.target.id)
+        loops[node.target.id] = values
+        try:
+            if step != 0 and self._wants_number(node.body, node.target.id):
+                self._unroll(node, variable, values, code)
+            else:
+                code.append(For(variable, start, stop, step, self._block(node.body), span))
+        finally:
+            loops.pop(node.target.id)
+            if before is not None:
+                loops[node.target.id] = before
 
     def _while(self, node: ast.While, code: list[Statement]) -> None:
         """Translate ``while nl.bound(8) and CONDITION``, which ends after so many turns at the latest, or a loop whose
@@ -380,22 +375,49 @@ class SnippetReader:
             return False
         return isinstance(node.func.value, ast.Name) and node.func.value.id == self._alias
 
-    def _indexes_an_array(self, loop: ast.For, name: str) -> bool:
-        """Return whether the body of a loop has an index of an array in which the loop's variable stands."""
-        return any(
-            isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
-            and node.value.id in self._locals.scope.arrays
-            and any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node.slice))
-            for node in ast.walk(loop)
-        )  # fmt: skip
+    def _wants_number(self, nodes: Sequence[ast.AST], name: str) -> bool:
+        """Return whether statements have a variable where a number has to be known: in bounds of a range, an index, a
+        number of elements, turns or a parameter, also of the functions that they call with it.
+        """
+        for node in itertools.chain.from_iterable(ast.walk(part) for part in nodes):
+            places: list[ast.AST] = []
+            if isinstance(node, ast.Subscript):
+                places = [node.slice]
+            elif isinstance(node, ast.Call):
+                word = node.func
+                is_range = isinstance(word, ast.Name) and word.id == "range"
+                is_own = isinstance(word, ast.Attribute) and word.attr in _TAKE_NUMBERS
+                if is_range or (is_own and getattr(getattr(word, "value", None), "id", "") == self._alias):
+                    places = [*node.args, *(keyword.value for keyword in node.keywords)]
+                elif isinstance(word, ast.Name) and word.id in self._functions:
+                    function = self._functions[word.id]
+                    # Not strict: a call with too few is reported when it is read.
+                    places = [
+                        argument
+                        for argument, parameter in zip(node.args, function.parameter_names, strict=False)
+                        if self._parameter_wants_number(function, parameter)
+                    ]
+            names = (part for place in places for part in ast.walk(place))
+            if any(isinstance(part, ast.Name) and part.id == name for part in names):
+                return True
+        return False
+
+    def _parameter_wants_number(self, function: Function, parameter: str) -> bool:
+        """Return whether a function of the file has a parameter where a number has to be known."""
+        key = function.name, parameter
+        if key not in self._wanted:
+            # One that calls itself is refused when it is read.
+            self._wanted[key] = False
+            self._wanted[key] = self._wants_number(function.node.body, parameter)
+        return self._wanted[key]
 
     def _unroll(self, loop: ast.For, variable: Register, values: range, code: list[Statement]) -> None:
-        """Translate a loop whose variable is an index: its body once for each value, which is a constant there."""
-        if self._assigns(loop, variable):
-            message = f"{ast.unparse(loop.target)} is the variable of a loop around this"
+        """Translate a loop whose variable is to be a number in each turn: its body once for each value."""
+        name = loop.target.id  # type: ignore[attr-defined]
+        if any(name in assigned_names(statement) for statement in loop.body):
+            message = f"{name} is the variable of a loop around this"
             raise self._faults.refuse(loop, "python-name", message, "choose another name")
         turns = self._locals.scope.turns
-        name = variable.name[1:].partition("$")[0]
         for value in values:
             turns[name] = value
             constant = self._expressions.constant(variable.type, value, loop.target)
@@ -404,19 +426,6 @@ class SnippetReader:
             if self._statements >= _MAX_STATEMENTS:
                 break
         turns.pop(name, None)
-
-    def _assigns(self, loop: ast.For, variable: Register) -> bool:
-        """Return whether the body of a loop assigns the loop's variable."""
-        name = variable.name[1:].partition("$")[0]
-        return any(name in assigned_names(statement) for statement in loop.body)
-
-    def _integer(self, node: ast.expr) -> int:
-        """Return the value of a constant integer expression. Raises LanguageError if it is not one."""
-        # A constant needs no code, so what would be computed at run time is discarded with the list.
-        result = self._expressions.evaluate(node, [], None)
-        if not isinstance(result, int):
-            raise self._faults.refuse(node, "python-expression", "the bounds of a range are whole numbers")
-        return result
 
     # The file's own functions
 
@@ -493,6 +502,8 @@ class SnippetReader:
         for argument, (name, annotation) in zip(call.args, names.items(), strict=True):
             kind = self._expressions.type_of(annotation) if annotation is not None else None
             value = self._expressions.evaluate(argument, code, kind)
+            if isinstance(value, Register) and self._parameter_wants_number(function, name):
+                value = self._as_number(argument, value)
             if kind is None and name in function.assigned:
                 kind = type_of_result(value)
                 if kind is None:
@@ -506,6 +517,12 @@ class SnippetReader:
                 value = self._expressions.copied(value, argument, code)
             values[name] = value
         return values
+
+    def _as_number(self, argument: ast.expr, value: Register) -> Register | Constant:
+        """Return what is given for a parameter that has to be known: where it is, as a constant of the value's type."""
+        number = self._expressions.known_integer(argument)
+        constant = literal(value.type, number) if number is not None and value.type.is_integer else None
+        return value if constant is None else constant
 
     def _shared_names(self) -> set[str]:
         """Return the names of the registers that all probes share."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 from neutrino.language.faults import Faults
-from neutrino.language.literals import Number, constant
+from neutrino.language.literals import Number, constant, fits
 from neutrino.language.locals import Locals, Result
 from neutrino.language.vocabulary import TYPES, settled, type_of_result
 from neutrino.probing.document import shown
@@ -37,10 +38,17 @@ class ValueWriter:
         message = f"'{self._faults.quote(node)}' is no type"
         raise self._faults.refuse(node, "python-type", message, f"the types are {known}")
 
-    def _common_type(self, left: Result, right: Result, expected: Type | None, node: ast.expr) -> Type:
+    def values_in_turns(self, node: ast.expr) -> Collection[int] | None:
+        """Return the values that an expression of loops' variables has; None for any other."""
+
+    def _common_type(
+        self, left: Result, right: Result, expected: Type | None, node: ast.expr,
+        sides: tuple[ast.expr, ast.expr] | None = None,
+    ) -> Type:  # fmt: skip
         """Return the type in which two operands are combined: the wider of two integers of one sign, or of two floats.
 
-        An operand without a type takes the other's; ``expected`` is the type if neither has one. Raises LanguageError
+        An operand without a type takes the other's; ``expected`` is the type if neither has one. sides: the operands'
+        expressions: of one of loops' variables the sign is the other's if that holds its values. Raises LanguageError
         if the types do not match, or if there is none.
         """
         types = [type_ for type_ in map(type_of_result, (left, right)) if type_ is not None]
@@ -52,12 +60,36 @@ class ValueWriter:
         first, second = types[0], types[-1]
         if first is second:
             return first
+        if sides is not None and len(types) == 2 and first.is_integer and second.is_integer:
+            first, second = self._with_one_sign(first, second, sides, expected)
         alike = first.is_float == second.is_float and first.is_signed == second.is_signed
         if not alike or Type.PRED in {first, second}:
             hint = f"convert one of them: {self._alias}.{first}(…)"
             message = f"{first} and {second} in '{self._faults.quote(node)}'"
             raise self._faults.refuse(node, "python-type", message, hint)
         return first if first.bits >= second.bits else second
+
+    def _with_one_sign(
+        self, left: Type, right: Type, sides: tuple[ast.expr, ast.expr], expected: Type | None
+    ) -> tuple[Type, Type]:
+        """Return the types of two integers, that of one as the type of the other sign where it holds its values.
+
+        That is one of loops' variables and constants, which are numbers in each turn.
+        """
+        if left.is_signed == right.is_signed:
+            return left, right
+        changed: list[tuple[Type, Type]] = []
+        for type_, node, pair in (
+            (left, sides[0], lambda kind: (kind, right)), (right, sides[1], lambda kind: (left, kind)),
+        ):  # fmt: skip
+            other = Type(f"{'u' if type_.is_signed else 's'}{type_.bits}")
+            values = self.values_in_turns(node)
+            if values is not None and fits(other, values):
+                changed.append(pair(other))
+        # Where both may change, the context decides, and signed ones hold what a difference may be.
+        wanted = expected is None or expected.is_signed
+        changed.sort(key=lambda pair: pair[0].is_signed != wanted)
+        return changed[0] if changed else (left, right)
 
     def _require_type(self, result: Result, expected: Type | None, node: ast.expr) -> Type:
         """Return the type of an expression's value, or the expected type if it has none of its own, as a literal.

@@ -66,6 +66,11 @@ def settled(type_: Type | None) -> Type | None:
     return Type(f"u{type_.bits}") if type_ is not None and type_.is_untyped else type_
 
 
+def is_wider(one: Type, other: Type) -> bool:
+    """Return whether a type is another of the same kind and sign, and holds more."""
+    return one.is_float == other.is_float and one.is_signed == other.is_signed and one.bits > other.bits > 1
+
+
 def type_of_result(result: Result) -> Type | None:
     """Return the type of an expression's value.
 
