@@ -628,6 +628,11 @@ class ExpressionReader(ConstantReader):
             ]
             return self._join(Operator.AND, comparisons, node, code)
         result = self.evaluate(node, code, None)
+        if isinstance(result, SiteOperand) and type_of_result(result) is None:
+            # Of whatever type it is at a site, which is known only there.
+            target = self._temporary(Type.PRED, node)
+            code.append(Load(target, result, self._faults.span(node)))
+            return target
         value = self.convert(result, self._require_type(result, None, node), node, code)
         return self.in_register(self.convert(value, Type.PRED, node, code), node, code)
 

@@ -77,10 +77,20 @@ _WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED, _LINE}
 _SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
 _OPERAND = re.compile(r"out|in[1-9]", re.ASCII)
 _OF_MEMORY = frozenset({"ld", "ldu", "st", "atom", "red"})
-_OF_ONE_TYPE = _OF_MEMORY | {"add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem", "fma"}
+_OF_ONE_TYPE = _OF_MEMORY | {
+    "add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem", "fma", "rcp", "sqrt", "rsqrt", "sin", "cos",
+    "lg2", "ex2", "tanh", "copysign",
+}  # fmt: skip
 """Opcodes whose operands, but for addresses, have the type that is named."""
-_OTHERWISE = frozenset({"wide", "v2", "v4", "v8"})
-"""Parts of opcodes with which they have not, or are vectors."""
+_VECTORS = frozenset({"v2", "v4", "v8"})
+_PREDICATES: Mapping[str, tuple[str, ...]] = {
+    "setp": ("out",), "testp": ("out",), "isspacep": ("out",), "selp": ("in3",), "vote": ("in1",),
+}  # fmt: skip
+"""Opcodes → their operands that are predicates, whatever type is named."""
+_OF_BITS = frozenset({"and", "or", "xor", "not", "mov"})
+"""Opcodes whose operands are all predicates if the type is."""
+_JOINING = frozenset({"and", "or", "xor"})
+"""Parts of opcodes of comparisons whose result is joined with a predicate."""
 _NAMES = frozenset({*TYPES, *COMPUTING, "bits", "has", "is_global", "warp"})
 """Written in small letters alone."""
 _AXES = frozenset("XYZW")
@@ -162,20 +172,29 @@ class _Operands(ast.NodeTransformer):
     """Gives operands the type that the position names: ``OUT`` becomes ``s32(OUT)``.
 
     kinds: by the name in ``neutrino.language``, of those that have one. Others may be saved as they are, as unsigned
-    integers, but not computed with: how wide they are is not known. Raises LanguageError for that. is_typed: all have
-    a type that is known only when they are saved.
+    integers, but not computed with: how wide they are is not known. Raises LanguageError for that. of_elements: the
+    types of elements of vectors. is_typed: all have a type that is known only when they are saved.
     """
 
-    def __init__(self, faults: Faults, kinds: Mapping[str, Type], *, is_typed: bool) -> None:
+    def __init__(
+        self, faults: Faults, kinds: Mapping[str, Type], of_elements: Mapping[str, Type], *, is_typed: bool
+    ) -> None:
         self._faults = faults
         self._kinds = kinds
+        self._of_elements = of_elements
         self._is_typed = is_typed
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Leave the operand of a conversion as it is."""
-        is_conversion = isinstance(node.func, ast.Attribute) and node.func.attr in TYPES and len(node.args) == 1
-        if not is_conversion or not _operand_of(node.args[0]):
+        """Convert the operand of a conversion from the type that the position names; else it is taken as that type."""
+        function = node.func
+        is_conversion = isinstance(function, ast.Attribute) and function.attr in TYPES and len(node.args) == 1
+        operand = node.args[0] if node.args else None
+        element = operand.value if isinstance(operand, ast.Attribute) else operand
+        name = _operand_of(element) if element is not None else ""
+        if not is_conversion or not name or operand is None:
             self.generic_visit(node)
+        elif name in self._of_elements:
+            node.args = [self._as(self._of_elements[name], operand)]
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
@@ -201,8 +220,10 @@ class _Operands(ast.NodeTransformer):
 
     def _converted(self, node: ast.expr) -> ast.expr:
         kind = self._kinds.get(_operand_of(node))
-        if kind is None:
-            return node
+        return node if kind is None else self._as(kind, node)
+
+    def _as(self, kind: Type, node: ast.expr) -> ast.expr:
+        """Return an operand, taken as a type."""
         language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
         function = ast.copy_location(ast.Attribute(language, kind.value, ast.Load()), node)
         return ast.copy_location(ast.Call(function, [node], []), node)
@@ -443,21 +464,37 @@ def _operand_of(node: ast.expr) -> str:
     return value.attr if is_operand and isinstance(value, ast.Attribute) else ""
 
 
-def _typed_operands(tracepoint: Tracepoint) -> Mapping[str, Type]:
+def _typed_operands(tracepoint: Tracepoint, *, elements: bool = False) -> Mapping[str, Type]:
     """Return the types of the operands, by name, where a position names one that can be computed with as it is: s8 of
-    ``ld.global.s8``, f32 of ``add.f32``, none of ``add.f16``."""
-    kinds: set[Type | None] = set()
-    operands = {"out", *(f"in{number}" for number in range(1, 10))}
-    for pattern in tracepoint.patterns:
-        opcode = pattern.opcode
-        named = [Type(part) for part in opcode[1:] if part in TYPES]
-        is_known = len(named) == 1 and (not named[0].is_float or named[0].bits >= 32) and opcode[0] in _OF_ONE_TYPE
-        kinds.add(named[0] if is_known and not _OTHERWISE.intersection(opcode) else None)
-        if opcode and opcode[0] in _OF_MEMORY:
-            # The first one is the address.
-            operands &= {"out", "in2", "in3"}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return {} if kind is None else dict.fromkeys(operands, kind)
+    ``ld.global.s8``, f32 of ``add.f32``, none of ``add.f16``; u32 of a predicate, which is 1 or 0.
+
+    elements: also of vectors, whose elements have it.
+    """
+    found = [_kinds_of(pattern.opcode, elements=elements) for pattern in tracepoint.patterns]
+    return {name: kind for name, kind in found[0].items() if all(each.get(name) is kind for each in found)}
+
+
+def _kinds_of(opcode: tuple[str, ...], *, elements: bool) -> Mapping[str, Type]:
+    """Return the types of operands of the instructions with an opcode, as ``_typed_operands`` of one position."""
+    if not opcode:
+        return {}
+    first = opcode[0]
+    predicates = set(_PREDICATES.get(first, ()))
+    if first in {"set", "setp"} and _JOINING.intersection(opcode):
+        predicates.add("in3")
+    if "pred" in opcode:
+        predicates |= {"out", "in1", "in2"} if first in _OF_BITS else {"out"}
+    kinds = dict.fromkeys(predicates, Type.U32)
+    named = [Type(part) for part in opcode[1:] if part in TYPES]
+    if len(named) != 1 or (named[0].is_float and named[0].bits < 32) or "wide" in opcode:
+        return kinds
+    if first == "setp":
+        return {"in1": named[0], "in2": named[0], **kinds}
+    if first in _OF_ONE_TYPE and (elements or not _VECTORS.intersection(opcode)):
+        # The first operand of those of memory is the address.
+        others = ("in2", "in3") if first in _OF_MEMORY else tuple(f"in{number}" for number in range(1, 10))
+        kinds |= dict.fromkeys(("out", *others), named[0])
+    return kinds
 
 
 def _shown(name: str) -> str:
@@ -581,14 +618,16 @@ class _Reader:
                 raise self._text.refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
         operand_type = _operand_type(tracepoint) if tracepoint is not None else None
         kinds = _typed_operands(tracepoint) if tracepoint is not None else {}
-        if not all(kind.is_float for kind in kinds.values()):
+        of_elements = _typed_operands(tracepoint, elements=True) if tracepoint is not None else {}
+        # A predicate's type is no other operand's.
+        if not all(kind.is_float or kind is Type.U32 for kind in kinds.values()) or kinds.get("in2") is Type.U32:
             operand_type = None
         reader = _ClauseReader(self._faults, self._registers, self._maps, self._tables, self.uses, operand_type)
         body = list(statements)
         if condition is not None:
             body = [ast.copy_location(ast.If(condition, body, []), condition)]
         faults_before = len(self._faults.diagnostics)
-        typed = _Operands(self._faults, kinds, is_typed=operand_type is not None)
+        typed = _Operands(self._faults, kinds, of_elements, is_typed=operand_type is not None)
         body = [typed.visit(statement) for statement in body]
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)

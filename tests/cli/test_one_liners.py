@@ -147,3 +147,17 @@ def test_an_operand_without_its_type_is_named(folder: Path, tmp_path: Path) -> N
     assert lines[1] == "print: nothing was saved"
     assert lines[3].startswith("These are of 0 of 4 launches")
     assert lines[4].endswith("OUT of ld.global.nc.f32 is .f32, but field 'out' is u64: write f32(OUT)")
+
+
+def test_what_is_written_for_a_float_among_integers_works(folder: Path, tmp_path: Path) -> None:
+    """It said f32(OUT) first, and then of that u64(OUT), which was none either."""
+    told = run(folder, "--device", "embedded", "-q", "-e", "ld.global { @ = sum(OUT) }", "./program", home=tmp_path)
+    (said,) = [line for line in told.stderr.splitlines() if line.startswith("  saxpy: ")]
+    written = said.partition("write ")[2].partition(",")[0]
+    assert written == "u64(f32(OUT))"
+    for position, value in (("ld.global", written), ("ld.global.f32", "u64(OUT)")):
+        result = run(
+            folder, "--device", "embedded", "-q", "-e", f"{position} {{ @ = sum({value}) }}", "./program", home=tmp_path
+        )
+        # The program itself prints the sum of what its last kernel loads.
+        assert re.search(r"^  sum +77,806$", result.stderr, re.MULTILINE), result.stderr

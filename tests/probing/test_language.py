@@ -110,7 +110,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a number without a type": (at_load("x = ¦5"), "python-type", "x has no type"),
     "a site's value without a type": (at_load("x = ¦nl.out()"), "python-type", "x has no type"),
     "a shift without a type": (at_load("x = (¦1 << shared) + shared"), "python-type", "has no type"),
-    "a condition without a type": (at_load("if ¦nl.out(): pass"), "python-type", "'nl.out()' has no type"),
+    "a comparison without a type": (at_load("if ¦nl.out > 1: shared = 1"), "python-type", "'nl.out > 1' has no type"),
     "a number that does not fit": (at_load("x: nl.u8 = ¦256"), "python-type", "256 does not fit in u8"),
     "a negative number": (at_load("x: nl.u8 = ¦-2"), "python-type", "-2 does not fit in u8"),
     "a large number": (at_load(f"x: nl.u64 = ¦0x{'f' * 20000}"), "python-type", "a number of many digits does not fit"),

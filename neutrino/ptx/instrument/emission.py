@@ -30,7 +30,7 @@ from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
-from neutrino.ptx.instrument.records import Code, Records
+from neutrino.ptx.instrument.records import Code, Records, widened_half
 from neutrino.ptx.instrument.registers import (
     FLOATING,
     Guard,
@@ -341,16 +341,63 @@ class Emission:
             # Before the operands, as in the text: this may append code and take scratch registers.
             register = self._operand_text(own, statement.opcode, -1, resolve, lines)
             prefix = f"@{'!' if statement.is_inverted else ''}{register} "
-        operands = [
-            self._operand_text(operand, statement.opcode, position, resolve, lines)
-            for position, operand in enumerate(statement.operands)
-        ]
+        opcode, operands = self._moved(statement, resolve, lines) or (
+            statement.opcode,
+            [
+                self._operand_text(operand, statement.opcode, position, resolve, lines)
+                for position, operand in enumerate(statement.operands)
+            ],
+        )
         if own is not None and guard is not None:
             prefix = f"@{both(register, statement.is_inverted, guard, self.scratch.take, lines)} "
         if statement.opcode.startswith("mov.b"):
             self._check_parameter(statement)
         self.count_arithmetic(statement.opcode)
-        lines.append(f"{prefix}{statement.opcode} {', '.join(operands)};")
+        lines.append(f"{prefix}{opcode} {', '.join(operands)};")
+
+    def _moved(self, move: Assembly, resolve: Resolver, lines: list[str]) -> tuple[str, list[str]] | None:
+        """Return the opcode and operands of a move between a predicate and a number, either of which a value of the
+        site may be: 1 or 0 of a predicate; of a number whether it is not 0. None for any other instruction.
+
+        Raises UnsupportedError for a predicate that would go into a register of floats.
+        """
+        source = move.operands[-1]
+        if not move.opcode.startswith("mov.") or not isinstance(source, SiteOperand):
+            return None
+        (target,) = move.writes
+        value = self._site_value(source, resolve, lines)
+        if move.opcode == "mov.pred" and value.type != "pred":
+            return self._not_zero(value, self._register(target), lines)
+        if value.type != "pred" or move.opcode == "mov.pred":
+            return None
+        if not target.type.is_integer:
+            raise UnsupportedError(
+                f"{value.name or source.text} is a predicate, and goes into no register of {target.type}: "
+                "as an integer it is 1 or 0"
+            )
+        return f"selp.b{bits(target.type)}", [self._register(target), "1", "0", value.text]
+
+    def _not_zero(self, value: Value, target: str, lines: list[str]) -> tuple[str, list[str]]:
+        """Return the instruction that tells whether a number of the site is not 0: true for a NaN, false for -0.0.
+
+        Appends code to lines where it has to be brought into a register first.
+        """
+        text, kind = value.text, value.type or "b64"
+        # Numbers and special registers are no operands of all comparisons.
+        if value.type is None or text in SPECIAL_REGISTERS:
+            text = self.scratch.take(f"b{bits(kind)}")
+            lines.append(f"mov.{kind} {text}, {value.text};")
+        used, width = value.used_as or kind, bits(kind)
+        if used in {"f16", "bf16"} and width == 16:
+            single = widened_half(text, used, self.scratch.take, lines)
+            return "setp.neu.f32", [target, single, "0f00000000"]
+        if used in {"f32", "f64"} and bits(used) == width:
+            return f"setp.neu.{used}", [target, text, f"0{'f' if width == 32 else 'd'}{0:0{width // 4}x}"]
+        # A store takes the lower bits of a register that may be wider.
+        if used[0] in "us" and 0 < bits(used) < width:
+            whole, text = text, self.scratch.take(f"b{width}")
+            lines.append(f"and.b{width} {text}, {whole}, {(1 << bits(used)) - 1};")
+        return f"setp.ne.b{width}", [target, text, "0"]
 
     def _check_parameter(self, move: Assembly) -> None:
         """Refuse a move of a parameter that is a float into a register of integers, or the reverse.

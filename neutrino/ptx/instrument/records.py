@@ -97,18 +97,24 @@ def _check_field(value: Value, field: Field) -> None:
 
 def _widened(value: Value, half: str | None, field: Field, take: Take, lines: list[str]) -> Value:
     """Convert a half to the type of a field, f32 or f64; each is exact there. half: its type, f16 or bf16."""
-    single = take("b32")
-    if half == "bf16":
-        # The upper half of a float. "cvt" has bf16 from sm_90 on only.
-        zero = take("b16")
-        lines += [f"mov.b16 {zero}, 0;", f"mov.b32 {single}, {{{zero}, {value.text}}};"]
-    else:
-        lines.append(f"cvt.f32.f16 {single}, {value.text};")
+    single = widened_half(value.text, half or "", take, lines)
     if field.type is ScalarType.F32:
         return Value(single, "b32")
     double = take("b64")
     lines.append(f"cvt.f64.f32 {double}, {single};")
     return Value(double, "b64")
+
+
+def widened_half(register: str, half: str, take: Take, lines: list[str]) -> str:
+    """Convert a half to f32; return its register. half: its type, f16 or bf16. Appends the code to lines."""
+    single = take("b32")
+    if half == "bf16":
+        # The upper half of a float. "cvt" has bf16 from sm_90 on only.
+        zero = take("b16")
+        lines += [f"mov.b16 {zero}, 0;", f"mov.b32 {single}, {{{zero}, {register}}};"]
+    else:
+        lines.append(f"cvt.f32.f16 {single}, {register};")
+    return single
 
 
 def copied(value: Value, take: Take, lines: list[str]) -> Value:

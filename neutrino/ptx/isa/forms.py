@@ -151,7 +151,12 @@ def misfit(opcode: str, position: int, operand: str, register: str | None) -> st
             return f"{operand} is a number, but '{opcode}' takes a .{expected} register"
     # Of the kinds of sources, only S may be a wider register.
     elif not fits(register, expected, may_be_wider=kind == "S"):
-        return f"{operand} is .{register}, but '{opcode}' takes .{expected}"
+        said = f"{operand} is .{register}, but '{opcode}' takes .{expected}"
+        if register == "pred":
+            return f"{said}: mov has it in a register of integers as 1 or 0"
+        width = bits_of(register)
+        is_width = expected != "pred" and width != bits_of(expected)
+        return said + (f": take it as one of {width} bits: u{width}, s{width}, f{width}" if is_width else "")
     return None
 
 

@@ -459,6 +459,9 @@ class _Checker:
                 self._report(span, "collective-mask", f"the mask of '{instruction.opcode}' is {word}, not LANES", hint)
             else:
                 self._check_helper_place(word, span, instruction.side)
+        elif instruction.opcode == "mov.pred" and HELPER.fullmatch(word):
+            # OUT or an input: what it is is known at each site, where a number is true if it is not 0.
+            self._check_helper(instruction, word, kind, span)
         elif kind == "p":
             # A predicate may also be the constant 0 or 1.
             if word not in {"0", "1"}:
@@ -520,8 +523,8 @@ class _Checker:
             self._check_helper_place(word, span, side)
             # OUT or an input may hold a predicate, but which type it has is not known before the site is.
             if word != "PRED":
-                message = f"{word} as a predicate"
-                self._report(span, "not-a-predicate", message, f"mov.pred %p, {word}; first, if it is one")
+                hint = f"mov.pred %p, {word}; first: a number is true if it is not 0"
+                self._report(span, "not-a-predicate", f"{word} as a predicate", hint)
             return
         register = self._register(word, span, "pred")
         if register and register.type != "pred":
