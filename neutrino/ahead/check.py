@@ -34,6 +34,7 @@ from neutrino.elf.constants import (
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, PatchError, PtxError
 from neutrino.fatbin import Container, ImageKind, read_container, read_file
+from neutrino.places import scratch_parent
 from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
 from neutrino.sass.cubin import read_cubin
@@ -246,7 +247,7 @@ def _check_with_lief(path: Path, check: Check) -> None:
     if not reported:
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+        with tempfile.TemporaryDirectory(prefix="neutrino-", dir=scratch_parent()) as folder:
             original = Path(folder) / "original"
             restore(path, original)
             of_original = complaints(original)

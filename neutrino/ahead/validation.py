@@ -12,6 +12,7 @@ from pathlib import Path
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
+from neutrino.places import scratch_parent
 
 _UNREAD_HASHES = ("Failed to read hash values", "GNU hash buckets corrupted")
 """Messages of LIEF 1.0 about a valid ``.gnu.hash`` that ends exactly where its segment does: LIEF needs one byte more.
@@ -37,7 +38,8 @@ def complaints(path: Path) -> list[str]:
     """
     import lief
 
-    with tempfile.NamedTemporaryFile("r", prefix="neutrino-", suffix=".log", errors="replace") as log:
+    folder = scratch_parent()
+    with tempfile.NamedTemporaryFile("r", prefix="neutrino-", suffix=".log", errors="replace", dir=folder) as log:
         with lief.logging.level_scope(lief.logging.LEVEL.WARN):
             lief.logging.set_path(log.name)
             try:

@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn, TypeVar
 
 from neutrino.errors import NeutrinoError
+from neutrino.places import scratch_parent
 
 _Context = TypeVar("_Context")
 _Task = TypeVar("_Task")
@@ -92,7 +93,7 @@ def share(
     # A forked process inherits locks that other threads hold, and nobody releases them there.
     method = "fork" if threading.active_count() == 1 else "forkserver"
     # The workers' temporary files are in this folder, so that those of a killed worker are removed, too.
-    with tempfile.TemporaryDirectory(prefix="neutrino-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="neutrino-", dir=scratch_parent(), ignore_cleanup_errors=True) as scratch:
         pool = _WorkerPool(multiprocessing.get_context(method), scratch, unneeded)
         try:
             for _ in range(min(workers, len(tasks))):

@@ -14,7 +14,8 @@ from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.loader.driver import NAME, driver_version, find_driver, find_gpus, is_library
 from neutrino.loader.embedded import stand_in
-from neutrino.private_files import cache_root, private_folder
+from neutrino.places import cache_place, cache_root
+from neutrino.private_files import private_folder
 from neutrino.version import __version__
 
 _COMPILED = Path(__file__).resolve().parent.parent / "loader" / "lib" / NAME
@@ -149,7 +150,8 @@ def _assemblers(version: int | None) -> Iterator[Finding]:
 def _cache() -> Finding:
     """The cache of twins: it must be the user's own, and it is slow without."""
     try:
-        root = private_folder(cache_root())
+        place = cache_place()
+        root = private_folder(place.path)
     except (NeutrinoError, OSError) as error:
         return Finding(State.MISSING, "cache", str(error), "set XDG_CACHE_HOME to a folder of your own")
     problem = ""
@@ -160,7 +162,9 @@ def _cache() -> Finding:
     if problem:
         return Finding(State.MISSING, "cache", problem, "set XDG_CACHE_HOME to another folder of your own")
     entries = [file.stat().st_size for file in root.glob("twins/*/*.twins")]
-    return Finding(State.OK, "cache", f"{root}, twins of {len(entries):,} images, {sum(entries) / 1e6:,.1f} MB")
+    size = f"twins of {len(entries):,} images, {sum(entries) / 1e6:,.1f} MB"
+    instead = f" (not in the usual folder: {place.instead})" if place.instead else ""
+    return Finding(State.OK, "cache", f"{root}, {size}{instead}")
 
 
 def _embedded() -> Finding:

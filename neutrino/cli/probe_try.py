@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
+from neutrino.places import scratch_parent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,7 +138,11 @@ def run(options: argparse.Namespace) -> int:
     text, kernel_name = find_kernel(options.file, Selection(tuple(options.kernel), tuple(options.filter)))
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     keep_trace = options.tracedir is not None
-    folder = nullcontext(str(options.tracedir)) if keep_trace else tempfile.TemporaryDirectory(prefix="neutrino-try-")
+    folder = (
+        nullcontext(str(options.tracedir))
+        if keep_trace
+        else tempfile.TemporaryDirectory(prefix="neutrino-try-", dir=scratch_parent())
+    )
     with folder as tracedir:
         request = AttemptRequest(
             text, kernel_name, probes, tuple(options.probe), choices, Path(tracedir).absolute(),

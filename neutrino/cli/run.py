@@ -21,7 +21,7 @@ from neutrino.loader.ranges import Scope
 from neutrino.loader.run_probes import ProbeSources, RunProbes, kept_probes
 from neutrino.loader.run_traces import RunTraces
 from neutrino.loader.start import Request, say, start
-from neutrino.private_files import cache_root
+from neutrino.places import cache_root
 from neutrino.probing.selection import Selection
 from neutrino.resources import include_folder, shipped_probes
 from neutrino.version import __version__

@@ -101,7 +101,11 @@ def _prepared(request: Request) -> dict[str, str | None]:
     threads or a GPU should not be forked."""
     # This package, whatever the current folder has.
     package = str(Path(__file__).resolve().parents[2])
-    script = f"import sys; sys.path.insert(0, {package!r}); from neutrino.loader.attach import answer; answer()"
+    # Without the current folder, which -c puts first, also before Python's own modules: others may write there.
+    script = (
+        f"import sys; sys.path = [{package!r}, *filter(None, sys.path)]; "
+        "from neutrino.loader.attach import answer; answer()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=pickle.dumps(replace(request, pid=os.getpid())), stdout=subprocess.PIPE, check=False,

@@ -29,9 +29,11 @@ from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.history import History
 from neutrino.loader.maker import Ahead, hand_over, start_maker
+from neutrino.loader.run_folder import make_run_folder
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.loader.unused import Unused
+from neutrino.places import run_parents, scratch_parent
 from neutrino.private_files import private_folder
 from neutrino.probing.selection import Selection
 
@@ -77,7 +79,8 @@ class Settings:
     another architecture than the machine code's. scripts: those to run for every trace. unused: says it if no process
     has called by COMMAND's end; None to be silent. compiled: the folder in which compilers of the program write, None
     to make nothing before it is asked for. driver_version: as of ``cuDriverGetVersion``, None if it is not known.
-    history: of runs with this key, None where nothing is imported before twins are asked for.
+    history: of runs with this key, None where nothing is imported before twins are asked for. cache_lock: descriptor of
+    a cache that is removed at the run's end, None for one that stays.
     """
 
     probes: RunProbes
@@ -93,6 +96,7 @@ class Settings:
     compiled: Path | None = None
     driver_version: int | None = None
     history: History | None = None
+    cache_lock: int | None = None
 
 
 def start_listener(settings: Settings, pid: int | None = None) -> Path:
@@ -104,9 +108,14 @@ def start_listener(settings: Settings, pid: int | None = None) -> Path:
     """
     runtime = _runtime_folder()
     try:
-        folder = Path(tempfile.mkdtemp(prefix="neutrino-", dir=runtime))
+        folder, lock = make_run_folder(Path(runtime))
     except OSError as error:
         raise NeutrinoError(f"{runtime}: no socket can be made there: {error.strerror}; set XDG_RUNTIME_DIR") from error
+    temporary = scratch_parent()
+    try:
+        scratch, scratch_lock = make_run_folder(temporary)
+    except OSError as error:
+        raise NeutrinoError(f"{temporary}: no file can be made there: {error.strerror}; set TMPDIR") from error
     path = folder / "s"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
@@ -120,9 +129,19 @@ def start_listener(settings: Settings, pid: int | None = None) -> Path:
         try:
             os.setsid()
             if os.fork() == 0:
-                _detach({listening.fileno(), command_pidfd})
+                locks = {lock, scratch_lock} | ({settings.cache_lock} if settings.cache_lock is not None else set())
+                _detach({listening.fileno(), command_pidfd, *locks})
+                # Of this process and all that it forks, so that nothing stays behind if they are killed.
+                tempfile.tempdir = str(scratch)
                 _listen(listening, command_pidfd, pid, settings)
                 shutil.rmtree(folder, ignore_errors=True)
+                # The maker may still make what nobody waits for, and needs the folder.
+                with contextlib.suppress(ChildProcessError):
+                    while True:
+                        os.wait()
+                shutil.rmtree(scratch, ignore_errors=True)
+                if settings.cache_lock is not None:
+                    shutil.rmtree(settings.cache.root, ignore_errors=True)
         finally:
             # Also in the listener, after an error: it must never return into the code that starts COMMAND.
             os._exit(0)
@@ -130,28 +149,20 @@ def start_listener(settings: Settings, pid: int | None = None) -> Path:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
     listening.close()
-    os.close(command_pidfd)
+    for descriptor in (command_pidfd, lock, scratch_lock):
+        os.close(descriptor)
     return path
 
 
 def _runtime_folder() -> str:
-    """Return the folder for sockets: XDG_RUNTIME_DIR if it is the user's own and usable, else /tmp.
-
-    After ``sudo -E`` it is that of another user, who could put a folder of theirs in the place of ours.
-    """
-    # Not TMPDIR, which may be long: the path of a socket has at most 107 bytes.
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    fits = len(os.fsencode(runtime)) < _LONGEST_RUNTIME_PATH
-    is_usable = runtime.startswith("/") and fits and _is_own(runtime) and os.access(runtime, os.W_OK)
-    return runtime if is_usable else "/tmp"
-
-
-def _is_own(folder: str) -> bool:
-    """Return whether a folder belongs to the user."""
-    try:
-        return Path(folder).stat().st_uid == os.geteuid()
-    except OSError:
-        return False
+    """Return the folder for sockets, where no other user can put another in the place of one. Raises NeutrinoError."""
+    for folder in run_parents():
+        if len(os.fsencode(folder)) < _LONGEST_RUNTIME_PATH:
+            return str(folder)
+    raise NeutrinoError(
+        "there is no safe place for a socket: others can write to XDG_RUNTIME_DIR and /tmp, or to a folder above; set"
+        f" XDG_RUNTIME_DIR to a folder of your own, with a path of less than {_LONGEST_RUNTIME_PATH} bytes"
+    )
 
 
 def _detach(keep_open: set[int]) -> None:
@@ -254,6 +265,8 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
                     os._exit(0)
             descriptor = _watch(poll, worker)
             workers[-worker if descriptor is None else descriptor] = worker
+    if maker:
+        maker.close()
     # Every process that begins a trace calls, and one that has used the driver for nothing else at its end.
     if settings.unused:
         settings.unused.say(was_called=has_call)

@@ -29,21 +29,28 @@ from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.parent import run_beneath
 from neutrino.loader.program import why_not_hooked
 from neutrino.loader.ranges import INJECTION, OWN_INJECTION
+from neutrino.loader.run_folder import make_run_folder
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.run_traces import RunTraces, new_run
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
 from neutrino.loader.unused import Unused
-from neutrino.private_files import cache_root, private_folder, read_private, unsafe_parent, write_private
+from neutrino.places import cache_root, run_cache_parent
+from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.probing.selection import Selection
 from neutrino.resources import tool_path
 from neutrino.toolchain.choice import assembler_identity
+from neutrino.trusted_paths import why_not_trusted
 from neutrino.version import __version__
 
 _WITHOUT_ASSEMBLER = {
     DeviceKind.GPU: "kernels that are not in the cache run without probes",
     DeviceKind.EMBEDDED: "twins are made, but neither their registers nor their arithmetic is verified",
 }
+
+
+_USUAL_TRACEDIR = Path("trace")
+"""In the current folder, unless the user says another."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Request:
     probes: RunProbes | None
     probe_names: tuple[str, ...]
     selection: Selection
-    tracedir: Path = field(default_factory=lambda: Path("trace"))
+    tracedir: Path = _USUAL_TRACEDIR
     driver: Path | None = None
     device: EmbeddedDevice | None = None
     pool: int | None = None
@@ -116,18 +123,17 @@ def prepare(request: Request) -> dict[str, str]:
         return environment
     if not is_library(driver):
         raise NeutrinoError(f"--driver {driver}: not a 64-bit ELF library that can be read")
-    try:
-        tracedir = request.tracedir.absolute()
-    except FileNotFoundError:
-        raise NeutrinoError("the current folder no longer exists; give --tracedir an absolute path") from None
-    if reason := unsafe_parent(tracedir):
-        raise NeutrinoError(f"--tracedir {tracedir}: no trace is made there: {reason}")
+    tracedir, elsewhere = _trace_folder(request)
+    with _explaining_cache_errors():
+        cache, lock = _cache_of_run(request)
+        module = install_hook(driver.absolute(), cache, shared_folder())
+        if elsewhere:
+            private_folder(tracedir)
+            if not request.quiet:
+                say(f"traces are in {tracedir}: in the current folder, {elsewhere}")
     _check_writable(f"--tracedir {tracedir}: no trace", tracedir)
     if request.save_temps:
         _check_writable(f"--save-temps {request.save_temps}: nothing", request.save_temps.absolute())
-    with _explaining_cache_errors():
-        cache = private_folder(cache_root())
-        module = install_hook(driver.absolute(), cache, shared_folder())
 
     # The environment.
     if request.device:
@@ -144,7 +150,7 @@ def prepare(request: Request) -> dict[str, str]:
         # Where results are printed, that line is one of them.
         is_silent = request.quiet or request.pid or request.results
         unused = None if is_silent else Unused.watch(RunTraces.before(tracedir, request.run))
-        environment |= _start_probing(request, request.probes, driver, kind, cache, unused)
+        environment |= _start_probing(request, request.probes, driver, kind, cache, unused, lock)
     environment |= variables(module, environment)
     if request.choice.ranges:
         # NVTX calls one library alone.
@@ -196,13 +202,14 @@ _RUN_VARIABLES = (
 
 
 def _start_probing(
-    request: Request, probes: RunProbes, driver: Path, kind: DeviceKind, cache: Path, unused: Unused | None
-) -> dict[str, str]:
+    request: Request, probes: RunProbes, driver: Path, kind: DeviceKind, cache: Path, unused: Unused | None,
+    lock: int | None,
+) -> dict[str, str]:  # fmt: skip
     """Start the listener for a run with probes; return the environment variables that configure the hook for it.
 
     The listener makes twins (instrumented kernels) when the hook, in COMMAND, asks for them. driver: the library, which
     decides which assembler is used. kind: of the device. cache: the folder of the cache. unused: reports that COMMAND
-    never used a GPU.
+    never used a GPU. lock: descriptor of a cache that ends with the run; None for one that stays.
     """
     version = driver_version(driver, cache)
     try:
@@ -226,6 +233,7 @@ def _start_probing(
             selection=request.selection,
             run_key=key,
             cache=Cache(cache),
+            cache_lock=lock,
             save_temps=request.save_temps,
             device=kind,
             assembled=assembled,
@@ -247,6 +255,55 @@ def _start_probing(
         "NEUTRINO_PROBES": " ".join(request.probe_names),
         "NEUTRINO_READER": str(tool_path("read.py")),
     }
+
+
+def _cache_of_run(request: Request) -> tuple[Path, int | None]:
+    """Return the cache's folder; and, if there is no place but one that ends with the run, a descriptor that keeps it.
+
+    Raises NeutrinoError, OSError.
+    """
+    try:
+        return private_folder(cache_root()), None
+    except NeutrinoError as error:
+        parent = run_cache_parent()
+        # Without a listener nobody would know when the run has ended.
+        if parent is None or request.probes is None:
+            raise
+        if not request.quiet:
+            say(f"what this run caches is not kept: {error}")
+    return make_run_folder(parent)
+
+
+def _trace_folder(request: Request) -> tuple[Path, str]:
+    """Return the folder in which traces are made: what the user says, or in the current folder; or in the cache, if
+    another user could change those in the current folder. Then why that is so is returned, too, else "".
+
+    Raises NeutrinoError.
+    """
+    try:
+        usual = request.tracedir.absolute()
+    except FileNotFoundError:
+        raise NeutrinoError("the current folder no longer exists; give --tracedir an absolute path") from None
+    reason = _why_no_trace_in(usual)
+    if not reason:
+        return usual, ""
+    if request.tracedir != _USUAL_TRACEDIR:
+        raise NeutrinoError(f"--tracedir {usual}: no trace is made there: {reason}")
+    return cache_root() / "trace", reason
+
+
+def _why_no_trace_in(folder: Path) -> str:
+    """Return why traces in a folder, which need not exist, would not be this user's alone; "" if they would.
+
+    The hook applies the same rule to the folder itself, and to the owners of those above it (``files.c``).
+    """
+    with contextlib.suppress(OSError):
+        mode = folder.stat().st_mode
+        # In a folder with the sticky bit, as /tmp, others cannot rename what is the user's.
+        if mode & 0o022 and not mode & stat.S_ISVTX:
+            return "others can write there; chmod go-w it, or give another folder"
+    reason = why_not_trusted(folder, own_group=True)
+    return f"{reason}; give a folder that only you can change" if reason else ""
 
 
 def _history(cache: Path, key: bytes) -> History | None:
@@ -273,7 +330,11 @@ def start(request: Request) -> NoReturn:
     program = _find_program(request.command[0])
     if request.results is None:
         _become(request, program)
-    traces = RunTraces.before(request.tracedir.absolute(), request.run)
+    tracedir = request.tracedir
+    # It is said where the run is prepared.
+    with contextlib.suppress(NeutrinoError):
+        tracedir, _ = _trace_folder(request)
+    traces = RunTraces.before(tracedir.absolute(), request.run)
     run_beneath(partial(_become, request, program), partial(request.results, traces))
 
 

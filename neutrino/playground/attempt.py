@@ -19,6 +19,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.loader.embedded import VARIABLE, EmbeddedDevice, stand_in
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.start import Request, prepare
+from neutrino.places import scratch_parent
 from neutrino.playground.elements import ElementType, element_type
 from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
 from neutrino.playground.parameters import Kernel, Role, check_text, choose_kernel, read_kernel
@@ -127,7 +128,7 @@ def attempt(request: AttemptRequest) -> Attempt:
     inputs = make_inputs(kernel, request.choices)
     variables = _variables(module)
     # The folders' names are part of the messages: see ``_check_finished``.
-    with tempfile.TemporaryDirectory(prefix="neutrino-try-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="neutrino-try-", dir=scratch_parent()) as scratch:
         folders = [Path(scratch) / name for name in ("plain", "probed")]
         for folder in folders:
             _write_inputs(folder, request.text, kernel, inputs, [name for name, _ in variables])

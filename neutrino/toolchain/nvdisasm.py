@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from neutrino.places import scratch_parent
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
 
@@ -26,7 +27,7 @@ def disassemble(cubin: bytes, kernels: Collection[str] | None = None) -> str:
     written.
     """
     tool = find_tool("nvdisasm", _HINT)
-    with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+    with tempfile.TemporaryDirectory(prefix="neutrino-", dir=scratch_parent()) as folder:
         path = Path(folder) / "image.cubin"
         path.write_bytes(cubin)
         text = run_tool([tool, "-c", path], timeout=_TIMEOUT_S).stdout.decode("utf-8", "replace")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neutrino.errors import ToolError
+from neutrino.places import scratch_parent
 from neutrino.toolchain.process import run_tool
 from neutrino.toolchain.refusal import check_whole, classified
 
@@ -35,7 +36,7 @@ class Linker:
         timeout: seconds. Raises AssemblyError when they cannot be linked, for example when none defines a function that
         is called; ToolError or OSError when the cause is the machine, not the cubins.
         """
-        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+        with tempfile.TemporaryDirectory(prefix="neutrino-", dir=scratch_parent()) as folder:
             inputs = [Path(folder) / f"unit{number}.cubin" for number in range(len(cubins))]
             for path, cubin in zip(inputs, cubins, strict=True):
                 path.write_bytes(cubin)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neutrino.errors import ToolError
+from neutrino.places import scratch_parent
 from neutrino.toolchain.process import run_tool
 from neutrino.toolchain.refusal import check_whole, classified
 from neutrino.toolchain.releases import PTX_RELEASES
@@ -89,7 +90,7 @@ class Assembler:
         the cause is the machine, not the text (no such file, killed, disk full).
         """
         option_list = shlex.split(options) if isinstance(options, str) else list(options)
-        with tempfile.TemporaryDirectory(prefix="neutrino-") as folder:
+        with tempfile.TemporaryDirectory(prefix="neutrino-", dir=scratch_parent()) as folder:
             source, output = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
             source.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
             argv: list[str | Path] = [self.path, f"-arch={arch}", "-v", *option_list, source, "-o", output]

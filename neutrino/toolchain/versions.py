@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 
 from neutrino.errors import NeutrinoError, ToolError
-from neutrino.private_files import cache_root, private_folder, read_private, write_private
+from neutrino.places import cache_root
+from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.toolchain.process import run_tool
 
 _VERSION = re.compile(r"V(\d+\.\d+\.\d+)\b")
