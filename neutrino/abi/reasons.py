@@ -87,3 +87,10 @@ REASON_REMEDY: dict[Reason, str] = {
     Reason.NOT_READY: "run again without these options: twins that were made are cached now",
 }
 """What the user can do about a reason. A reason without an entry has no remedy."""
+
+PROBE_REMEDY: dict[Reason, str] = {
+    Reason.UNSUPPORTED: "other operands, or a tracepoint without such instructions (neutrino-probe sites shows them)",
+    Reason.NUMERICS: "a narrower tracepoint, or a probe that neither divides nor computes with floating-point numbers",
+    Reason.ASSEMBLER: "a narrower tracepoint",
+}
+"""What the user can do about a probe that is left out of a kernel, if nothing better is known."""

@@ -8,6 +8,7 @@ Each attempt selects twins by their outcomes so far, and gives new outcomes:
           ─► both again without fusing (--fmad=false)  if all counts differ and the original's options are not known
           ─► a register cap                            if a twin takes more of the register file than its original
           ─► fewer registers                           if that has many spills, and fewer blocks of the twin may run
+          ─► all of this again with fewer probes       for twins with several that are refused for what probes do
           ─► outcomes
 
 The cost at most, in runs of ``ptxas``. For the only kernel of a module, equal texts are assembled once:
@@ -18,8 +19,11 @@ The cost at most, in runs of ``ptxas``. For the only kernel of a module, equal t
     without fusing      the same again, for cubins that hold their PTX but not the options it was assembled with
     register cap    1
     fewer registers 1
+    fewer probes    for each trial what is above, but for the original's text, which is assembled already
 
-So usually 1 or 2, at most 8, and 14 for such a cubin. With several kernels these are per part, not per kernel, plus one
+So usually 1 or 2, at most 8, and 14 for such a cubin. Where a probe has to be left out, a trial is 1 with the twin as
+it is written, and at most 5 with explicit FMA; there are at most ``MOST_TRIALS``, in each of which all kernels with
+such a probe have their twins assembled together. With several kernels these are per part, not per kernel, plus one
 run if the originals cannot be assembled without the others. Only these are per kernel: one run each, and one for all,
 if ptxas refuses some twins (or some originals whose text is for another architecture); two if it warns of a kernel that
 it does not name; two if a division as above has to be compared.
@@ -27,9 +31,9 @@ it does not name; two if a division as above has to be compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
@@ -44,6 +48,7 @@ from neutrino.assemble.builds import (
     shipped_originals,
 )
 from neutrino.assemble.emit import Emit
+from neutrino.assemble.linked_units import LinkedUnits
 from neutrino.assemble.numerics.explicit_fma import ExplicitTwins, unlike_originals, write_explicit
 from neutrino.assemble.one_module import OneModule
 from neutrino.assemble.outcome import Outcome, Result, Run
@@ -51,6 +56,8 @@ from neutrino.assemble.parallel import StoppableSlots, run_parallel
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.errors import FormatError, PtxError
+from neutrino.ptx.instrument.module_twins import FewerProbes
+from neutrino.ptx.instrument.probe_units import Found, Refusal, search
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.refusal import AssemblyError
@@ -94,6 +101,11 @@ ATTEMPTS = (
 )
 
 
+MOST_TRIALS = 8
+"""How often twins are assembled with fewer probes, to find out which ones have to be left out."""
+_NOT_TRIED = "the assembler refused it together with other probes, and whether alone was not tried"
+
+
 @dataclass(frozen=True)
 class Job:
     """Twins to assemble.
@@ -102,7 +114,8 @@ class Job:
     a ``OneModule`` can be written with explicit FMA. slots: limit how many assemblers run. retargeting: set if their
     text is for another architecture than their originals' code. unfused_after: if all twins are refused, and only for
     these reasons, the originals may have been assembled without fusing; empty if the originals' options are known.
-    keeps_files: whether originals are assembled in any case, for the files of ``--save-temps``.
+    keeps_files: whether originals are assembled in any case, for the files of ``--save-temps``. fewer: by the kernel's
+    name, its twins with fewer probes; for a kernel with several. mark: part of the file names there.
     """
 
     parts: Sequence[tuple[TwinKernel, ...]]
@@ -111,6 +124,8 @@ class Job:
     retargeting: Retargeting | None = None
     unfused_after: frozenset[Reason] = frozenset()
     keeps_files: bool = False
+    fewer: Mapping[str, FewerProbes] = field(default_factory=dict)
+    mark: str = ""
 
     @property
     def twins(self) -> tuple[TwinKernel, ...]:
@@ -124,6 +139,12 @@ def assemble(job: Job) -> Outcomes:
     The outcomes are by the original kernel's name. Raises ToolError and OSError for failures of the machine, and
     FormatError.
     """
+    outcomes = _attempt(job)
+    return outcomes | _with_fewer_probes(job, outcomes)
+
+
+def _attempt(job: Job) -> dict[str, Outcome]:
+    """Make the attempts for twins (instrumented kernels), all with the probes that they have; return their outcomes."""
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
         # One for each group of twins; none if the attempt is not needed.
@@ -138,6 +159,83 @@ def assemble(job: Job) -> Outcomes:
         # The attempts with added options did not help, so the refusals without them are reported: they say more.
         outcomes = {name: replace(outcome, refusal=outcome.first) for name, outcome in outcomes.items()}
     return outcomes
+
+
+def _with_fewer_probes(job: Job, outcomes: Outcomes) -> dict[str, Outcome]:
+    """Assemble refused twins (instrumented kernels) again without the probes that they are refused for.
+
+    outcomes: of the twins with all probes. Returns the outcomes of those that are accepted now, by the kernel's name,
+    with a note about each probe that is not in them. Raises as ``assemble``.
+    """
+    trials = {
+        name: _trials(job.fewer[name], outcome.refusal)
+        for name, outcome in outcomes.items()
+        if outcome.refusal is not None and outcome.refusal.of_probes and name in job.fewer
+    }
+    # By the kernel's name, the twins to assemble next; and the outcomes of trials that have ended.
+    wanted: dict[str, TwinKernel] = {}
+    found: dict[str, Outcome] = {}
+
+    def advance(name: str, outcome: Outcome | None) -> None:
+        """Note what the trials of a kernel want next. outcome: of what they wanted last, None at the beginning."""
+        try:
+            wanted[name] = next(trials[name]) if outcome is None else trials[name].send(outcome)
+        except StopIteration as end:
+            wanted.pop(name, None)
+            if end.value is not None:
+                found[name] = end.value
+
+    for name in trials:
+        advance(name, None)
+    # Without fusing only if no other twin was accepted with it.
+    is_unfused = all(outcome.refusal is not None or outcome.options for outcome in outcomes.values())
+    unfused_after = job.unfused_after if is_unfused else frozenset[Reason]()
+    number = 0
+    while wanted:
+        number += 1
+        twins, mark = tuple(wanted.values()), f"-fewer{number}"
+        assembly = job.assembly.with_twins(twins, mark) if isinstance(job.assembly, LinkedUnits) else job.assembly
+        tried = _attempt(replace(job, parts=[twins], assembly=assembly, unfused_after=unfused_after, mark=mark))
+        for name in tuple(wanted):
+            advance(name, tried[name])
+    return found
+
+
+def _trials(fewer: FewerProbes, refusal: Verdict) -> Generator[TwinKernel, Outcome, Outcome | None]:
+    """Yield twins of one kernel with fewer probes, to be assembled, and take their outcomes.
+
+    refusal: why the twin with all probes is refused. Returns the outcome of the twin with those probes that are
+    accepted together; None without any.
+    """
+    if len(fewer.units) < 2:
+        return None
+    steps = search(fewer.units, Refusal(refusal.reason, refusal.detail))
+    accepted: dict[frozenset[str], Outcome] = {}
+    count = 0
+    names = next(steps)
+    while True:
+        answer = None
+        twin = fewer.twin(names)
+        if isinstance(twin, Refusal):
+            answer = twin if twin.reason is not Reason.NO_SITE else None
+        elif count == MOST_TRIALS:
+            answer = Refusal(refusal.reason, _NOT_TRIED)
+        else:
+            count += 1
+            outcome = yield twin
+            if outcome.refusal is None:
+                accepted[names] = outcome
+            else:
+                answer = Refusal(outcome.refusal.reason, outcome.refusal.detail)
+        try:
+            names = steps.send(answer)
+        except StopIteration as end:
+            found: Found = end.value
+            break
+    if found.kept not in accepted:
+        return None
+    outcome = accepted[found.kept]
+    return replace(outcome, twin=fewer.with_notes(outcome.twin, found))
 
 
 _GroupAssembler = Callable[[Attempt, Job], list[Outcome]]
@@ -217,7 +315,7 @@ def _assemble_as_written(twins: Sequence[TwinKernel], number: int | None, attemp
     originals of a part cannot be assembled without the other kernels, the outcomes have no run.
     """
     is_part = number is not None and len(job.parts) > 1
-    mark = f"-{number}{attempt.mark}" if is_part else attempt.mark
+    mark = job.mark + (f"-{number}{attempt.mark}" if is_part else attempt.mark)
     assembly = job.assembly
     if isinstance(assembly, OneModule):
         assembly = assembly.of(twins, mark, is_part=is_part, options=attempt.options)
@@ -256,7 +354,9 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
     for outcome in outcomes:
         obstacle = explicit.refused.get(outcome.twin.name)
         if obstacle is not None and outcome.refusal is not None:
-            verdict = Verdict(Reason.NUMERICS, f"{outcome.refusal.detail}; {obstacle}")
+            # The obstacle is the original's. So is a loose sum, which no twin but an explicit one may have.
+            of_probes = outcome.refusal.of_probes and outcome.twin.loose is None
+            verdict = Verdict(Reason.NUMERICS, f"{outcome.refusal.detail}; {obstacle}", of_probes)
             refused.append(replace(outcome, refusal=verdict))
     return [*refused, *verified]
 

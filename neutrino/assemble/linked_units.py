@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from neutrino.assemble.assembly import AssembledTwins
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.one_module import only_kernels
 from neutrino.device.linked_source import LinkedSource
 from neutrino.ptx.instrument.program import TwinProgram
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembled, Assembler
@@ -20,22 +22,43 @@ class LinkedUnits:
     """Assembles originals and twins of device-linked code by translation units; an ``Assembly``.
 
     source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins
-    (instrumented kernels). linker: puts the twins' units together. dump: for ``--save-temps``. name, arch,
-    bounded_stack: as in ``Assembly``.
+    (instrumented kernels). linker: puts the twins' units together. dump: for ``--save-temps``; mark: part of the file
+    names there. name, arch, bounded_stack: as in ``Assembly``.
     """
 
     def __init__(
-        self, source: LinkedSource, machine: Cubin, twins: TwinProgram, assembler: Assembler, linker: Linker, dump: Dump
+        self,
+        source: LinkedSource,
+        machine: Cubin,
+        twins: TwinProgram,
+        assembler: Assembler,
+        linker: Linker,
+        dump: Dump,
+        mark: str = "",
     ) -> None:
         self._source = source
         self._twins = twins
         self._assembler = assembler
         self._linker = linker
         self._dump = dump
+        self._mark = mark
         self.name = f"{assembler.name} with {linker.name}"
         self.arch = source.arch
         self.machine = machine
         self.bounded_stack = True
+
+    def with_twins(self, twins: Sequence[TwinKernel], mark: str) -> LinkedUnits:
+        """Return the assembly of other twins (instrumented kernels) of some of these kernels.
+
+        mark: as for the class.
+        """
+        other = {twin.name: twin for twin in twins}
+        modules = tuple(
+            replace(module, kernels=tuple(other[kernel.name] for kernel in module.kernels if kernel.name in other))
+            for module in self._twins.modules
+        )
+        program = replace(self._twins, modules=modules)
+        return LinkedUnits(self._source, self.machine, program, self._assembler, self._linker, self._dump, mark)
 
     def originals(self, names: Collection[str]) -> Assembled:
         """Assemble the original text of the translation units that have the named kernels.
@@ -50,7 +73,7 @@ class LinkedUnits:
             if not unit_names:
                 continue
             text = only_kernels(module, unit_names)
-            self._dump.write(f"original.{number}.ptx", text.encode("latin-1"))
+            self._dump.write(f"original{self._mark}.{number}.ptx", text.encode("latin-1"))
             try:
                 part = self._assemble(number, text)
             except AssemblyError:
@@ -74,13 +97,13 @@ class LinkedUnits:
         texts = self._twins.render(names, registers)
         if stage:
             for number, text in texts.items():
-                self._dump.write(f"{stage}.{number}.ptx", text.encode("latin-1"))
+                self._dump.write(f"{stage}{self._mark}.{number}.ptx", text.encode("latin-1"))
         with ThreadPoolExecutor(2) as pool:
             parts = list(pool.map(self._assemble, texts.keys(), texts.values()))
         linked = _merge(self._linker.link([part.cubin for part in parts], self.arch), parts)
         if stage:
-            self._dump.write(f"{stage}.cubin", linked.cubin)
-            self._dump.write(f"{stage}.warnings.txt", "\n".join(linked.warnings))
+            self._dump.write(f"{stage}{self._mark}.cubin", linked.cubin)
+            self._dump.write(f"{stage}{self._mark}.warnings.txt", "\n".join(linked.warnings))
         return AssembledTwins(linked.cubin, linked)
 
     def _assemble(self, number: int, text: str) -> Assembled:

@@ -24,10 +24,14 @@ _STACK_UNKNOWN = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a kernel has no twin (instrumented copy). detail: a sentence for reports."""
+    """Why a kernel has no twin (instrumented copy). detail: a sentence for reports.
+
+    of_probes: whether a twin with fewer probes may be accepted; False for what does not depend on them.
+    """
 
     reason: Reason
     detail: str
+    of_probes: bool = True
 
 
 class Verifier:
@@ -68,7 +72,7 @@ class Verifier:
         """Return the verdict on a twin whose original the assembler refuses. reason: the assembler's."""
         detail = f"{self._assembly.name} refuses the original: {reason}"
         if self.retargeting is None:
-            return Verdict(Reason.ASSEMBLER, detail)
+            return Verdict(Reason.ASSEMBLER, detail, of_probes=False)
         return self._variant_verdict(self.retargeting, detail)
 
     def _verdict(
@@ -93,15 +97,18 @@ class Verifier:
                 return self._variant_verdict(self.retargeting, difference)
 
         # What the hook (the library that launches twins) cannot launch, or what may compute other results.
-        unsupported = _parameter_difference(twin, original, built) or self._stack_growth(twin, original, built)
+        unsupported = _parameter_difference(twin, original, built)
         if unsupported is not None:
-            return Verdict(Reason.UNSUPPORTED, unsupported)
+            return Verdict(Reason.UNSUPPORTED, unsupported, of_probes=False)
+        growth = self._stack_growth(twin, original, built)
+        if growth is not None:
+            return Verdict(Reason.UNSUPPORTED, growth)
         difference = self._arithmetic.refusal(twin, original, built)
         return None if difference is None else Verdict(Reason.NUMERICS, difference)
 
     @staticmethod
     def _variant_verdict(retargeting: Retargeting, detail: str) -> Verdict:
-        return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}")
+        return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}", of_probes=False)
 
     def _variant_difference(self, twin: TwinKernel, original: OriginalBuild, retargeting: Retargeting) -> str | None:
         """Return why PTX for another architecture is not accepted as the program that runs; None if it is.

@@ -13,7 +13,7 @@ from neutrino.assemble.linked_units import LinkedUnits
 from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.entries import entries_of
 from neutrino.backend.protocol import BackendResult
-from neutrino.backend.ptx_twin import refusals, unknown_encoding
+from neutrino.backend.ptx_twin import fewer_probes, refusals, unknown_encoding
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
 from neutrino.errors import PtxError, ToolMissingError
@@ -44,6 +44,14 @@ class LinkedPlan:
     def refused(self) -> dict[str, tuple[Reason, str]]:
         """Why the other kernels cannot be probed, by name."""
         return {**self.others, **refusals(self.program.skipped if self.program is not None else ())}
+
+
+@dataclass(frozen=True)
+class LinkedCode:
+    """Device-linked code with its twins. plan: what they were written from."""
+
+    program: TwinProgram
+    plan: LinkedPlan
 
 
 @dataclass(frozen=True)
@@ -92,13 +100,13 @@ class LinkedTwins:
             return LinkedPlan(None, others | dict.fromkeys(units, (Reason.UNSUPPORTED, str(error))))
         return LinkedPlan(plan, others)
 
-    def write(self, plan: LinkedPlan) -> TwinProgram:
+    def write(self, plan: LinkedPlan) -> LinkedCode:
         """Write the twins (instrumented copies) of the planned kernels; return the units that have any."""
         if plan.program is None:
             raise LookupError("no kernel is planned")
-        return write_program(plan.program)
+        return LinkedCode(write_program(plan.program), plan)
 
-    def assemble(self, code: TwinProgram) -> Outcomes:
+    def assemble(self, code: LinkedCode) -> Outcomes:
         """Assemble and link the units with twins, and compare each twin with its original; return the outcomes.
 
         Raises ToolMissingError without tools, ToolError and OSError for failures of the machine.
@@ -109,9 +117,12 @@ class LinkedTwins:
         # Wraps the slots that limit all assemblers of the run, so that this job alone stops if one of its runs fails.
         slots = StoppableSlots(assembler.slots)
         assembler = replace(assembler, slots=slots)
-        units = LinkedUnits(self.source, self.source.machine, code, assembler, linker, self.dump)
-        return assemble(Job([code.kernels], units, slots)) if code.kernels else {}
+        twins = code.program
+        if not twins.kernels:
+            return {}
+        units = LinkedUnits(self.source, self.source.machine, twins, assembler, linker, self.dump)
+        return assemble(Job([twins.kernels], units, slots, fewer=fewer_probes(code.plan.kernels)))
 
-    def entries(self, code: TwinProgram, outcomes: Outcomes) -> BackendResult:
+    def entries(self, code: LinkedCode, outcomes: Outcomes) -> BackendResult:
         """Return the kernels' cache entries, and the images of the twins that were accepted."""
-        return entries_of(outcomes, refusals(code.skipped))
+        return entries_of(outcomes, refusals(code.program.skipped))

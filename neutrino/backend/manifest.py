@@ -39,12 +39,19 @@ def unassembled_manifest(twin: TwinKernel, arch: str, emit: Emit) -> dict[str, A
         "frame": None,
         "sites": site_rows(twin.sites),
         "sites_left_out": [asdict(site) for site in twin.left_out],
+        **_probes_left_out(twin),
         "numerics": None,
         "assembler": None,
         "maxnreg": None,
         "emit": emit.value,
         "retargeted": None,
     }
+
+
+def _probes_left_out(twin: TwinKernel) -> dict[str, Any]:
+    """Return the member about probes that are not in a twin; none where all are."""
+    rows = [asdict(probe) | {"reason": probe.reason.word, "maps": list(probe.maps)} for probe in twin.probes_left_out]
+    return {"probes_left_out": rows} if rows else {}
 
 
 def assembled_members(
@@ -92,6 +99,7 @@ def probed_entry(
     return KernelEntry(
         twin.name,
         Reason.PROBED,
+        "; ".join(f"probe '{probe.probe}' is left out: {probe.detail}" for probe in twin.probes_left_out),
         twin=twin.twin_name,
         parameters=tuple((item.offset, item.size) for item in twin.parameters),
         variables=twin.variables,

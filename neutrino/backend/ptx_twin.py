@@ -21,7 +21,7 @@ from neutrino.device.source import DEBUG_SECTION, Device, Source
 from neutrino.errors import PtxError
 from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import plan_module, write_module
+from neutrino.ptx.instrument.module_twins import FewerProbes, plan_module, write_module
 from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan
 from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse
@@ -54,6 +54,11 @@ class PtxPlan:
 def refusals(skipped: Iterable[SkippedKernel]) -> dict[str, tuple[Reason, str]]:
     """Return the reason and detail of kernels without a twin, by name."""
     return {skip.name: (skip.reason, skip.detail) for skip in skipped}
+
+
+def fewer_probes(plans: Iterable[KernelPlan]) -> dict[str, FewerProbes]:
+    """Return by name, of planned kernels with several probes, their twins with fewer."""
+    return {plan.name: FewerProbes(plan) for plan in plans if len(plan.rewriting.probes.probes) > 1}
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,7 @@ class PtxTwins:
                 retargeting=Retargeting.of(self.source, unproven=self.unproven),
                 unfused_after=self._unfused_after(code.plan),
                 keeps_files=self.dump.folder is not None,
+                fewer=fewer_probes(code.plan.kernels),
             )
         )
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble import parts
-from neutrino.assemble.attempts import ATTEMPTS, Way
+from neutrino.assemble.attempts import ATTEMPTS, MOST_TRIALS, Way
 from neutrino.cache.entry import Entry, read_entry
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.patch.image import patch_image
@@ -20,7 +22,7 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.ptxas import Assembled, Assembler
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.verification import load_probes
+from neutrino.verification import load_probes, read_probes
 from tests.patch.test_patch import wide
 from tests.patch.test_pinning import DIVIDED
 from tests.patch.test_pinning import HEAD as DIVISION_HEAD
@@ -250,3 +252,91 @@ def test_outcomes_are_values(assembler: Assembler) -> None:
     """The same image twice gives the same entry, whatever was tried before."""
     image = shipped(HEAD + kernel(TWO_PRODUCTS), assembler)
     assert patched(image, assembler) == patched(image, replace(assembler))
+
+
+def marked(*numbers: int) -> ProbeSet:
+    """Probes with maps of their own, each known in a text by the number that it adds."""
+    return read_probes("marked.toml", 'platform = "cuda"\n' + "".join(
+        f'[map.M{number}]\ntype = "array"\nlevel = "thread"\ndata = {{ value = "u64" }}\n'
+        f'[probe.p{number}]\nposition = "st.global"\nlevel = "thread"\n'
+        f'before = ".reg .b64 %t$; mov.u64 %t$, {number}; SAVE [ M{number} ] {{ %t$ }};"\n'
+        for number in numbers
+    ))  # fmt: skip
+
+
+def names_left_out(entry: Entry) -> list[list[str]]:
+    manifests = [json.loads(kernel.files["manifest.json"]) for kernel in entry.kernels if kernel.files]
+    return [[probe["probe"] for probe in manifest.get("probes_left_out", [])] for manifest in manifests]
+
+
+@pytest.mark.parametrize(
+    ("bad", "runs"),
+    [((0,), 4), ((1,), 3), ((3,), 2), ((0, 1, 2), 6), ((1, 2), 5)],
+    ids=str,
+)
+def test_probes_that_the_assembler_refuses_are_left_out_at_a_cost_that_is_known(
+    bad: tuple[int, ...], runs: int, assembler: Assembler
+) -> None:
+    """runs: of ptxas, after the twin with all probes and the original were assembled."""
+    numbers = [7001, 7002, 7003, 7004]
+    pattern = "|".join(f"mov.u64 .*, {numbers[index]};" for index in bad)
+    ptxas = counting(assembler, refused(pattern))
+    text = shipped(HEAD + kernel(PLAIN), assembler)
+    entry = patched(text, ptxas, marked(*numbers))
+    assert names_left_out(entry) == [[f"p{numbers[index]}" for index in bad]]
+    assert len(ptxas.runs) == 2 + runs
+    assert len(set(ptxas.runs)) == len(ptxas.runs)
+    assert entry.kernels[0].reason is Reason.PROBED
+    assert all(f"probe 'p{numbers[index]}' is left out" in entry.kernels[0].detail for index in bad)
+
+
+def test_a_kernel_whose_every_probe_is_refused_is_refused_for_the_reason_of_all(assembler: Assembler) -> None:
+    ptxas = counting(assembler, refused("mov.u64 .*, 700[0-9];"))
+    entry = patched(shipped(HEAD + kernel(PLAIN), assembler), ptxas, marked(7001, 7002))
+    assert [kernel.reason for kernel in entry.kernels] == [Reason.ASSEMBLER]
+    assert len(ptxas.runs) == 2 + 2
+
+
+def test_the_search_for_probes_to_leave_out_ends(assembler: Assembler) -> None:
+    """Every other of many is refused: after so many trials what was not tried alone is left out, too, and says so."""
+    numbers = list(range(7000, 7016))
+    ptxas = counting(assembler, refused("mov.u64 .*, 70[0-9][13579];"))
+    entry = patched(shipped(HEAD + kernel(PLAIN), assembler), ptxas, marked(*numbers))
+    assert len(ptxas.runs) == 2 + MOST_TRIALS
+    assert entry.kernels[0].reason is Reason.PROBED
+    (left,) = names_left_out(entry)
+    assert {f"p{number}" for number in numbers if number % 2} <= {*left} < {f"p{number}" for number in numbers}
+    assert "was not tried" in entry.kernels[0].detail
+
+
+def test_kernels_of_a_module_are_tried_together(assembler: Assembler) -> None:
+    """Of two kernels each has another probe that does not go in; trials have twins of both."""
+    text = HEAD + kernel(PLAIN, "one") + kernel(PLAIN, "two").replace("st.global.f32", "st.global.wt.f32")
+    both = shipped(text, assembler)
+    ptxas = counting(assembler, refused(r"(?s)one__neutrino.*mov.u64 [^,]*, 7001;.*two__neutrino|mov.u64 [^,]*, 7002;"))
+    entry = patched(both, ptxas, marked(7001, 7002, 7003))
+    assert all(kernel.reason is Reason.PROBED for kernel in entry.kernels)
+    assert all("p7003" not in names for names in names_left_out(entry))
+
+
+def test_a_probe_that_changes_how_arithmetic_is_fused_is_left_out(assembler: Assembler, tmp_path: Path) -> None:
+    code = DIVIDED.replace("sub.f32 %f5, %f5, %f3", "mov.f32 %f6, %f3; sub.f32 %f5, %f5, %f6")
+    cubin = assembler.assemble(DIVISION_HEAD + division_kernel(code), "sm_90a", ("-lineinfo",)).cubin
+    value = (
+        '[map.Value]\ntype = "array"\nlevel = "thread"\ncap = 8\ndata = { value = "u32" }\n'
+        '[probe.value]\nposition = "mov.f32"\nlevel = "thread"\nafter = "SAVE [ Value ] { OUT.bits };"\n'
+    )
+    count = (
+        '[map.Count]\ntype = "array"\nlevel = "thread"\ndata = { value = "u32" }\n'
+        '[probe.count]\nposition = "kernel"\nlevel = "thread"\nbefore = "SAVE [ Count ] { %ctaid.x };"\n'
+    )
+    entry = patched(cubin, counting(assembler), read_probes("p.toml", value + count))
+    alone = patched(cubin, counting(assembler), read_probes("p.toml", count))
+    assert [kernel.reason for kernel in (*entry.kernels, *alone.kernels)] == [Reason.PROBED] * 2
+    (left,) = json.loads(entry.kernels[0].files["manifest.json"])["probes_left_out"]
+    assert (left["probe"], left["reason"], left["maps"]) == ("value", "numerics", ["Value"])
+    assert "would change how the assembler fuses arithmetic" in left["detail"]
+    assert left["remedy"]
+    # The same counts of arithmetic as without it.
+    numerics = [json.loads(made.kernels[0].files["manifest.json"])["numerics"] for made in (entry, alone)]
+    assert numerics[0] == numerics[1]

@@ -67,7 +67,9 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
             least_version, least_architecture = needed
             if architecture < least_architecture:
                 raise UnsupportedError(
-                    f"{statement.text!r} of a probe needs sm_{least_architecture}, the kernel is for sm_{architecture}"
+                    f"{statement.text!r} needs sm_{least_architecture}, the kernel is for sm_{architecture}",
+                    f"the kernel compiled for sm_{least_architecture} or newer, or a probe without "
+                    f"{statement.opcode.partition('.')[0]}",
                 )
             version = max(version, least_version)
     return version

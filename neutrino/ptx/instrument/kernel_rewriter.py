@@ -198,4 +198,5 @@ class KernelRewriter(BodyRewriter):
             left_out=plan.left_out,
             copies=tuple(copy for number, copy in copies if number == callee.linkage.number),
             copies_elsewhere={number: tuple(function_copies) for number, function_copies in elsewhere.items()},
+            probes_left_out=plan.probes_left_out,
         )

@@ -1,23 +1,27 @@
 """From a module and a probe set to the twins of its kernels: one after the other, each by itself.
 
-    text ─ parse ─► module ─ Linkage.needs ─► what a kernel needs ─ plan_twin ─► its plan ─ write_twin ─► its twin
+    text ─ parse ─► module ─ Linkage.needs ─► what a kernel needs ─ plan_kernel ─► its plan ─ write_twin ─► its twin
 
-What gets no twin is left out with the reason, by the plan.
+What gets no twin is left out with the reason, by the plan; so are, in a kernel that gets one, probes that it cannot
+take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import cached_property
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
-from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.kernel_rewriter import write_twin
-from neutrino.ptx.instrument.plan import ModulePlan, plan_twin
+from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan, plan_kernel, refusal_of
+from neutrino.ptx.instrument.probe_units import Found, ProbeUnit, Refusal, left_out, search, searched, units_of
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, module_obstacle
-from neutrino.ptx.instrument.twin import SkippedKernel, TwinModule
+from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
 from neutrino.ptx.text.module import Module
 
 
@@ -48,12 +52,46 @@ def plan_module(
             skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, obstacle))
             continue
         try:
-            kernels.append(plan_twin(rewriting, linkage.needs(entry)))
+            kernels.append(plan_kernel(rewriting, entry))
         except SkipError as skip:
             skipped.append(SkippedKernel(entry.name, skip.reason, skip.detail))
-        except (ObstacleError, UnsupportedError, PtxError) as error:
+        except UnsupportedError as error:
+            remedy = f" (what helps: {error.remedy})" if error.remedy else ""
+            skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, f"{error}{remedy}"))
+        except (ObstacleError, PtxError) as error:
             skipped.append(SkippedKernel(entry.name, Reason.UNSUPPORTED, str(error)))
     return ModulePlan(module, tuple(kernels), tuple(skipped))
+
+
+class FewerProbes:
+    """Twins of a planned kernel with fewer probes than the plan has: for what shows only after it."""
+
+    def __init__(self, plan: KernelPlan) -> None:
+        self._plan = plan
+
+    @cached_property
+    def _probes(self) -> list[Probe]:
+        """Those with a site in the kernel."""
+        with_sites = {site.probe for site in self._plan.sites}
+        return [probe for probe in self._plan.rewriting.probes.probes if probe.name in with_sites]
+
+    @cached_property
+    def units(self) -> tuple[ProbeUnit, ...]:
+        """The probes with a site in the kernel, in units of those that can be left out together."""
+        return units_of(self._probes)
+
+    def twin(self, names: Collection[str]) -> TwinKernel | Refusal:
+        """Return the twin with only those of these probes that have these names, or why there is none."""
+        plan = self._plan
+        try:
+            return write_twin(plan_kernel(plan.rewriting.only(names), plan.needs.kernel.function))
+        except (SkipError, UnsupportedError, PtxError) as error:
+            return refusal_of(error)
+
+    def with_notes(self, twin: TwinKernel, found: Found) -> TwinKernel:
+        """Return a twin with the kept probes of a search, with notes about the others."""
+        earlier = *self._plan.probes_left_out, *twin.probes_left_out
+        return replace(twin, probes_left_out=(*earlier, *left_out(self._probes, self.units, found, {})))
 
 
 def write_module(plan: ModulePlan) -> TwinModule:
@@ -64,8 +102,26 @@ def write_module(plan: ModulePlan) -> TwinModule:
         try:
             kernels.append(write_twin(kernel))
         except (UnsupportedError, PtxError) as error:
-            skipped.append(SkippedKernel(kernel.name, Reason.UNSUPPORTED, str(error)))
+            # The plan has missed a reason. As it would have done, without the probes that it concerns.
+            refusal = refusal_of(error)
+            twin = _write_with_fewer(FewerProbes(kernel), refusal)
+            if twin is None:
+                skipped.append(SkippedKernel(kernel.name, refusal.reason, refusal.detail))
+            else:
+                kernels.append(twin)
     return TwinModule(plan.module, tuple(kernels), tuple(skipped))
+
+
+def _write_with_fewer(fewer: FewerProbes, refusal: Refusal) -> TwinKernel | None:
+    """Write the twin with the probes with which it can be written; None without any. refusal: why not with all."""
+
+    def why_not(names: Collection[str]) -> Refusal | None:
+        twin = fewer.twin(names)
+        return twin if isinstance(twin, Refusal) else None
+
+    found = searched(search(fewer.units, refusal), why_not)
+    twin = fewer.twin(found.kept) if found.kept else refusal
+    return fewer.with_notes(twin, found) if isinstance(twin, TwinKernel) else None
 
 
 def probe_module(

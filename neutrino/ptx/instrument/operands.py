@@ -217,7 +217,10 @@ class SiteOperands:
         if not self._after:
             raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
         if instruction.is_asynchronous:
-            raise UnsupportedError(f"{instruction.opcode} is asynchronous: its OUT is not there yet after it")
+            raise UnsupportedError(
+                f"{instruction.opcode} is asynchronous: its OUT is not there yet after it",
+                "OUT of an instruction that waits for it, or no OUT here",
+            )
         if not instruction.destinations:
             raise self._lacks("OUT")
         # Of two destinations, as "setp p|q" and "shfl d|p" have, the first.

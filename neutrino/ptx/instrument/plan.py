@@ -7,18 +7,19 @@ which is thrown away (a trial).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
+from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.additions import Runs
 from neutrino.ptx.analysis.flow_graph import End, all_ends
-from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs
+from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.analysis.matching import Found, Spot, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
 from neutrino.ptx.instrument.functions import around_call, copy_header, copy_name, pass_address, with_their_callers
@@ -29,13 +30,14 @@ from neutrino.ptx.instrument.module_variables import (
 )
 from neutrino.ptx.instrument.operands import PlaceOperands
 from neutrino.ptx.instrument.parameters import Parameters
+from neutrino.ptx.instrument.probe_units import Refusal, left_out, search, searched
 from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, parameters_of
 from neutrino.ptx.instrument.site_planner import SitePlanner
 from neutrino.ptx.instrument.site_writer import Placed
-from neutrino.ptx.instrument.twin import LeftOut, Shown, Site, SiteList, SkippedKernel
+from neutrino.ptx.instrument.twin import LeftOut, ProbeLeftOut, Shown, Site, SiteList, SkippedKernel
 from neutrino.ptx.text.edits import Edits
-from neutrino.ptx.text.module import Module, Parameter
+from neutrino.ptx.text.module import Function, Module, Parameter
 
 _BLOCK_ALIGN = 8  # of the probe block
 
@@ -94,8 +96,9 @@ class BodyPlan:
 class KernelPlan:
     """Where the probes go for one kernel. Offsets and sizes are bytes of its parameter space.
 
-    rewriting: the probes, and the module that the kernel is in. version: the ``.version`` that the twin needs.
-    kernel, functions: its own body, and those of the called functions that get copies.
+    rewriting: the probes that go in, and the module that the kernel is in. version: the ``.version`` that the twin
+    needs. kernel, functions: its own body, and those of the called functions that get copies. probes_left_out: those of
+    the set that cannot be placed in this kernel.
     """
 
     rewriting: Rewriting
@@ -107,6 +110,7 @@ class KernelPlan:
     version: tuple[int, int]
     kernel: BodyPlan
     functions: tuple[BodyPlan, ...]
+    probes_left_out: tuple[ProbeLeftOut, ...] = ()
 
     @property
     def name(self) -> str:
@@ -154,28 +158,76 @@ class ModulePlan:
     skipped: tuple[SkippedKernel, ...]
 
 
-def plan_twin(rewriting: Rewriting, needs: Needs) -> KernelPlan:
-    """The plan of a kernel's twin (instrumented copy). needs: the kernel, and what its code refers to.
+def plan_kernel(rewriting: Rewriting, kernel: Function) -> KernelPlan:
+    """The plan of a kernel's twin (instrumented copy), with those of the probes that can be placed in it.
 
-    Raises SkipError, UnsupportedError or PtxError, which say why it gets none.
+    Raises SkipError, UnsupportedError, ObstacleError or PtxError, which say why it gets none.
     """
-    twin_name = needs.kernel.function.name + SUFFIX
-    if twin_name in rewriting.module.symbols:
-        raise SkipError(Reason.UNSUPPORTED, f"the module has a {twin_name} already")
+    needs = rewriting.linkage.needs(kernel)
+    if kernel.name + SUFFIX in rewriting.module.symbols:
+        raise SkipError(Reason.UNSUPPORTED, f"the module has a {kernel.name + SUFFIX} already")
     for callee in (needs.kernel, *needs.functions):
         if callee.body not in rewriting.checked_bodies:
             check_text(callee.module, callee.body)
             rewriting.checked_bodies.add(callee.body)
-    return _Planner(rewriting, needs, twin_name).run()
+    try:
+        return _Planner(rewriting, needs).run()
+    except (SkipError, UnsupportedError, PtxError) as error:
+        refusal = refusal_of(error)
+        # The probe block has a place for each map of the run, whether the kernel saves to it or not.
+        if len(rewriting.units) == 1 or refusal.reason in (Reason.NO_SITE, Reason.PARAMETERS):
+            raise
+    return _plan_with_fewer(rewriting, kernel, refusal)
+
+
+def _plan_with_fewer(rewriting: Rewriting, kernel: Function, refusal: Refusal) -> KernelPlan:
+    """The plan with the probes that can be placed. refusal: why not all. Raises SkipError where none can."""
+    units = rewriting.units
+
+    def plan(names: Collection[str]) -> KernelPlan | Refusal:
+        """The plan with these probes alone, or why there is none."""
+        try:
+            return _Planner(rewriting.only(names), rewriting.linkage.needs(kernel)).run()
+        except (SkipError, UnsupportedError, PtxError) as error:
+            return refusal_of(error)
+
+    def why_not(names: Collection[str]) -> Refusal | None:
+        """Why these probes cannot be placed together, None where they can or match nothing."""
+        result = plan(names)
+        return result if isinstance(result, Refusal) and result.reason is not Reason.NO_SITE else None
+
+    found = searched(search(units, refusal), why_not)
+    # What each probe that is refused with others comes to by itself.
+    alone = {name: plan([name]) for index in found.refused for name in units[index].names - found.kept}
+    refused = {name: result for name, result in alone.items() if isinstance(result, Refusal)}
+    matching = [
+        probe for probe in rewriting.probes.probes
+        if probe.name not in refused or refused[probe.name].reason is not Reason.NO_SITE
+    ]  # fmt: skip
+    entries = left_out(matching, units, found, refused)
+    kept = plan(found.kept) if found.kept else None
+    if not isinstance(kept, KernelPlan):
+        # What is not placed is all that matches.
+        first = next(iter(found.refused.values()))
+        details = dict.fromkeys(refusal.detail for refusal in found.refused.values())
+        raise SkipError(first.reason, "; ".join(details))
+    return replace(kept, probes_left_out=entries)
+
+
+def refusal_of(error: SkipError | UnsupportedError | PtxError) -> Refusal:
+    """An error of planning or writing a twin, as a value."""
+    if isinstance(error, SkipError):
+        return Refusal(error.reason, error.detail)
+    return Refusal(Reason.UNSUPPORTED, str(error), error.remedy if isinstance(error, UnsupportedError) else "")
 
 
 class _Planner:
     """Plans one twin (instrumented copy). Takes out of ``needs`` what declares functions that get copies."""
 
-    def __init__(self, rewriting: Rewriting, needs: Needs, twin_name: str) -> None:
+    def __init__(self, rewriting: Rewriting, needs: Needs) -> None:
         self._rewriting = rewriting
         self._needs = needs
-        self._twin_name = twin_name
+        self._twin_name = needs.kernel.function.name + SUFFIX
         matcher = rewriting.matcher
         # The probes at the kernel's entry and ends.
         around = rewriting.facts.in_order((
@@ -185,7 +237,7 @@ class _Planner:
         self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, is_kernel=True)
 
     def run(self) -> KernelPlan:
-        """Make the plan. Raises as ``plan_twin``."""
+        """Make the plan. Raises as ``plan_kernel``."""
         rewriting, needs = self._rewriting, self._needs
         functions = self._functions()
         bodies = (self._kernel, *functions)
@@ -208,7 +260,9 @@ class _Planner:
         points_to_constants = self._replace_variables(bodies)
         version = max(version, *(body.needed_version() for body in bodies))
         if version > rewriting.highest:
-            raise UnsupportedError(f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take")
+            raise UnsupportedError(
+                f"a probe needs PTX ISA {version[0]}.{version[1]}, which the driver does not take", "a newer driver"
+            )
 
         # Where the code goes.
         for body in bodies:
@@ -292,17 +346,21 @@ class _Planner:
         )
 
     def _replace_variables(self, bodies: Sequence[_Body]) -> bool:
-        """Check that all bodies can reach module variables by their addresses. Raises UnsupportedError when not.
+        """Check that all bodies can reach module variables by their addresses. Raises ObstacleError when not: it does
+        not matter then which probes there are.
 
         Returns whether a generic load in the kernel may read a constant: some body makes generic addresses of these.
         """
         by_address = self._needs.by_address
         order = {variable.name: index for index, variable in enumerate(by_address)}
-        # A list and no generator for `any`: each of them has to be checked.
-        point_to_constants = [body.replace_variables(order) for body in bodies]
-        if any(variable.space == "const" for variable in by_address):
-            for callee in (self._needs.kernel, *self._needs.functions):
-                check_given_addresses(callee)
+        try:
+            # A list and no generator for `any`: each of them has to be checked.
+            point_to_constants = [body.replace_variables(order) for body in bodies]
+            if any(variable.space == "const" for variable in by_address):
+                for callee in (self._needs.kernel, *self._needs.functions):
+                    check_given_addresses(callee)
+        except UnsupportedError as error:
+            raise ObstacleError(str(error)) from None
         return any(point_to_constants)
 
     def _check_calls(self, functions: Sequence[_Body]) -> None:
@@ -393,7 +451,11 @@ class _Body:
         needed = [(0, 0)]
         for snippet, _ in self.snippets:
             if id(snippet) not in versions:
-                versions[id(snippet)] = needed_version(snippet, self._rewriting.architecture)
+                try:
+                    versions[id(snippet)] = needed_version(snippet, self._rewriting.architecture)
+                except UnsupportedError as error:
+                    probe = self._rewriting.facts.probe_of(snippet)
+                    raise UnsupportedError(f"probe '{probe}': {error}", error.remedy) from None
             needed.append(versions[id(snippet)])
         return max(needed)
 
@@ -405,7 +467,7 @@ class _Body:
                 try:
                     self.trial_emissions.parameters.find(element)
                 except UnsupportedError as error:
-                    raise UnsupportedError(f"probe '{probe.name}': {error}") from None
+                    raise UnsupportedError(f"probe '{probe.name}': {error}", error.remedy) from None
 
     @property
     def emission(self) -> Emission:

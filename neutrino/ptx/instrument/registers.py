@@ -23,7 +23,12 @@ def bits(register_type: str) -> int:
 
 
 class UnsupportedError(Exception):
-    """A twin cannot do what a probe asks for in this kernel; the message says what."""
+    """A twin cannot do what a probe asks for in this kernel; the message says what. remedy: what helps, "" if that is
+    not known."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
@@ -18,6 +18,7 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, Matcher
+from neutrino.ptx.instrument.probe_units import ProbeUnit, units_of
 from neutrino.ptx.instrument.registers import PrivateNames, UnsupportedError
 from neutrino.ptx.isa.forms import is_collective
 from neutrino.ptx.snippets.lowering import lower
@@ -85,6 +86,7 @@ class ProbeFacts:
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self._order = {id(probe): index for index, probe in enumerate(probes)}
+        self._names = {id(snippet): probe.name for probe in probes for snippet in _snippets(probe)}
         self._reading = {id(probe) for probe in probes if _names_operands(probe)}
         self._collective = {id(snippet) for probe in probes for snippet in _snippets(probe) if _has_collective(snippet)}
         self._storing = {id(probe) for probe in probes if any(save.map.kind.stores_at_sites for save in _saves(probe))}
@@ -95,6 +97,10 @@ class ProbeFacts:
             for probe in probes
         )
         """Whether every end of a thread gets code, in functions too: ``after`` of a kernel, sums or counts."""
+
+    def probe_of(self, snippet: Snippet) -> str:
+        """The name of the probe that a snippet is of."""
+        return self._names[id(snippet)]
 
     def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
         """Each probe once, in file order."""
@@ -224,6 +230,9 @@ class Rewriting:
             raise PtxError(1, module.text[:80], "no .version, or no .target sm_; not a PTX module for a GPU")
         self.module = module
         self.linkage = linkage
+        # For `only`, which makes another of these.
+        self._given = probes, version, demangle
+        self._others: dict[frozenset[str], Rewriting] = {}
         self.probes = probes = lower(probes)
         self.version = module.version
         self.highest = max(version or module.version, module.version)
@@ -239,6 +248,21 @@ class Rewriting:
         """Those that passed ``check_text``: a function may be called by many kernels."""
         # By the function's key, what probes match in it, with numbers from 0.
         self._found_in: dict[tuple[int, str], Found] = {}
+
+    @functools.cached_property
+    def units(self) -> tuple[ProbeUnit, ...]:
+        """Its probes, in units of those that can be left out of a kernel together."""
+        return units_of(self.probes.probes)
+
+    def only(self, names: Collection[str]) -> Rewriting:
+        """The insertion of only those probes that have these names, for kernels that do not take the others."""
+        key = frozenset(names)
+        if len(key) == len(self.probes.probes):
+            return self
+        if key not in self._others:
+            probes, version, demangle = self._given
+            self._others[key] = Rewriting(self.linkage, probes.only(key), version=version, demangle=demangle)
+        return self._others[key]
 
     @functools.cached_property
     def private_statements(self) -> frozenset[ModuleStatement]:

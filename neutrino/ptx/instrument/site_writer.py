@@ -519,7 +519,8 @@ class SiteWriter:
                     at_line = PlaceOperands("a source line", closing[id(probe)], line, scratch)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, counted, level=probe.level)
         except UnsupportedError as error:
-            raise UnsupportedError(f"probe '{asking}' at {self._describe(hit.statement)}: {error}") from None
+            message = f"probe '{asking}' at {self._describe(hit.statement)}: {error}"
+            raise UnsupportedError(message, error.remedy) from None
         early += operands_after.early
         stores = any(map(self._facts.must_be_clear, probes))
         code = _ReusableCode(before([*first, *early]), after(last), stores, counted or {})
@@ -555,7 +556,8 @@ class SiteWriter:
                 waited |= self._snippet(snippet, operands, guard, spot.position, lines, None, level=probe.level)
             except UnsupportedError as error:
                 line = self._module.line(spot.at)
-                raise UnsupportedError(f"probe '{probe.name}' at line {line}: {spot.text!r}: {error}") from None
+                message = f"probe '{probe.name}' at line {line}: {spot.text!r}: {error}"
+                raise UnsupportedError(message, error.remedy) from None
         self._edits.insert(spot.position, before(lines))
         # As at instructions: stores further down still read the registers.
         if not waited:

@@ -141,6 +141,22 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class ProbeLeftOut:
+    """A probe of the set that is not in a kernel's twin, though others are. detail: what exactly stood in the way.
+
+    remedy: what the user can do about it, "" if that is not known. maps: the names of those that it saves to, of which
+    the twin records nothing.
+    """
+
+    probe: str
+    tracepoint: str
+    reason: Reason
+    detail: str
+    remedy: str
+    maps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SkippedKernel:
     """A kernel without a twin. detail: what exactly stood in the way."""
 
@@ -163,7 +179,8 @@ class TwinKernel:
     with, by their number. self_contained: whether it names nothing of its module that is in global or constant memory,
     and no function. left_out: instructions that were to be probed and are not. copies: of functions of its module, with
     probes in them; copies_elsewhere: of functions of other modules, by the module's number. original_bodies: the bodies
-    of the original where those of a rewritten twin take their place, else ().
+    of the original where those of a rewritten twin take their place, else (). probes_left_out: those of the set that
+    cannot be placed in this kernel.
     """
 
     name: str
@@ -189,6 +206,7 @@ class TwinKernel:
     copies: tuple[FunctionCopy, ...] = ()
     copies_elsewhere: Mapping[int, tuple[FunctionCopy, ...]] = field(default_factory=dict)
     original_bodies: tuple[Body, ...] = ()
+    probes_left_out: tuple[ProbeLeftOut, ...] = ()
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:

@@ -406,7 +406,8 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	}
 	nt_event_end(&event);
 	if (reason == NEUTRINO_REASON_PROBED)
-		nt_trace_log("kernel %u %s: probed", kernel->id, kernel->name);
+		nt_trace_log("kernel %u %s: probed%s%s", kernel->id, kernel->name, detail && *detail ? "; " : "",
+			     detail ? detail : "");
 	else if (reason == NEUTRINO_REASON_NOT_READY)
 		nt_trace_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
 	else
