@@ -413,7 +413,8 @@ def parse(path, launch=None):
     mean, a map with keys rows with key, count, what it keeps of values, and missed; a log rows with block, warp, lane
     (as far as its level has them), order, and its fields. A column whose name a field has, too, is in brackets:
     [lane]. A log has no cap (None). A map per block, warp, thread or sm gives the rows of each, with such columns. Maps
-    per run are left out: see ``parse_run``.
+    per run are left out: see ``parse_run``. So are maps of probes that the kernel could not take: the manifest has them
+    under probes_left_out, and there are no figures of them.
     Raises ValueError for a file that is damaged, LookupError for a launch that is not in it.
     """
     # The file's header and frames, and the kernel's manifest.
@@ -443,6 +444,7 @@ def parse(path, launch=None):
 
     # The maps, one after the other in the frame.
     layouts = _record_layouts(path, descriptors, manifest)
+    not_probed = _not_probed(path, manifest)
     frame_data = _FrameData(path, data, frame, frames[number] + FRAME.itemsize, blocks, threads, header["lanes"])
     sections, records = [], {}
     for descriptor, (fields, dtype, entry) in zip(descriptors, layouts, strict=True):
@@ -450,6 +452,8 @@ def parse(path, launch=None):
         if PERS[descriptor["per"]] == "run":
             continue
         section, map_records = frame_data.next_map(descriptor, fields, dtype, entry)
+        if section["name"] in not_probed:
+            continue
         sections.append(section)
         records[section["name"]] = map_records
     return header, sections, records
@@ -474,10 +478,13 @@ def parse_run(path):
     header = {"kernel": int(file_header["kernel"]), "name": manifest.get("demangled", ""), "launches": launches}
     frame_data = _FrameData(path, data, frame, offset + FRAME.itemsize, 0, 0, lanes)
     sections, records = [], {}
+    not_probed = _not_probed(path, manifest)
     for descriptor, layout in zip(descriptors, _record_layouts(path, descriptors, manifest), strict=True):
         if PERS[descriptor["per"]] == "run":
-            section, records[section["name"]] = frame_data.next_map(descriptor, *layout)
-            sections.append(section)
+            section, map_records = frame_data.next_map(descriptor, *layout)
+            if section["name"] not in not_probed:
+                sections.append(section)
+                records[section["name"]] = map_records
     return {**header, "lanes": lanes}, sections, records
 
 
@@ -740,6 +747,15 @@ def _manifest(path):
         # ValueError, as for any damaged file.
         raise ValueError(f"{manifest}: not a manifest")  # noqa: TRY004
     return document
+
+
+def _not_probed(path, manifest):
+    """Return the names of the maps of probes that are not in the kernel's twin. Raises ValueError for a damaged
+    manifest."""
+    try:
+        return {name for probe in manifest.get("probes_left_out", []) for name in probe["maps"]}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: the kernel's manifest.json is damaged: {error!r}") from None
 
 
 def _record_layouts(path, descriptors, manifest):

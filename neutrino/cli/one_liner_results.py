@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from neutrino.language.uses import Use
     from neutrino.tracing import TraceKernel
 
+_TIMES = re.compile(r"\b(?:elapsed|clock|time)\b", re.IGNORECASE | re.ASCII)
+"""Words of one-liners that are times."""
 _BAR_WIDTH = 40
 _MOST_REFUSED = 3
 """Kernels of which is said why their twins could not be made."""
@@ -104,17 +106,25 @@ def results_of(
     """
     from neutrino.language.one_liner import uses_of_maps
 
-    return partial(_results, uses=uses_of_maps("\n".join(texts)), most_rows=most_rows, reading=reading)
+    has_times = any(_TIMES.search(text) for text in texts)
+    uses = uses_of_maps("\n".join(texts))
+    return partial(_results, uses=uses, most_rows=most_rows, reading=reading, has_times=has_times)
 
 
-def _results(path: Path, uses: Mapping[str, Use], most_rows: int, reading: Callable[[int], None]) -> str:
-    """Return the results of a trace as text. Damaged data are reported in the text. The others: as ``results_of``."""
+def _results(
+    path: Path, uses: Mapping[str, Use], most_rows: int, reading: Callable[[int], None], has_times: bool
+) -> str:
+    """Return the results of a trace as text. Damaged data are reported in the text. The others: as ``results_of``.
+
+    has_times: whether the one-liners read a clock.
+    """
     # Imported here, in the process that reads the trace: a run itself does not need NumPy.
     from neutrino.abi.launches import LaunchState
     from neutrino.abi.reasons import Reason
+    from neutrino.cli.nothing_saved import NothingSaved, not_probed_lines
     from neutrino.demangle import demangle
     from neutrino.errors import NeutrinoError
-    from neutrino.tracing import Trace
+    from neutrino.tracing import Clock, Trace
 
     of_rows = {name: use for name, use in uses.items() if use.function in (SAVE, PRINT)}
     try:
@@ -135,13 +145,15 @@ def _results(path: Path, uses: Mapping[str, Use], most_rows: int, reading: Calla
     # Of a process of torchrun or mpirun: which of them prints.
     rank = next((f" (rank {trace.process[word]})" for word in _RANKS if word in trace.process), "")
     lines = []
+    nothing = NothingSaved(trace)
     for name, use in uses.items():
         is_print = use.function == PRINT and name.partition("_")[0] == PRINT
         title = name if is_print else f"@{'' if name == UNNAMED else name}"
         if name not in of_rows:
-            lines += ["", *_map_lines(f"{title}{rank}", use, results[name])]
+            found = list(_map_lines(f"{title}{rank}", use, results[name]))
+            lines += ["", *(found or [f"{title}{rank}: {nothing.in_run(names, name)}"])]
         elif not sum(rows[name].counts.values()) + rows[name].dropped:
-            lines += ["", f"{title}{rank}: nothing was saved"]
+            lines += ["", f"{title}{rank}: {nothing.in_run(names, name)}"]
         else:
             lines += ["", f"{title}{rank}:"]
             if use.function == PRINT:
@@ -152,6 +164,9 @@ def _results(path: Path, uses: Mapping[str, Use], most_rows: int, reading: Calla
             if rows[name].dropped:
                 dropped = counted(rows[name].dropped, "row")
                 lines.append(f"  {dropped} more found no memory: --max-device-memory makes room")
+        lines += not_probed_lines(trace, names, name)
+    if has_times and trace.clock is Clock.STEPS:
+        lines += ["", "Times are steps of the embedded device's interpreter, neither cycles nor nanoseconds."]
     # Not copied back in time, or lost.
     states = trace.launches["state"]
     lacking = int(((states == LaunchState.SUBMITTED) | (states == LaunchState.LOST)).sum())
@@ -209,14 +224,13 @@ def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
 
 
 def _map_lines(title: str, use: Use, by_kernel: dict[str, _Result]) -> Iterable[str]:
-    """Yield the lines about one map: each kernel, largest first, and the total."""
+    """Yield the lines about one map: each kernel, largest first, and the total. Nothing without a value."""
     # A kernel with a sum of 0 has no such instruction, or none that was executed.
     found = {
         name: result for name, result in by_kernel.items()
         if result.parts and (use.function not in ("count", "sum") or result.size(use.function))
     }  # fmt: skip
     if not found:
-        yield f"{title}: nothing was saved"
         return
     order = sorted(found, key=lambda name: found[name].size(use.function), reverse=use.function != "min")
     total = _Result()

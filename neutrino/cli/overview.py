@@ -14,6 +14,8 @@ _BAR_WIDTH = 16
 """Characters of a histogram in a table, at most."""
 _MOST_FIELDS = 2
 """Fields of records whose medians are shown."""
+_MOST_NAMED = 8
+"""Kernels that are named in one line."""
 _DURATIONS = ("elapsed", "cycles", "latency", "wait", "duration")
 """Names of fields that say how long something took: they are shown, if there are any, rather than the first ones."""
 
@@ -38,6 +40,21 @@ def overview(kernels: Sequence[KernelSummary], label: Callable[[KernelSummary], 
         # The largest first; equal ones by their names.
         found.sort(key=lambda row: (-_size(row[1]), label(row[0])))
         yield _table([entry for _, entry in found], [(label(kernel), kernel.submitted) for kernel, _ in found])
+
+
+def lines_not_probed(kernels: Sequence[KernelSummary], label: Callable[[KernelSummary], str]) -> Iterator[str]:
+    """Yield a line for each map that some launched kernels have no figures of: they could not take its probe.
+
+    label: as for ``overview``.
+    """
+    found: dict[str, list[str]] = {}
+    for summary in kernels:
+        manifest = summary.kernel.manifest
+        for name in manifest.not_probed if manifest is not None and summary.submitted else ():
+            found.setdefault(name, []).append(label(summary))
+    for name, labels in found.items():
+        more = f" and {len(labels) - _MOST_NAMED:,} more" if len(labels) > _MOST_NAMED else ""
+        yield f"{name} was not probed in {', '.join(labels[:_MOST_NAMED])}{more} (--why says why)"
 
 
 def _size(entry: MapSummary) -> int | float:

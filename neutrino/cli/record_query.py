@@ -455,7 +455,7 @@ def _explained(option: str, rows: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def _map_names(kernel: TraceKernel) -> list[str]:
-    return [entry.name for entry in kernel.manifest.maps] if kernel.manifest else []
+    return [entry.name for entry in kernel.manifest.probed_maps] if kernel.manifest else []
 
 
 def _map_name(kernels: Iterable[TraceKernel], given: Sequence[str]) -> str:

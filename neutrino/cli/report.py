@@ -22,7 +22,8 @@ from rich.text import Text
 from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
-from neutrino.cli.overview import folded, overview
+from neutrino.cli.nothing_saved import NothingSaved, is_nothing
+from neutrino.cli.overview import folded, lines_not_probed, overview
 from neutrino.cli.record_options import add_queries, is_asked, prepared
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
@@ -31,14 +32,14 @@ from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks
-from neutrino.cli.why import Why, coverage_document, explain, why_document
+from neutrino.cli.why import Why, coverage_document, explain, nothing_matches_line, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import MemoryUsage, is_measured, memory_usage
-from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed
+from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed, not_probed_launches
 from neutrino.version import __version__
 
 _DEFAULT_FOLDER = "trace"
@@ -176,7 +177,9 @@ def _run(options: argparse.Namespace) -> int:
         return _end_output(fail(error.strerror or str(error)))
     if status == DONE and options.why is not None:
         if not any(why for _, why in reasons):
-            say(f"no kernel matches {options.why}" if options.why else "every launch that was chosen was probed")
+            unmatched = any(row.matches_nothing for trace, _ in reasons for row in _not_probed_rows(trace))
+            every = "every launch of a kernel with an instruction that matches" if unmatched else "every launch"
+            say(f"no kernel matches {options.why}" if options.why else f"{every} that was chosen was probed")
         found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
         return DONE if found else NOTHING
     has_kernels = any(summary.kernels for summary in summaries) or any(usage.kernels for usage in usages)
@@ -186,6 +189,10 @@ def _run(options: argparse.Namespace) -> int:
             say("no kernel to report")
         return NOTHING
     return status
+
+
+def _not_probed_rows(trace: Trace) -> list[NotProbed]:
+    return [row for kernel in trace.kernels for row in not_probed_launches(kernel)]
 
 
 def _end_output(status: int) -> int:
@@ -283,7 +290,8 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
         console = _console()
         for number, (trace, kernels) in enumerate(reasons):
             with console.capture() as captured:
-                _Report(console, options.wide, options.all).show_why(trace, kernels)
+                not_listed = "" if options.why or options.all else nothing_matches_line(_not_probed_rows(trace))
+                _Report(console, options.wide, options.all).show_why(trace, kernels, not_listed)
             print(("\n" if number else "") + _stripped(captured.get()))
     if sys.stdout is not None:
         sys.stdout.flush()
@@ -376,7 +384,7 @@ class _Report:
             self._line()
         if chosen or self.show_all or self.rows or len(summary.kernels) <= _MOST_IN_FULL:
             for kernel in summary.kernels:
-                self._kernel(kernel)
+                self._kernel(kernel, summary.trace)
         else:
             self._overview(summary.kernels)
         self._not_probed(summary)
@@ -389,14 +397,19 @@ class _Report:
         for line in usage_lines(usage, keep, shows_all=self.show_all, is_wide=self.wide):
             self._line(line, soft_wrap=True)
 
-    def show_why(self, trace: Trace, kernels: Sequence[Why]) -> None:
-        """Print for each kernel how many launches were not probed, for which reasons, and what helps."""
+    def show_why(self, trace: Trace, kernels: Sequence[Why], not_listed: str = "") -> None:
+        """Print for each kernel how many launches were not probed, for which reasons, and what helps.
+
+        not_listed: how many kernels have nothing that a probe matches, which are not among these.
+        """
         self._heading(trace)
         for why in kernels:
             self.console.print(self._label(why.kernel), style="bold", soft_wrap=self.wide)
             for line in why.lines():
                 self.console.print(Padding(Text(escaped(line.text)), (0, 0, 0, line.indent)))
             self.console.print()
+        if not_listed:
+            self._line(f"{not_listed}; --all lists them")
         # Such as why the driver did not load a twin.
         for note in trace.notes:
             self.console.print(f"note: {escaped(note)}")
@@ -424,6 +437,8 @@ class _Report:
             if hidden > 0:
                 self._line(f"  and {_counted(hidden, 'kernel', 'kernels')} more")
             self._line()
+        for line in lines_not_probed(kernels, lambda summary: self._label(summary.kernel, _NAME_SHARE)):
+            self._line(line)
         idle = sum(not kernel.submitted for kernel in kernels)
         if idle:
             self._line(f"{_counted(idle, 'kernel has', 'kernels have')} no probed launch")
@@ -445,8 +460,12 @@ class _Report:
         self._line(f"--memusage: {trace.coverage.forecast}" if is_forecast else trace.coverage.sentence)
         self._line()
 
-    def _kernel(self, summary: KernelSummary) -> None:
-        """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps."""
+    def _kernel(self, summary: KernelSummary, trace: Trace) -> None:
+        """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps.
+
+        trace: that it is of.
+        """
+        nothing: NothingSaved | None = None
         manifest = summary.kernel.manifest
         if manifest is None:
             # Only notes report such a kernel: summarize leaves it out.
@@ -458,8 +477,20 @@ class _Report:
         self._line(f"  {launches}; {_resources(manifest.assembly, summary)}")
         if manifest.retargeted is not None:
             self._line(f"  {_retargeted(manifest.retargeted)}")
+        for probe in manifest.probes_left_out:
+            self._line(f"  {probe.shown}", soft_wrap=self.wide)
+            if probe.remedy:
+                self._line(f"      what helps: {probe.remedy}", soft_wrap=self.wide)
+        for name in manifest.not_probed:
+            self._line(f"  {name}: not probed in this kernel")
         for entry in summary.maps:
             self._map(entry)
+            # Of chosen launches others may have something.
+            if summary.written and self.launches is None and is_nothing(entry):
+                nothing = nothing or NothingSaved(trace)
+                why = nothing.in_kernel(summary.kernel, entry.name)
+                if why:
+                    self._line(f"    nothing: {why}", soft_wrap=self.wide)
             for line in record_lines(summary.kernel, entry.name, self.rows, self.launches):
                 self._line(line, soft_wrap=True)
         self._line()
@@ -575,10 +606,15 @@ class _Report:
 
     def _not_probed(self, summary: TraceSummary) -> None:
         """Print launches that ran the original kernel, with the reason; never launched kernels only with --all."""
-        if not summary.not_probed:
+        counted = [row for row in summary.not_probed if not row.matches_nothing or self.show_all]
+        nothing = "" if self.show_all else nothing_matches_line(summary.not_probed)
+        if nothing:
+            self._line(nothing)
+            self._line()
+        if not counted:
             return
-        rows = [row for row in summary.not_probed if row.launches or self.show_all]
-        hidden = len(summary.not_probed) - len(rows)
+        rows = [row for row in counted if row.launches or self.show_all]
+        hidden = len(counted) - len(rows)
         self._line("Not probed", style="bold")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("  launches", justify="right", overflow="fold")

@@ -70,6 +70,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
         "retargeted": raw.get("retargeted"),
         "sites": len(manifest.sites) if manifest else 0,
         "maps": [_map_document(entry) for entry in summary.maps],
+        "probes_left_out": [asdict(probe) for probe in manifest.probes_left_out] if manifest else [],
     }
 
 

@@ -68,7 +68,7 @@ def read_rows(trace: Trace, kernel_names: dict[int, str], uses: dict[str, Use], 
     """
     found = {name: Rows() for name in uses}
     for kernel in trace.kernels if uses else ():
-        names = {entry.name for entry in kernel.manifest.maps} & uses.keys() if kernel.manifest else set()
+        names = {entry.name for entry in kernel.manifest.probed_maps} & uses.keys() if kernel.manifest else set()
         submitted = dict(zip(kernel.indices.tolist(), kernel.records["submit_ns"].tolist(), strict=True))
         for launch in kernel.launches() if names else ():
             for name in names:

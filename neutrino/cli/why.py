@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.tracing.coverage import Coverage, percent
+from neutrino.tracing.manifest import ProbeLeftOut
 from neutrino.tracing.summary import NotProbed, not_probed_launches
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -59,6 +60,22 @@ class Why:
                 yield Line(fact, 6)
             if row.remedy:
                 yield Line(f"what helps: {row.remedy}", 6)
+        for probe in self.left_out:
+            yield Line(probe.shown, 2)
+            if probe.maps:
+                yield Line(f"not probed in this kernel: {', '.join(probe.maps)}", 6)
+            if probe.remedy:
+                yield Line(f"what helps: {probe.remedy}", 6)
+
+    @property
+    def left_out(self) -> tuple[ProbeLeftOut, ...]:
+        """The probes of the run that are not in its twin."""
+        return self.kernel.manifest.probes_left_out if self.kernel.manifest is not None else ()
+
+    @property
+    def matches_nothing(self) -> bool:
+        """Whether nothing is to say but that the kernel has no instruction that a probe matches."""
+        return bool(self.rows) and all(row.matches_nothing or row.reason is Reason.NOT_SELECTED for row in self.rows)
 
     def facts(self, row: NotProbed) -> Iterator[str]:
         """Yield what the trace knows about a reason: the detail of the event, and figures of the manifest."""
@@ -82,16 +99,18 @@ class Why:
 
 
 def explain(trace: Trace, kernels: Sequence[TraceKernel], whole: bool) -> list[Why]:
-    """Return the kernels with launches that were not probed though they were chosen, those with most first.
+    """Return the kernels with launches that were not probed though they were chosen, those with most first, and kernels
+    whose twins lack a probe.
 
-    whole: also kernels that were probed throughout, that were left out, and that were never launched.
+    whole: also kernels that were probed throughout, that were left out, that were never launched, and that have no
+    instruction that a probe matches.
     """
     images = {image.get("id"): image for image in trace.images}
     found = []
     for kernel in kernels:
         rows = sorted(not_probed_launches(kernel), key=lambda row: -row.launches)
         why = Why(kernel, images.get(kernel.image, {}), tuple(rows))
-        if whole or why.chosen > why.probed:
+        if whole or (why.chosen > why.probed and not why.matches_nothing) or (why.probed and why.left_out):
             found.append(why)
     return sorted(found, key=lambda why: (-(why.chosen - why.probed), why.kernel.id))
 
@@ -128,4 +147,19 @@ def why_document(why: Why) -> dict[str, Any]:
             }
             for row in why.rows
         ],
+        "probes_left_out": [asdict(probe) for probe in why.left_out],
     }
+
+
+def nothing_matches_line(rows: Sequence[NotProbed]) -> str:
+    """Return the line about kernels without an instruction that a probe matches; "" without any.
+
+    rows: what was not probed. Kernels that were never launched do not count.
+    """
+    found = [row for row in rows if row.matches_nothing and row.launches]
+    if not found:
+        return ""
+    kernels = len({row.kernel.id for row in found})
+    has = "kernel has" if kernels == 1 else "kernels have"
+    launches = sum(row.launches for row in found)
+    return f"{kernels:,} {has} no instruction that matches ({launches:,} launch{'es' if launches > 1 else ''})"

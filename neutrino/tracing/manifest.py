@@ -53,11 +53,32 @@ class Retargeted:
 
 
 @dataclass(frozen=True)
+class ProbeLeftOut:
+    """A probe of the run that is not in a kernel's twin. detail: why. remedy: what helps, "" if that is not known.
+
+    reason: its word. maps: those that it saves to, of which the twin records nothing.
+    """
+
+    probe: str
+    tracepoint: str
+    reason: str
+    detail: str
+    remedy: str
+    maps: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The probe as reports name it, and why it is not there."""
+        return f"probe '{self.probe}' ({self.tracepoint}) is left out: {self.detail}"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One probed kernel. assembly: None where there was no assembler, as the embedded device allows.
 
-    retargeted: None where the PTX was the machine code's own.
-    sites: probe, tracepoint, line and text of each matched instruction. raw: the whole document.
+    maps: as they lie in the kernel's data, also those that its twin has nothing in. retargeted: None where the PTX was
+    the machine code's own. sites: probe, tracepoint, line and text of each matched instruction. probes_left_out: those
+    that the kernel could not take. raw: the whole document.
     """
 
     name: str
@@ -69,6 +90,22 @@ class Manifest:
     retargeted: Retargeted | None
     sites: tuple[dict[str, Any], ...]
     raw: dict[str, Any]
+    probes_left_out: tuple[ProbeLeftOut, ...] = ()
+
+    @property
+    def not_probed(self) -> dict[str, ProbeLeftOut]:
+        """The maps of probes that were left out, by name: they have no figures of this kernel. With the first such
+        probe, which is the cause."""
+        causes: dict[str, ProbeLeftOut] = {}
+        for probe in self.probes_left_out:
+            for name in probe.maps:
+                causes.setdefault(name, probe)
+        return causes
+
+    @property
+    def probed_maps(self) -> tuple[Map, ...]:
+        """The maps without those."""
+        return tuple(entry for entry in self.maps if entry.name not in self.not_probed)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -93,6 +130,7 @@ def read_manifest(path: Path) -> Manifest:
         retargeted=reader.retargeted(table),
         sites=tuple(reader.table(site, "a site") for site in reader.rows(table, "sites")),
         raw=table,
+        probes_left_out=reader.probes_left_out(table),
     )
 
 
@@ -156,6 +194,21 @@ class _Reader:
             spills_twin=self.spills(spills, "twin"),
             spills_capped=self.spills(spills, "capped"),
         )
+
+    def probes_left_out(self, table: dict[str, Any]) -> tuple[ProbeLeftOut, ...]:
+        """Return the probes that are not in the twin. Earlier manifests have none of these."""
+        if "probes_left_out" not in table:
+            return ()
+        rows = [self.table(row, "a probe that is left out") for row in self.rows(table, "probes_left_out")]
+        found = []
+        for row in rows:
+            maps = self.rows(row, "maps")
+            if not all(isinstance(name, str) for name in maps):
+                raise self._error("maps", maps, "names")
+            probe, tracepoint, reason = (self.text(row, name) for name in ("probe", "tracepoint", "reason"))
+            detail, remedy = self.text(row, "detail"), self.text(row, "remedy")
+            found.append(ProbeLeftOut(probe, tracepoint, reason, detail, remedy, tuple(maps)))
+        return tuple(found)
 
     def retargeted(self, table: dict[str, Any]) -> Retargeted | None:
         """Return how the twin's PTX was retargeted; None if it was made of PTX for the architecture that runs."""

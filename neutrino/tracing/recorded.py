@@ -98,7 +98,7 @@ _Part = tuple[Array, dict[str, Array], Array]
 
 
 def _entry(kernel: TraceKernel, name: str) -> Map:
-    for entry in kernel.manifest.maps if kernel.manifest else ():
+    for entry in kernel.manifest.probed_maps if kernel.manifest else ():
         if entry.name == name:
             return entry
     raise TraceError(f"{kernel.demangled} has no map {name}")

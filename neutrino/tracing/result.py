@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, region_layout, run_layout
 from neutrino.maps.registry import number_of
 from neutrino.tracing.launches import map_file
-from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
+from neutrino.tracing.views import Frames, Geometry, MapView, MapViews, view_maps
 
 Array = npt.NDArray[Any]
 _FRAME_ALIGN = 64
@@ -35,13 +35,15 @@ class Result:
     """The data of one kernel: for each launch a frame, with the data of its maps after the frame's header.
 
     path: of the first file; later parts are beside it. kernel: its id in the trace. maps: from the kernel's manifest,
-    checked against the files' own descriptors. is_whole: whether no part was removed.
+    checked against the files' own descriptors. is_whole: whether no part was removed. not_probed: why there are no
+    views of some maps: their probes are left out of the twin.
     """
 
     path: Path
     kernel: int
     maps: tuple[Map, ...]
     is_whole: bool = True
+    not_probed: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _parts(self) -> tuple[_Part, ...]:
@@ -114,7 +116,7 @@ class Result:
         (units,) = self._log_units(np.array([offset], np.uint64).astype(np.int64))
         run = Run(_geometry(launch, int(units)), offset, step=0, indices=np.array([index]))
         # The view is of a run, here of one launch.
-        return {name: view.of(0) for name, view in self.view_run(run).items()}
+        return MapViews({name: view.of(0) for name, view in self.view_run(run).items()}, self.not_probed)
 
     def _log_units(self, offsets: Array) -> npt.NDArray[np.int64]:
         """Return how many units of memory of each log are in the frames at these offsets; 0 without logs.
@@ -195,8 +197,12 @@ class Result:
         if not is_checked:
             self._check_frames(part, run, size)
         placement = Frames(run.geometry, begin + FRAME.size, run.step, len(run.indices))
-        placed = [row for row in zip(self.maps, regions, strict=True) if row[0].per is not Per.RUN]
-        return view_maps(data, placement, placed)
+        placed = [
+            row
+            for row in zip(self.maps, regions, strict=True)
+            if row[0].per is not Per.RUN and row[0].name not in self.not_probed
+        ]
+        return MapViews(view_maps(data, placement, placed), self.not_probed)
 
     def _check_frames(self, part: _Part, run: Run, size: int) -> None:
         """Check the headers of a run's frames. size: bytes of the maps of each. Raises TraceError."""
@@ -241,10 +247,12 @@ class Result:
             raise TraceError(f"{path}: at {begin:#x}: no frame of {size} bytes")
         views = {}
         for entry, region in regions:
+            if entry.name in self.not_probed:
+                continue
             # A single copy.
             record = np.ndarray((1,), entry.dtype, data, begin + FRAME.size + region.records)
             views[entry.name] = MapView(entry, Geometry(0, 0), record, None)
-        return WholeRun(int(frame["launch"]), views)
+        return WholeRun(int(frame["launch"]), MapViews(views, self.not_probed))
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,12 @@ class NotProbed:
         return REASON_TEXT[self.reason]
 
     @property
+    def matches_nothing(self) -> bool:
+        """Whether the kernel just has no instruction that a probe matches, which is no failure. Others of that reason
+        have some, at which nothing can be placed."""
+        return self.reason is Reason.NO_SITE and not self.detail.startswith("line ")
+
+    @property
     def remedy(self) -> str:
         """What the user can do about it; "" if nothing is known."""
         return REASON_REMEDY.get(self.reason, "")
@@ -237,7 +243,7 @@ def missing_launches(kernel: TraceKernel) -> list[str]:
 
 def _summarize_maps(kernel: TraceKernel, written: Array) -> tuple[MapSummary, ...]:
     """Summarize each map of a kernel over all launches whose data are in the trace. written: their numbers."""
-    maps = kernel.manifest.maps if kernel.manifest else ()
+    maps = kernel.manifest.probed_maps if kernel.manifest else ()
     sites = kernel.manifest.sites if kernel.manifest else ()
     if not any(entry.per is not Per.RUN for entry in maps):
         # No map makes them be read; their frames are checked all the same.

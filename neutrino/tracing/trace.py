@@ -221,7 +221,8 @@ class TraceKernel:
         if self.manifest is None:
             return None
         path = self._trace.path / "result" / f"{self.id}.bin"
-        return Result(path, self.id, self.manifest.maps, is_whole=not self._trace.data_removed)
+        not_probed = {name: probe.shown for name, probe in self.manifest.not_probed.items()}
+        return Result(path, self.id, self.manifest.maps, not self._trace.data_removed, not_probed)
 
 
 class TraceKernels(tuple[TraceKernel, ...]):

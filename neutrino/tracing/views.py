@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
+from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.log import chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
@@ -338,6 +339,21 @@ class Frames:
     offset: int
     stride: int
     launches: int
+
+
+class MapViews(dict[str, "MapView"]):
+    """Views of maps by name. One that is not there raises TraceError, with the names of those that are."""
+
+    def __init__(self, views: Mapping[str, MapView], not_probed: Mapping[str, str] | None = None) -> None:
+        """not_probed: why maps have no figures, by name."""
+        super().__init__(views)
+        self._not_probed = not_probed or {}
+
+    def __missing__(self, name: str) -> MapView:
+        """Raise TraceError: there is no such map."""
+        if name in self._not_probed:
+            raise TraceError(f"map {name!r} was not probed in this kernel: {self._not_probed[name]}")
+        raise TraceError(f"no map {name!r}; there are {', '.join(self) or 'none'}")
 
 
 def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -> dict[str, MapView]:

@@ -89,7 +89,9 @@ def test_the_others_record_what_they_record_without_it(bad: str, at: int) -> Non
     place = kernel()
     (left,) = only_twin(module(*sources), place).probes_left_out
     assert (left.probe, left.maps, left.reason) == (bad, (f"M{bad}",), Reason.UNSUPPORTED)
-    assert left.detail and left.remedy and "probe '" not in left.detail
+    assert left.detail
+    assert left.remedy
+    assert "probe '" not in left.detail
     # ``run`` holds the program's results against the original's.
     views = run(module(*sources), place)
     alone = run(module(*GOOD.values()), place)
