@@ -16,28 +16,32 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FLOORS = ("base", "trace", "memory", "drain", "image", "launch", "graph", "front")
 """Folders of ``csrc``: what is in one calls what is in it and in those before it."""
 SOURCES = (
-    "base/driver.c", "base/grace.c", "base/handles.c", "base/quiet_write.c", "base/regions.c", "base/settings.c",
-    "base/sha256.c",
-    "trace/counters.c", "trace/event.c", "trace/files.c", "trace/launches_file.c", "trace/records.c",
+    "base/captures.c", "base/clock.c", "base/driver.c", "base/grace.c", "base/handles.c", "base/mode.c",
+    "base/quiet.c", "base/quiet_write.c", "base/regions.c", "base/settings.c", "base/sha256.c", "base/thread.c",
+    "base/upcalls.c", "base/wake.c",
+    "trace/counters.c", "trace/event.c", "trace/files.c", "trace/launches_file.c", "trace/path.c", "trace/records.c",
     "trace/results.c", "trace/trace.c", "trace/writer.c",
-    "memory/own_memory.c", "memory/pool.c", "memory/room.c", "memory/slabs.c", "memory/streams.c",
+    "memory/greens.c", "memory/own_memory.c", "memory/pool.c", "memory/pools.c", "memory/room.c", "memory/segment.c",
+    "memory/slabs.c", "memory/streams.c",
     "drain/benchmark.c", "drain/drain.c", "drain/drain_thread.c", "drain/frames.c", "drain/replay.c", "drain/runs.c",
     "image/assess.c", "image/attributes.c", "image/backend.c", "image/background.c", "image/choice.c",
-    "image/entry.c", "image/entry_fetch.c", "image/image.c", "image/image_bytes.c", "image/needs.c", "image/quiet.c",
-    "image/ranges.c", "image/registry.c", "image/section.c", "image/twin.c",
+    "image/entry.c", "image/entry_fetch.c", "image/function.c", "image/image.c", "image/image_bytes.c",
+    "image/needs.c", "image/ranges.c", "image/registry.c", "image/requests.c", "image/section.c",
+    "image/twin.c",
     "launch/launch.c", "launch/launch_forms.c",
     "graph/graph.c", "graph/graph_choice.c", "graph/graph_layout.c", "graph/graph_memory.c",
     "front/control.c", "front/coverage.c", "front/hook.c", "front/lifetimes.c", "front/loaded.c", "front/nvtx.c",
     "front/process.c", "front/steering.c",
 )  # fmt: skip
 LATE_SOURCES = (
-    "base/driver.c", "front/cached_pointers.c", "front/hook.c", "front/late.c", "front/memory_map.c", "front/nvtx.c",
-    "front/object.c", "front/process.c", "front/slot_write.c", "front/slots.c",
+    "base/driver.c", "front/cached_pointers.c", "front/hook.c", "front/late.c", "front/late_state.c",
+    "front/memory_map.c", "front/nvtx.c", "front/object.c", "front/process.c", "front/slot_write.c", "front/slots.c",
 )  # fmt: skip
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
@@ -46,6 +50,7 @@ DRIVER_PLACEHOLDER = "/neutrino-driver-placeholder".ljust(1023, "/")
 """Room for paths of 1023 bytes."""
 
 _HERE = Path(__file__).resolve().parent
+CSRC = _HERE / "csrc"
 
 
 def compiler() -> list[str]:
@@ -64,16 +69,9 @@ def compiler() -> list[str]:
     return [word for word in command if not word.startswith("-")]
 
 
-def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> None:
-    """Compile the four libraries of the hook, which intercepts a program's calls of the CUDA driver, into a folder.
-
-    They are the hook itself (``libcuda.so.1``), the auditing module that gives it to programs that ask for the driver,
-    the hook for a process that is running already (late), and the stub that patched libraries load. target: the folder;
-    it is created. flags: for optimization, or sanitizers. Raises CalledProcessError if the compiler fails.
-    """
-    source = _HERE / "csrc"
-    target.mkdir(parents=True, exist_ok=True)
-    compiling = [
+def _compiling(options: Sequence[str]) -> list[str]:
+    """The command that compiles the hook's sources."""
+    return [
         *compiler(),
         "-std=gnu11",
         "-D_GNU_SOURCE",
@@ -82,22 +80,40 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         "-fvisibility=hidden",
         f'-DNT_FRONT_HOOK="{HOOK_PLACEHOLDER}"',
         f'-DNT_FRONT_DRIVER="{DRIVER_PLACEHOLDER}"',
-        *flags,
-        *warnings,
-        f"-I{source}",
-        f"-ffile-prefix-map={source}=csrc",
-        "-c",
+        *options,
+        f"-I{CSRC}",
+        f"-ffile-prefix-map={CSRC}=csrc",
     ]
-    linking = [*compiler(), *flags, "-g", "-shared", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]
 
-    def objects(folder: Path, names: Sequence[str], *definitions: str) -> dict[str, str]:
-        """Compile sources into a new folder; return the paths of the object files by the sources' names."""
-        for floor in FLOORS:
-            (folder / floor).mkdir(parents=True)
-            paths = [str(source / name) for name in names if name.startswith(f"{floor}/")]
-            if paths:
-                subprocess.run([*compiling, *definitions, *paths], check=True, cwd=folder / floor)
-        return {name: str((folder / name).with_suffix(".o")) for name in names}
+
+def compile_objects(target: Path, names: Sequence[str], options: Sequence[str]) -> dict[str, Path]:
+    """Compile sources of the hook into a folder, two floors at the same time; names: their paths in ``csrc``.
+
+    options: of the compiler. Returns the paths of the object files by these names. Raises CalledProcessError if the
+    compiler fails.
+    """
+
+    def compile_floor(floor: str) -> None:
+        (target / floor).mkdir(parents=True)
+        paths = [str(CSRC / name) for name in names if name.startswith(f"{floor}/")]
+        if paths:
+            subprocess.run([*_compiling(options), "-c", *paths], check=True, cwd=target / floor)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(compile_floor, FLOORS))
+    return {name: (target / name).with_suffix(".o") for name in names}
+
+
+def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[str, ...] = WARNINGS) -> None:
+    """Compile the four libraries of the hook, which intercepts a program's calls of the CUDA driver, into a folder.
+
+    They are the hook itself (``libcuda.so.1``), the auditing module that gives it to programs that ask for the driver,
+    the hook for a process that is running already (late), and the stub that patched libraries load. target: the folder;
+    it is created. flags: for optimization, or sanitizers. Raises CalledProcessError if the compiler fails.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    compiling = _compiling((*flags, *warnings))
+    linking = [*compiler(), *flags, "-g", "-shared", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack"]
 
     def link(name: str, *arguments: str) -> None:
         """Link a shared library, whose SONAME is its name."""
@@ -107,20 +123,22 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         """Compile and link a library that needs nothing: no startup files, no libc, no sanitizer's runtime."""
         subprocess.run(
             [
-                *compiling[:-1], "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
+                *compiling, "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
                 "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--hash-style=gnu", *arguments, f"-Wl,-soname,{name}",
-                str(source / source_name), "-o", str(target / name),
+                str(CSRC / source_name), "-o", str(target / name),
             ],
             check=True,
-        )  # fmt: skip  # compiling[-1] is -c
+        )  # fmt: skip
 
     with tempfile.TemporaryDirectory() as temporary:
-        hook = objects(Path(temporary) / "hook", SOURCES)
+        hook = compile_objects(Path(temporary) / "hook", SOURCES, (*flags, *warnings))
         # The late hook's own objects replace those of the same names.
-        late = hook | objects(Path(temporary) / "late", LATE_SOURCES, "-DNEUTRINO_LATE")
+        late = hook | compile_objects(
+            Path(temporary) / "late", LATE_SOURCES, (*flags, *warnings, "-DNEUTRINO_LATE")
+        )
         link(
             "libneutrino_late.so",
-            *late.values(),
+            *map(str, late.values()),
             # Function pointers of the program are redirected to it, so dlclose must never unload it.
             "-Wl,-z,nodelete",
             "-ldl",
@@ -137,7 +155,7 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         subprocess.run([*linking, *naming, "-o", driver], check=True)
         link(
             "libcuda.so.1",
-            *hook.values(),
+            *map(str, hook.values()),
             "-Wl,--no-as-needed",
             driver,
             # It has threads, and functions that run at the end.

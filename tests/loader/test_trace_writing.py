@@ -26,9 +26,9 @@ from .conftest import CSRC, HERE, Bench, Reference, compile_c
 from .trace_files import Files
 
 _RECORDER = (
-    "base/grace", "base/quiet_write", "base/regions", "base/settings", "trace/counters", "trace/event", "trace/files",
-    "trace/launches_file", "trace/records", "trace/results", "trace/trace", "trace/writer", "drain/frames",
-    "drain/runs",
+    "base/clock", "base/grace", "base/quiet_write", "base/regions", "base/settings", "base/wake", "trace/counters",
+    "trace/event", "trace/files", "trace/launches_file", "trace/path", "trace/records", "trace/results",
+    "trace/trace", "trace/writer", "drain/frames", "drain/runs",
 )  # fmt: skip
 _MIB = 1 << 20
 

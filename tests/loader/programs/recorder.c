@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "drain/frames.h"
 #include "trace/trace.h"
 
@@ -47,12 +48,6 @@ static void *launch(void *argument)
 		__atomic_store_n(&threads[thread].taken, threads[thread].taken + 1, __ATOMIC_RELEASE);
 	}
 	return NULL;
-}
-
-/* There is no drain thread here to be woken. */
-int nt_drain_sleep;
-void nt_drain_wake(void)
-{
 }
 
 /* Hand what a thread has launched to the writer, a piece for each run of a kernel. */

@@ -8,10 +8,6 @@
 #include "base/front.h"
 #include "base/hot.h"
 
-#define NT_DECLARE(name, parameters, ...) CUresult name parameters;
-NT_DRIVER_INTERCEPTED(NT_DECLARE)
-#undef NT_DECLARE
-
 struct nt_driver nt_driver;
 
 /* Guards nt_driver while it is filled. Never held across a call of the dynamic loader, which has a lock of its own. */
@@ -28,7 +24,7 @@ static const volatile char path[] = NT_FRONT_DRIVER;
 #endif
 
 /* Look all functions up, and publish them if a driver was found. From any thread; whether the driver is known. */
-static bool load(void)
+static bool load(nt_driver_start *own)
 {
 	struct nt_driver found = {0};
 	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver; the hook is loaded after it. */
@@ -41,7 +37,7 @@ static bool load(void)
 #undef NT_LOOK_UP
 	}
 	/* If the functions found are our own, this is the hook itself: a call would call itself forever. */
-	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != NT_DRIVER_START;
+	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != own;
 	pthread_mutex_lock(&mutex);
 	if (is_valid && !nt_driver_loaded) {
 		nt_driver = found;
@@ -56,47 +52,7 @@ static bool load(void)
 	return nt_driver_known();
 }
 
-bool nt_driver_load_now(void)
+bool nt_driver_load_now(nt_driver_start *own)
 {
-	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load();
-}
-
-#ifndef NEUTRINO_LATE
-/*
- * Done while the program's dlopen loads this library: when that succeeds, it clears dlerror, and so the errors about
- * functions that the driver lacks. After a later look-up the program would find them.
- */
-__attribute__((constructor)) static void start(void)
-{
-	int error = errno;
-
-	nt_driver_load();
-	errno = error;
-}
-#endif
-
-void *nt_driver_wrapper_of(void *real)
-{
-	/* Must not equal a function that the driver does not have, which is NULL. */
-	if (!real)
-		return real;
-	/* One comparison per function. Of a one-element array of pointers, since ISO C cannot cast a function to void *. */
-#define NT_COMPARE(name, parameters, ...)                                                                                   \
-	if (real == *(void **)&nt_driver.name)                                                                         \
-		return *(void **)&(CUresult(*[]) parameters){name}[0];
-	NT_DRIVER_INTERCEPTED(NT_COMPARE)
-#undef NT_COMPARE
-	return real;
-}
-
-void *nt_driver_wrapper_named(const char *name, void **real)
-{
-#define NT_COMPARE(function, parameters, ...)                                                                               \
-	if (strcmp(name, #function) == 0) {                                                                            \
-		*real = *(void **)&nt_driver.function;                                                                 \
-		return *(void **)&(CUresult(*[]) parameters){function}[0];                                             \
-	}
-	NT_DRIVER_INTERCEPTED(NT_COMPARE)
-#undef NT_COMPARE
-	return NULL;
+	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load(own);
 }

@@ -20,9 +20,11 @@ extern NT_HIDDEN struct nt_driver nt_driver;
 
 /*
  * Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. The hook
- * tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded.
+ * tries once, at the path that it was given; the late hook tries as long as the process has no driver loaded. own: the
+ * hook's NT_DRIVER_START, which is not the driver's.
  */
-bool nt_driver_load_now(void);
+typedef CUresult nt_driver_start(unsigned int);
+bool nt_driver_load_now(nt_driver_start *own);
 
 extern NT_HIDDEN bool nt_driver_loaded;
 
@@ -32,21 +34,10 @@ static inline bool nt_driver_known(void)
 	return __atomic_load_n(&nt_driver_loaded, __ATOMIC_ACQUIRE);
 }
 
-static inline bool nt_driver_load(void)
-{
-	return NT_UNLIKELY(!nt_driver_known()) ? nt_driver_load_now() : true;
-}
-
 /* Whether a name can be a function of the driver. */
 static inline bool nt_driver_may_have(const char *name)
 {
 	return strncmp(name, NT_DRIVER_PREFIX, sizeof(NT_DRIVER_PREFIX) - 1) == 0;
 }
-
-/* The hook's function that wraps a function of the real driver, by that address; the address itself if none does. */
-void *nt_driver_wrapper_of(void *real);
-
-/* The hook's function of that name, NULL if it wraps none. *real: the driver's, NULL while that is not known. */
-void *nt_driver_wrapper_named(const char *name, void **real);
 
 #endif

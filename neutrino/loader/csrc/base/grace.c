@@ -2,8 +2,8 @@
 
 #include <stddef.h>
 
+#include "base/clock.h"
 #include "base/hot.h"
-#include "trace/trace.h"
 
 struct nt_shard nt_shards[NT_SHARDS];
 NT_HOT uint32_t nt_grace_parity;

@@ -7,11 +7,25 @@
 
 #include "base/hash_table.h"
 #include "base/neutrino_layout.h"
-#include "image/needs.h"
 
 struct nt_backend;
 struct nt_image;
 struct nt_run;
+
+/* How much memory the logs of a kernel wanted: image/needs.c keeps it. */
+struct nt_need {
+	uint64_t kernel; /* nt_hash_text of its name */
+	uint64_t units;	 /* of the log that wanted most */
+	uint64_t per_warp; /* of NT_NEED_PARTS parts of a unit, for each warp of the launch that wanted most by this */
+};
+
+#define NT_NEED_PARTS 256u
+
+/* Of units that a launch of so many warps wanted: parts for each. */
+static inline uint64_t nt_need_per_warp(uint64_t units, uint64_t warps)
+{
+	return (units * NT_NEED_PARTS + warps - 1) / warps;
+}
 
 struct nt_kernel {
 	struct nt_hashed by_name; /* first: in its image's table */
@@ -34,7 +48,7 @@ struct nt_kernel {
 	uint32_t lanes;	      /* of a warp */
 	uint32_t log_count;   /* maps that are logs and saved to */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
-	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: needs.h */
+	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: NT_NEED_PARTS */
 	struct nt_need log_kept; /* of both, what the cache has */
 	uint64_t log_first; /* as log_per_warp, of launches whose warps had no chunks of their own; 0: not known yet */
 	uint64_t expected_in; /* bits of the pools that expect it */

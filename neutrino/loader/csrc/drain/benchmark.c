@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/mapped.h"
 #include "base/settings.h"
-#include "launch/launch.h"
-#include "trace/trace.h"
+#include "base/thread.h"
+#include "base/wake.h"
 #include "trace/writer.h"
 
 #define PAIRS 1024u	   /* of events of a context: launches that can be timed at the same time */
@@ -425,6 +427,8 @@ bool nt_benchmark_make(const struct nt_pool *pool)
 {
 	struct timer *timer = timer_of(pool);
 
+	if (!nt_benchmark_is_set())
+		return true;
 	timer->has_floor = false;
 	timer->next = 0;
 	if (!timer->pairs)
@@ -458,6 +462,8 @@ void nt_benchmark_unmake(const struct nt_pool *pool, bool has_context)
 {
 	struct timer *timer = timer_of(pool);
 
+	if (!nt_benchmark_is_set())
+		return;
 	for (uint32_t i = 0; i < PAIRS && timer->pairs; i++) {
 		if (__atomic_load_n(&timer->states[i], __ATOMIC_ACQUIRE) == PAIR_PENDING)
 			drop(timer, &timer->pairs[i]);

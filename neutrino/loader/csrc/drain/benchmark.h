@@ -25,7 +25,7 @@ static inline bool nt_benchmark_is_set(void)
 	return __builtin_expect(__atomic_load_n(&nt_benchmark_set_now, __ATOMIC_RELAXED), 0);
 }
 
-/* Make the events of a pool, whose context is current; false if that fails. It allocates. */
+/* With --benchmark, make the events of a pool, whose context is current; false if that fails. It allocates. */
 bool nt_benchmark_make(const struct nt_pool *pool);
 /* Count launches as untimed that were not looked at yet. has_context: whether the context is current; else events are gone. */
 void nt_benchmark_unmake(const struct nt_pool *pool, bool has_context);

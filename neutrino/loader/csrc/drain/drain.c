@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/wake.h"
 #include "drain/benchmark.h"
 #include "drain/drain.h"
 #include "drain/frames.h"

@@ -23,32 +23,10 @@ void nt_drain_lose_all(struct nt_pool *pool);
 /* Start the drain thread, once; false when there is none. */
 bool nt_drain_start(void);
 
-/* Have the drain thread make no further call of the driver: the process ends without it. */
-void nt_drain_stop(void);
-bool nt_drain_is_stopped(void);
-
 /*
  * The program begins a capture, and has counted it: if the drain thread is about to wait for a context, let it begin, for at
  * most 10 ms. A wait that begins during a capture would end that.
  */
 void nt_drain_pass(void);
-
-/* How deep the drain thread sleeps. */
-enum nt_sleep {
-	NT_AWAKE,
-	NT_DOZING, /* launches are in flight: it is woken by whoever takes a new segment */
-	NT_ASLEEP, /* nothing is in flight: it is woken by any launch */
-};
-extern int nt_drain_sleep;
-
-/* Wake the drain thread. */
-void nt_drain_wake(void);
-
-/* The same on the launch path: one load, and a system call only where the thread sleeps that deep. */
-static inline void nt_drain_wake_from(enum nt_sleep depth)
-{
-	if (__builtin_expect(__atomic_load_n(&nt_drain_sleep, __ATOMIC_RELAXED) >= (int)depth, 0))
-		nt_drain_wake();
-}
 
 #endif

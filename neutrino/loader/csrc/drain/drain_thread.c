@@ -2,7 +2,6 @@
  * The drain thread: it visits all pools again and again while launches are in flight, does what pools are asked for, and
  * sleeps while there is nothing to do.
  */
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,37 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/captures.h"
+#include "base/clock.h"
 #include "base/grace.h"
+#include "base/quiet.h"
+#include "base/upcalls.h"
+#include "base/wake.h"
 #include "drain/drain.h"
 #include "drain/frames.h"
 #include "drain/runs.h"
-#include "graph/graph.h"
-#include "image/quiet.h"
-#include "image/registry.h"
-#include "launch/launch.h"
 #include "trace/trace.h"
-
-int nt_drain_sleep;
-static int stopped;
-
-void nt_drain_stop(void)
-{
-	__atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
-}
-
-bool nt_drain_is_stopped(void)
-{
-	return __atomic_load_n(&stopped, __ATOMIC_ACQUIRE);
-}
-
-void nt_drain_wake(void)
-{
-	int error = errno;
-
-	if (__atomic_exchange_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_ACQ_REL) != NT_AWAKE)
-		syscall(SYS_futex, &nt_drain_sleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-	errno = error;
-}
 
 /* Sleep until woken from that depth, or for that long; 0: without an end. */
 static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
@@ -120,9 +98,7 @@ static void forget_pool(struct nt_pool *pool, CUcontext context)
 {
 	nt_drain_lose_all(pool);
 	nt_pool_unmake(pool, false);
-	nt_graphs_context_ends(context);
-	nt_registry_forget_context(context);
-	nt_launch_forget_context(context, 0);
+	nt_upcalls.context_gone(context);
 	__atomic_store_n(&pool->flush, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&pool->give_back, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
@@ -239,7 +215,7 @@ static struct nt_drained visit_all(void)
 		all.in_flight |= drained.in_flight;
 		all.is_sparse |= drained.is_sparse;
 	}
-	nt_graphs_count();
+	nt_upcalls.round_done();
 	nt_runs_write(all.worked || all.is_sparse ? NT_RUNS_BUSY : NT_RUNS_IDLE);
 	nt_trace_round();
 	all.in_flight |= nt_grace_is_wanted();

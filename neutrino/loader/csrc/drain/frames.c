@@ -12,24 +12,6 @@
 
 static uint64_t launches_lost;
 
-uint64_t nt_frames_header(const struct nt_kernel *kernel, uint8_t *ret)
-{
-	struct neutrino_result_header header = {
-		.version = NEUTRINO_RESULT_VERSION,
-		.kernel = kernel->id,
-		.maps = kernel->map_count,
-		.map_size = sizeof(struct neutrino_map),
-	};
-	uint64_t size = sizeof(header) + kernel->map_count * sizeof(struct neutrino_map);
-	uint64_t padded = (size + 63) / 64 * 64;
-
-	memcpy(header.magic, NEUTRINO_RESULT_MAGIC, sizeof(header.magic));
-	memset(ret, 0, padded);
-	memcpy(ret, &header, sizeof(header));
-	memcpy(ret + sizeof(header), kernel->maps, kernel->map_count * sizeof(struct neutrino_map));
-	return padded;
-}
-
 struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 {
 	const struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
@@ -121,8 +103,8 @@ void nt_frame_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t s
 
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches)
 {
-	uint8_t header[NT_FRAMES_HEADER_MOST];
-	uint64_t header_size = kernel->result_started ? 0 : nt_frames_header(kernel, header);
+	uint8_t header[NT_RESULTS_HEADER_MOST];
+	uint64_t header_size = kernel->result_started ? 0 : nt_results_header(kernel, header);
 	uint64_t room = sizeof(struct nt_piece) + launches * sizeof(struct nt_framed) + header_size + size;
 	struct nt_piece *piece = malloc(room);
 
@@ -182,5 +164,6 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 
 void nt_frames_write(struct nt_piece *piece)
 {
-	nt_writer_piece(piece);
+	if (!nt_writer_piece(piece))
+		nt_trace_log("data of launches were lost: no memory");
 }

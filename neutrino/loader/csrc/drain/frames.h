@@ -9,12 +9,6 @@
 #include "memory/segment.h"
 #include "trace/results.h"
 
-#define NT_FRAMES_HEADER_MOST \
-	(sizeof(struct neutrino_result_header) + NEUTRINO_MAX_MAPS * sizeof(struct neutrino_map) + 64)
-
-/* Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64. */
-uint64_t nt_frames_header(const struct nt_kernel *kernel, uint8_t *ret);
-
 /* The extent of a frame's launch, with the logs' memory that the frame has. */
 struct nt_extent nt_frame_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame);
 

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "drain/frames.h"
-#include "graph/graph_layout.h"
+#include "drain/layout.h"
 #include "trace/records.h"
 #include "trace/trace.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "drain/frames.h"
 #include "trace/trace.h"
 #include "trace/writer.h"
@@ -126,8 +127,8 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 /* Write a kernel's result: the header of its result file, then a frame with one record of each map per run. */
 static bool write_run(const struct nt_run *run)
 {
-	uint8_t header[NT_FRAMES_HEADER_MOST];
-	uint64_t header_size = nt_frames_header(run->kernel, header), at = 0, size = 0;
+	uint8_t header[NT_RESULTS_HEADER_MOST];
+	uint64_t header_size = nt_results_header(run->kernel, header), at = 0, size = 0;
 	struct neutrino_frame frame = {.launch = run->launches, .lanes = run->kernel->lanes};
 	char name[64];
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/driver.h"
+#include "front/hook.h"
 
 /* Pages of which one call finds out whether they are in memory. */
 enum { PAGES = 1024 };

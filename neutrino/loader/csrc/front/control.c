@@ -1,6 +1,7 @@
 #include "front/control.h"
 
-#include "front/process.h"
+#include "base/clock.h"
+#include "base/mode.h"
 #include "image/choice.h"
 #include "image/ranges.h"
 #include "memory/pool.h"

@@ -6,13 +6,15 @@
 
 #include "base/driver.h"
 #include "base/hot.h"
+#include "base/mode.h"
+#include "base/quiet.h"
+#include "front/hook.h"
 #include "front/lifetimes.h"
 #include "front/loaded.h"
 #include "front/process.h"
 #include "graph/graph.h"
 #include "graph/graph_layout.h"
 #include "image/attributes.h"
-#include "image/quiet.h"
 #include "image/registry.h"
 #include "launch/launch_forms.h"
 #include "memory/pool.h"
@@ -233,4 +235,46 @@ EXPORT CUresult cuCtxSynchronize(void)
 	CUresult result = nt_driver.cuCtxSynchronize();
 	OURS(ON_SUCCESS(nt_watermark_after(&mark, context)));
 	return result;
+}
+
+/* --- for the files around this one --- */
+
+#ifndef NEUTRINO_LATE
+/*
+ * Done while the program's dlopen loads this library: when that succeeds, it clears dlerror, and so the errors about
+ * functions that the driver lacks. After a later look-up the program would find them.
+ */
+__attribute__((constructor)) static void start(void)
+{
+	int error = errno;
+
+	nt_driver_load();
+	errno = error;
+}
+#endif
+
+void *nt_driver_wrapper_of(void *real)
+{
+	/* Must not equal a function that the driver does not have, which is NULL. */
+	if (!real)
+		return real;
+	/* One comparison per function. Of a one-element array of pointers, since ISO C cannot cast a function to void *. */
+#define NT_COMPARE(name, parameters, ...)                                                                                   \
+	if (real == *(void **)&nt_driver.name)                                                                         \
+		return *(void **)&(CUresult(*[]) parameters){name}[0];
+	NT_DRIVER_INTERCEPTED(NT_COMPARE)
+#undef NT_COMPARE
+	return real;
+}
+
+void *nt_driver_wrapper_named(const char *name, void **real)
+{
+#define NT_COMPARE(function, parameters, ...)                                                                               \
+	if (strcmp(name, #function) == 0) {                                                                            \
+		*real = *(void **)&nt_driver.function;                                                                 \
+		return *(void **)&(CUresult(*[]) parameters){function}[0];                                             \
+	}
+	NT_DRIVER_INTERCEPTED(NT_COMPARE)
+#undef NT_COMPARE
+	return NULL;
 }

@@ -8,31 +8,14 @@
 
 #include "base/driver.h"
 #include "base/front.h"
+#include "front/hook.h"
 #include "front/process.h"
 #include "front/slots.h"
 #include "trace/trace.h"
 
 #define MOST_HOOKS 8
 
-/*
- * Exported as neutrino_hook, so that other copies of this library see that one records. The hook exports the same name, so
- * it must not be used here: it could be the other's.
- */
-static int is_active;
-extern int neutrino_hook __attribute__((alias("is_active"), visibility("default")));
-
-static bool came_after; /* this library was loaded after the driver */
 static pid_t process;
-
-bool nt_late_is_active(void)
-{
-	return is_active;
-}
-
-bool nt_late_came_after(void)
-{
-	return came_after;
-}
 
 /* For collect: the result. */
 struct paths {
@@ -64,7 +47,7 @@ static bool is_audited(void)
 	char name[sizeof(NT_FRONT_QUESTION) + 4096] = NT_FRONT_QUESTION;
 	Dl_info info;
 
-	if (!dladdr(&is_active, &info) || !info.dli_fname || strlen(info.dli_fname) > sizeof(name) - sizeof(NT_FRONT_QUESTION))
+	if (!dladdr(&nt_late_active, &info) || !info.dli_fname || strlen(info.dli_fname) > sizeof(name) - sizeof(NT_FRONT_QUESTION))
 		return false;
 	strcat(name, info.dli_fname);
 	void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
@@ -88,7 +71,7 @@ static bool has_other_hook(void)
 	for (unsigned i = 0; i < paths->count && !ret; i++) {
 		void *handle = dlopen(paths->rows[i], RTLD_LAZY | RTLD_NOLOAD);
 		const int *hook = handle ? dlsym(handle, "neutrino_hook") : NULL;
-		ret = hook && hook != &is_active && *hook;
+		ret = hook && hook != &nt_late_active && *hook;
 		if (handle)
 			dlclose(handle);
 	}
@@ -118,12 +101,12 @@ __attribute__((constructor)) static void start(void)
 	/* Also if the hook is not loaded yet: it will be, when the program asks for the driver. */
 	if (is_audited() || has_other_hook())
 		return;
-	came_after = nt_driver_load();
+	nt_late_came = nt_driver_load();
 	nt_trace_parent(folder);
 	process = getpid();
 	/* Set before nt_slots_start, since other threads may call the hook as soon as that redirects slots. */
-	is_active = 1;
-	is_active = nt_slots_start();
-	if (is_active)
+	nt_late_active = 1;
+	nt_late_active = nt_slots_start();
+	if (nt_late_active)
 		atexit(at_end);
 }

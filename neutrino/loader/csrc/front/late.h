@@ -13,4 +13,8 @@ bool nt_late_is_active(void);
 /* Whether the driver was in the process before this library was: part of it may have been looked up then. */
 bool nt_late_came_after(void);
 
+/* For late.c, which sets them: the same two. */
+extern int nt_late_active;
+extern bool nt_late_came; /* this library was loaded after the driver */
+
 #endif

@@ -1,11 +1,13 @@
 #include "front/lifetimes.h"
 
+#include "base/mode.h"
 #include "front/process.h"
 #include "graph/graph.h"
 #include "image/background.h"
 #include "image/choice.h"
 #include "image/registry.h"
 #include "launch/launch.h"
+#include "memory/greens.h"
 #include "memory/pool.h"
 
 void nt_stream_ends(CUstream stream)
@@ -26,57 +28,31 @@ void nt_context_comes(CUcontext context)
 		nt_registry_prepare_context(context);
 }
 
-/*
- * The CUcontexts of green contexts. If there are more than fit here, the hook prepares no context that it does not
- * know.
- */
-enum { GREENS = 256 };
-static CUcontext greens[GREENS];
-static int green_count; /* rows that were ever used */
+/* The CUcontext of a green context. False if the driver has none. */
+static bool context_of_green(void *green, CUcontext *ret)
+{
+	return nt_driver.cuCtxFromGreenCtx && nt_driver.cuCtxFromGreenCtx(ret, green) == CUDA_SUCCESS;
+}
 
 void nt_green_context_comes(void *green)
 {
 	CUcontext context;
 
-	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS ||
-	    nt_context_is_green(context))
-		return;
-	for (int i = 0; i < GREENS; i++) {
-		CUcontext none = NULL;
-		if (!__atomic_compare_exchange_n(&greens[i], &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			continue;
-		int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
-		while (count <= i && !__atomic_compare_exchange_n(&green_count, &count, i + 1, false, __ATOMIC_ACQ_REL,
-								  __ATOMIC_ACQUIRE))
-			;
-		return;
-	}
-}
-
-bool nt_context_is_green(CUcontext context)
-{
-	int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
-
-	for (int i = 0; i < count && context; i++)
-		if (__atomic_load_n(&greens[i], __ATOMIC_ACQUIRE) == context)
-			return true;
-	return context && count == GREENS && !nt_pool_known(context);
+	if (context_of_green(green, &context) && !nt_context_is_green(context))
+		nt_greens_add(context);
 }
 
 void nt_green_context_ends(void *green)
 {
 	CUcontext context;
 
-	if (!nt_driver.cuCtxFromGreenCtx || nt_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
+	if (!context_of_green(green, &context))
 		return;
 	if (nt_process_mode() == NT_TRACING) {
 		nt_graphs_context_ends(context);
 		nt_registry_forget_context(context);
 	}
-	for (int i = 0; i < GREENS; i++) {
-		CUcontext found = context;
-		__atomic_compare_exchange_n(&greens[i], &found, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	}
+	nt_greens_remove(context);
 }
 
 void nt_context_ends(CUcontext context)
@@ -98,6 +74,13 @@ void nt_context_may_end(CUcontext context)
 		return;
 	nt_background_hold();
 	nt_pool_flush(context, DRAIN_LIMIT_MS);
+}
+
+void nt_context_gone(CUcontext context)
+{
+	nt_graphs_context_ends(context);
+	nt_registry_forget_context(context);
+	nt_launch_forget_context(context, 0);
 }
 
 /* Forget what is known of a context, if there is anything: the driver has destroyed what was in it. */

@@ -12,14 +12,9 @@ void nt_stream_ends(CUstream stream);
 /* After a context has become current: prepare it for launches if it is new. */
 void nt_context_comes(CUcontext context);
 
-/*
- * After the program has made a green context, or asked for its CUcontext; before it destroys it. The driver allows one to be
- * current to one thread at a time, so the hook never makes one current: its kernels run unprobed.
- */
+/* After the program has made a green context, or asked for its CUcontext; before it destroys it. */
 void nt_green_context_comes(void *green);
 void nt_green_context_ends(void *green);
-/* Lock-free. */
-bool nt_context_is_green(CUcontext context);
 
 /* Before the context is destroyed. */
 void nt_context_ends(CUcontext context);
@@ -30,6 +25,9 @@ void nt_context_ends(CUcontext context);
  */
 void nt_context_may_end(CUcontext context);
 void nt_context_may_have_ended(CUcontext context);
+
+/* The driver has destroyed a context, as the drain thread has found: nt_upcalls.context_gone. */
+void nt_context_gone(CUcontext context);
 
 /* After the program has retained a device's primary context; before and after it releases it once, or resets it. */
 void nt_primary_retained(CUdevice device);

@@ -9,7 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "trace/trace.h"
+#include "base/quiet_write.h"
+
 
 /* nt_memory_map on fd, which is /proc/self/maps. False if it cannot be read to its end. */
 static bool visit_lines(int fd, bool (*visit)(const struct nt_memory_range *range, void *argument), void *argument)

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <wchar.h>
 
-#include "front/process.h"
 #include "image/ranges.h"
 #ifdef NEUTRINO_LATE
 #include "front/late.h"

@@ -7,13 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/driver.h"
 #include "base/hot.h"
+#include "base/mode.h"
 #include "base/settings.h"
+#include "base/upcalls.h"
+#include "base/wake.h"
 #include "drain/benchmark.h"
 #include "drain/drain.h"
 #include "front/coverage.h"
 #include "front/late.h"
+#include "front/lifetimes.h"
 #include "front/steering.h"
 #include "graph/graph.h"
 #include "image/background.h"
@@ -26,8 +31,6 @@
 #include "memory/own_memory.h"
 #include "memory/pool.h"
 #include "trace/trace.h"
-
-NT_HOT int nt_process_mode_now;
 
 /* Print where the trace is and how much it covers, on stderr. */
 static void say_where(void)
@@ -138,6 +141,14 @@ static void start(void)
 
 	if (!has_run && !is_ahead_enabled())
 		return;
+	nt_upcalls = (struct nt_upcalls){
+		.drain_start = nt_drain_start,
+		.pool_made = nt_benchmark_make,
+		.pool_ends = nt_benchmark_unmake,
+		.context_gone = nt_context_gone,
+		.round_done = nt_graphs_count,
+		.background_start = nt_background_start,
+	};
 	if (!has_run)
 		nt_images_use_sections();
 	is_ahead = !has_run;

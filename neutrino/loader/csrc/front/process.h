@@ -4,26 +4,10 @@
 
 #include <stdbool.h>
 
-#include "base/hot.h"
-
-enum nt_mode {
-	NT_OFF,	    /* pass everything through */
-	NT_READY,   /* after cuInit, no image yet */
-	NT_TRACING, /* the trace directory is there */
-	NT_ENDED,
-};
-
 /* Milliseconds that the end of a context or of the process waits for its records. */
 #define DRAIN_LIMIT_MS 5000
 /* Milliseconds that an allocation of the program waits for device memory of the hook. */
 #define GIVE_BACK_LIMIT_MS 1000
-
-extern NT_HIDDEN int nt_process_mode_now;
-
-static inline enum nt_mode nt_process_mode(void)
-{
-	return (enum nt_mode)__atomic_load_n(&nt_process_mode_now, __ATOMIC_ACQUIRE);
-}
 
 /* Decide whether this process is recorded. After the program's first call of the driver; from any thread, done once. */
 void nt_process_start(void);

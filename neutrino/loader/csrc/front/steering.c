@@ -4,10 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/mode.h"
 #include "base/neutrino_layout.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
-#include "front/process.h"
 #include "graph/graph.h"
 #include "image/choice.h"
 #include "launch/launch.h"

@@ -4,17 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/grace.h"
 #include "base/handles.h"
+#include "base/mode.h"
+#include "base/quiet.h"
+#include "base/thread.h"
 #include "drain/benchmark.h"
-#include "front/lifetimes.h"
-#include "front/process.h"
 #include "graph/graph_choice.h"
 #include "graph/graph_layout.h"
 #include "graph/graph_memory.h"
 #include "image/choice.h"
-#include "image/quiet.h"
 #include "launch/launch.h"
+#include "memory/greens.h"
 #include "memory/own_memory.h"
 #include "memory/pool.h"
 #include "trace/trace.h"

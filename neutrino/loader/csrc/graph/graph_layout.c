@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "image/backend.h"
-#include "image/background.h"
 #include "image/choice.h"
-#include "image/registry.h"
+#include "image/requests.h"
 #include "image/twin.h"
+#include "launch/launch.h"
 #include "memory/own_memory.h"
 #include "trace/trace.h"
 

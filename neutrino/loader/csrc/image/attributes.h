@@ -5,7 +5,7 @@
 #ifndef NEUTRINO_ATTRIBUTES_H
 #define NEUTRINO_ATTRIBUTES_H
 
-#include "image/registry.h"
+#include "image/function.h"
 
 enum nt_setting_call {
 	NT_SET_ATTRIBUTE,

@@ -6,11 +6,24 @@
 #define NEUTRINO_BACKEND_H
 
 #include "base/regions.h"
-#include "image/registry.h"
-#include "launch/launch.h"
+#include "image/function.h"
 #include "memory/pool.h"
 
-/* A launch of a probed kernel in progress: each step sets what the next ones need. */
+/* A launch of the program, whatever call it came by. */
+struct nt_launch {
+	unsigned int grid[3];
+	unsigned int block[3];
+	unsigned int shared; /* bytes of dynamic shared memory */
+	CUstream stream;     /* as the program gave it */
+	bool per_thread; /* by a _ptsz call: stream 0 is the thread's own */
+	void **parameters; /* of the kernel: pointers to values, or NULL */
+	void **extra;	   /* else these in one buffer: CU_LAUNCH_PARAM_... */
+	/* Makes the program's call with that function and these parameters. */
+	CUresult (*submit)(const struct nt_launch *launch, CUfunction function, void **parameters, void **extra);
+	const void *argument; /* for submit */
+	bool is_ordinary; /* without attributes, and not in a graph: no blocks have to run at the same time */
+};
+
 /* Of what code a launch ran, as launches.bin has it. */
 enum nt_variant {
 	NT_VARIANT_TWIN,
@@ -18,6 +31,7 @@ enum nt_variant {
 	NT_VARIANT_FEWER_BLOCKS, /* the twin, though fewer blocks of it fit on a multiprocessor than of the original */
 };
 
+/* A launch of a probed kernel in progress: each step sets what the next ones need. */
 struct nt_attempt {
 	struct nt_function *function;
 	const struct nt_launch *launch;

@@ -1,13 +1,14 @@
 #include "image/background.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/quiet.h"
 #include "base/settings.h"
-#include "image/quiet.h"
+#include "image/registry.h"
+#include "image/requests.h"
 #include "trace/files.h"
 #include "trace/trace.h"
 
@@ -22,21 +23,8 @@
 /* How long a context's end waits for the thread that may be loading into it, which takes seconds on a busy machine. */
 #define HOLD_LIMIT_MS 30000
 
-bool nt_background_is_on;
-
-/* Launches of a kernel after which its twin is requested; 0: it is when the program obtains the kernel. */
-static uint64_t hot;
-
-/* Kernels for a thread of ours, which takes all at once, linked by next_requested; it sleeps on the count of wakes. */
-struct inbox {
-	struct nt_kernel *last;
-	uint32_t wakes;
-};
-
-/* Those that were requested, for the thread that fetches; those whose images are resolved, for the one that loads. */
-static struct inbox requested, resolved;
-/* Images whose twins are to be made ahead, linked by next_begun, for the thread that fetches. */
-static struct nt_image *announced;
+/* Kernels whose images are resolved, for the thread that loads. */
+static struct nt_inbox resolved;
 
 /* Guards these; never held across a call of the driver. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -57,89 +45,9 @@ void nt_background_begin(void)
 		nt_trace_note("this driver, older than CUDA 12.5, cannot tell when a context is idle: twins are waited for");
 		return;
 	}
-	hot = settings->hot;
+	nt_requests_hot = settings->hot;
 	nt_quiet_counts = true;
 	nt_background_is_on = true;
-}
-
-bool nt_background_is_by_launch(void)
-{
-	return nt_background_is_on && hot;
-}
-
-bool nt_background_defers(struct nt_image *image)
-{
-	if (!nt_background_is_on || !image->has_entry)
-		return false;
-	return hot ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
-}
-
-/* --- requests --- */
-
-/* Wake the thread of an inbox, whatever it shall do. */
-static void wake(struct inbox *inbox)
-{
-	__atomic_add_fetch(&inbox->wakes, 1, __ATOMIC_ACQ_REL);
-	syscall(SYS_futex, &inbox->wakes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
-/* Sleep until the thread is woken once more than was seen. */
-static void sleep_until_woken(struct inbox *inbox, uint32_t seen)
-{
-	syscall(SYS_futex, &inbox->wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-/* Put a kernel into an inbox. Lock-free. */
-static void push(struct inbox *inbox, struct nt_kernel *kernel)
-{
-	kernel->next_requested = __atomic_load_n(&inbox->last, __ATOMIC_ACQUIRE);
-	while (!__atomic_compare_exchange_n(&inbox->last, &kernel->next_requested, kernel, false, __ATOMIC_ACQ_REL,
-					    __ATOMIC_ACQUIRE))
-		;
-	wake(inbox);
-}
-
-/* Request a kernel's twin, unless that was done. Lock-free. */
-static void request(struct nt_kernel *kernel)
-{
-	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
-		return;
-	push(&requested, kernel);
-}
-
-bool nt_background_is_due(struct nt_function *function)
-{
-	struct nt_kernel *kernel = function->kernel;
-
-	if (__atomic_load_n(&kernel->is_requested, __ATOMIC_RELAXED))
-		return false;
-	return !hot || __atomic_load_n(&kernel->called, __ATOMIC_RELAXED) >= hot ||
-	       __atomic_add_fetch(&kernel->called, 1, __ATOMIC_RELAXED) >= hot;
-}
-
-void nt_background_request(struct nt_function *function, CUcontext context)
-{
-	CUcontext none = NULL;
-
-	if (function->is_kernel)
-		__atomic_compare_exchange_n(&function->wanted_in, &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	request(function->kernel);
-}
-
-/* Take all kernels of an inbox, and put them behind a list, first come first served. */
-static void take(struct inbox *inbox, struct nt_kernel **list)
-{
-	struct nt_kernel *taken = __atomic_exchange_n(&inbox->last, NULL, __ATOMIC_ACQ_REL), *reversed = NULL;
-
-	while (taken) {
-		struct nt_kernel *next = taken->next_requested;
-		taken->next_requested = reversed;
-		reversed = taken;
-		taken = next;
-	}
-	while (*list)
-		list = &(*list)->next_requested;
-	*list = reversed;
 }
 
 static bool is_ending(void)
@@ -152,7 +60,7 @@ static bool is_ending(void)
 /* Ask for what was announced; list: of what was asked for, and is not resolved yet. */
 static void take_announced(struct nt_image **list)
 {
-	struct nt_image *taken = __atomic_exchange_n(&announced, NULL, __ATOMIC_ACQ_REL);
+	struct nt_image *taken = __atomic_exchange_n(&nt_requests_announced, NULL, __ATOMIC_ACQ_REL);
 
 	while (taken) {
 		struct nt_image *next = taken->next_begun;
@@ -186,7 +94,7 @@ static bool hand_on(struct nt_kernel **list)
 		nt_image_resolve(kernel->image);
 		nt_image_complete(kernel);
 		*list = kernel->next_requested;
-		push(&resolved, kernel);
+		nt_inbox_push(&resolved, kernel);
 		is_any = true;
 	}
 	return is_any;
@@ -206,17 +114,17 @@ static void *fetch(void *unused)
 		filters_fd = nt_filters_open();
 	int filters = nt_filters_count(filters_fd);
 	while (!is_ending()) {
-		uint32_t seen = __atomic_load_n(&requested.wakes, __ATOMIC_ACQUIRE);
+		uint32_t seen = __atomic_load_n(&nt_requests.wakes, __ATOMIC_ACQUIRE);
 		/* What a new filter forbids might end the process. */
 		if (nt_filters_count(filters_fd) != filters)
 			break;
 		take_announced(&begun);
-		take(&requested, &list);
+		nt_inbox_take(&nt_requests, &list);
 		/* So that twins of many images are made side by side. */
 		for (struct nt_kernel *kernel = list; kernel; kernel = kernel->next_requested)
 			nt_image_begin(kernel->image);
 		if (!list)
-			sleep_until_woken(&requested, seen);
+			nt_inbox_sleep(&nt_requests, seen);
 		else if (hand_on(&list))
 			continue;
 		else if (list->image->begun_fd >= 0)
@@ -274,9 +182,9 @@ static void *load(void *unused)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	while (!is_ending()) {
 		uint32_t seen = __atomic_load_n(&resolved.wakes, __ATOMIC_ACQUIRE);
-		take(&resolved, &list);
+		nt_inbox_take(&resolved, &list);
 		if (!list) {
-			sleep_until_woken(&resolved, seen);
+			nt_inbox_sleep(&resolved, seen);
 		} else if (load_all(&list)) {
 			pause = SHORTEST_PAUSE_US;
 		} else {
@@ -287,8 +195,7 @@ static void *load(void *unused)
 	return NULL;
 }
 
-/* Start the threads, once. */
-static void start(void)
+void nt_background_start(void)
 {
 	static int is_started;
 	sigset_t all, before;
@@ -306,25 +213,6 @@ static void start(void)
 		nt_trace_note("no thread could be started to get twins: kernels run unprobed");
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-void nt_background_announce(struct nt_image *image)
-{
-	if (!nt_background_is_on || hot)
-		return;
-	start();
-	image->next_begun = __atomic_load_n(&announced, __ATOMIC_ACQUIRE);
-	while (!__atomic_compare_exchange_n(&announced, &image->next_begun, image, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		;
-	wake(&requested);
-}
-
-void nt_background_added(const struct nt_function *function)
-{
-	start();
-	/* A CUkernel that was obtained without a context waits for its first launch, which has one. */
-	if (!hot && (!function->is_kernel || __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE)))
-		request(function->kernel);
 }
 
 /* --- ends --- */

@@ -1,11 +1,11 @@
 #include "image/choice.h"
 
+#include "base/clock.h"
 #include "base/hot.h"
 #include "base/neutrino_layout.h"
 #include "base/settings.h"
 #include "image/ranges.h"
 #include "memory/pool.h"
-#include "trace/trace.h"
 
 /* Devices that NEUTRINO_ONLY_DEVICES can name: the bits of a word. */
 #define MOST_DEVICES 64

@@ -12,10 +12,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
 #include "base/sha256.h"
-#include "trace/trace.h"
 
 #define DEFAULT_TIMEOUT_S 120
 #define LONGEST_TIMEOUT_S 86400 /* a day */

@@ -7,15 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/driver.h"
 #include "base/regions.h"
 #include "base/settings.h"
 #include "image/assess.h"
 #include "image/backend.h"
-#include "image/background.h"
 #include "image/choice.h"
 #include "image/entry_fetch.h"
 #include "image/needs.h"
+#include "image/requests.h"
 #include "image/section.h"
 #include "memory/own_memory.h"
 #include "trace/trace.h"

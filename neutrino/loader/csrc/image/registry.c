@@ -5,17 +5,17 @@
 #include <stdlib.h>
 
 #include "base/hot.h"
+#include "base/quiet.h"
+#include "base/wake.h"
 #include "drain/drain.h"
-#include "front/lifetimes.h"
 #include "image/attributes.h"
 #include "image/backend.h"
-#include "image/background.h"
 #include "image/choice.h"
-#include "image/quiet.h"
+#include "image/requests.h"
 #include "image/twin.h"
+#include "memory/greens.h"
 #include "memory/pool.h"
 #include "trace/counters.h"
-#include "trace/trace.h"
 
 /*
  * Guards the lists and changes of the tables; look-ups in the tables are lock-free. Never held across a call of the driver
@@ -24,13 +24,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_owner *owners;
 static struct nt_handles owner_table;
-NT_HOT struct nt_handles nt_function_table;
 static int any_probed;
-
-struct nt_owner *nt_owner_library(struct nt_owner *owner)
-{
-	return owner->alias ? owner->alias : owner;
-}
 
 /* Why a function is not prepared: NOT_READY if that comes later; PROBED if it is to be prepared now. */
 static unsigned reason_before(const struct nt_function *function)
@@ -140,6 +134,17 @@ static void retire_all(struct nt_owner *owner)
 	/* The drain thread frees them; a process without probed kernels has none until now. */
 	nt_drain_start();
 	nt_drain_wake_from(NT_ASLEEP);
+}
+
+/*
+ * Whether a kernel of the image, which the program obtains, has to do without a twin for now; false if the image is
+ * resolved, which it is then if that takes no long wait.
+ */
+static bool is_deferred(struct nt_image *image)
+{
+	if (!nt_background_is_on || !image->has_entry)
+		return false;
+	return nt_background_is_by_launch() ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
 }
 
 /* Whether a function's twin is loaded later, by the thread of background.c. */
@@ -276,7 +281,7 @@ static void obtained(void *owner_handle, bool is_library, void *handle, const ch
 	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
 				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
 		return;
-	if (!nt_background_defers(owner->image))
+	if (!is_deferred(owner->image))
 		nt_image_resolve(owner->image);
 	struct nt_kernel *kernel = nt_image_kernel(owner->image, name);
 	if (kernel)

@@ -6,15 +6,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/captures.h"
+#include "base/clock.h"
 #include "base/hot.h"
+#include "base/mode.h"
+#include "base/quiet.h"
+#include "base/thread.h"
 #include "drain/benchmark.h"
 #include "drain/drain.h"
-#include "front/lifetimes.h"
-#include "front/process.h"
 #include "image/backend.h"
-#include "image/background.h"
 #include "image/choice.h"
-#include "image/quiet.h"
+#include "image/registry.h"
+#include "image/requests.h"
+#include "memory/greens.h"
 #include "memory/own_memory.h"
 #include "trace/counters.h"
 #include "trace/trace.h"
@@ -57,27 +61,19 @@ static CUresult run_original(const struct nt_function *function, const struct nt
 	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
 }
 
-/* How many captures are under way, as far as the hook has seen them begin and end. */
-NT_HOT static int captures;
-
 void nt_capture_begins(void)
 {
 	/* Before the other: see record() of quiet.c. */
-	__atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&nt_captures, 1, __ATOMIC_SEQ_CST);
 	nt_quiet_capture_begins();
 	nt_drain_pass();
-}
-
-bool nt_capture_is_any(void)
-{
-	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST) > 0;
 }
 
 void nt_capture_ends(void)
 {
 	/* One may have begun before the hook was loaded. */
-	if (__atomic_sub_fetch(&captures, 1, __ATOMIC_RELAXED) < 0)
-		__atomic_store_n(&captures, 0, __ATOMIC_RELAXED);
+	if (__atomic_sub_fetch(&nt_captures, 1, __ATOMIC_RELAXED) < 0)
+		__atomic_store_n(&nt_captures, 0, __ATOMIC_RELAXED);
 }
 
 /* The driver's answer, and in *captured whether the stream is being captured. */
@@ -138,7 +134,7 @@ unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_la
 /* Whether a launch is not chosen, as far as that is certain even if it is a node of a graph. Takes its number if so. */
 static bool is_passed(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
 {
-	return reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&captures, __ATOMIC_RELAXED) &&
+	return reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&nt_captures, __ATOMIC_RELAXED) &&
 	       (is_elsewhere(function, launch) ||
 		nt_choice_passes(function->kernel));
 }
@@ -165,7 +161,7 @@ NT_HOT_PATH struct nt_found nt_launch_find(CUfunction handle)
 	unsigned reason;
 
 	if (NT_UNLIKELY(nt_process_mode() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() ||
-			nt_choice_is_by_device() || __atomic_load_n(&captures, __ATOMIC_RELAXED) ||
+			nt_choice_is_by_device() || __atomic_load_n(&nt_captures, __ATOMIC_RELAXED) ||
 			!nt_thread_owns_shard(thread)))
 		return (struct nt_found){NULL, NULL};
 	uint32_t *reading = nt_reading_begin_own(thread);
@@ -251,16 +247,6 @@ void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 			nt_sleep_us(200);
 		__atomic_store_n(&preparations[i].context, NULL, __ATOMIC_RELEASE);
 	}
-}
-
-/* Cached. */
-uint32_t nt_thread_id(void)
-{
-	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
-
-	if (!id)
-		id = (uint32_t)syscall(SYS_gettid);
-	return id;
 }
 
 CUstream nt_explicit_stream(CUstream stream, bool per_thread)
@@ -397,7 +383,7 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 		return run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
 	bool is_probed = reason == NEUTRINO_REASON_PROBED, captured = false;
 	CUresult asked = CUDA_SUCCESS;
-	if (is_probed || __atomic_load_n(&captures, __ATOMIC_RELAXED))
+	if (is_probed || __atomic_load_n(&nt_captures, __ATOMIC_RELAXED))
 		asked = ask_captured(launch->stream, launch->per_thread, &captured);
 	/* Not a launch, but a node of a graph: graph.c counts it whenever the graph is launched. */
 	if (captured)

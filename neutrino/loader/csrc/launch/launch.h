@@ -6,22 +6,7 @@
 
 #include "base/driver.h"
 #include "base/regions.h"
-#include "image/registry.h"
-
-/* A launch of the program, whatever call it came by. */
-struct nt_launch {
-	unsigned int grid[3];
-	unsigned int block[3];
-	unsigned int shared; /* bytes of dynamic shared memory */
-	CUstream stream;     /* as the program gave it */
-	bool per_thread; /* by a _ptsz call: stream 0 is the thread's own */
-	void **parameters; /* of the kernel: pointers to values, or NULL */
-	void **extra;	   /* else these in one buffer: CU_LAUNCH_PARAM_... */
-	/* Makes the program's call with that function and these parameters. */
-	CUresult (*submit)(const struct nt_launch *launch, CUfunction function, void **parameters, void **extra);
-	const void *argument; /* for submit */
-	bool is_ordinary; /* without attributes, and not in a graph: no blocks have to run at the same time */
-};
+#include "image/backend.h"
 
 /*
  * Launch a function with its probes, or the original if that is not possible; returns the driver's result for the
@@ -52,17 +37,12 @@ static inline bool nt_launch_passes(struct nt_found found)
 /* A capture of a stream begins, or has ended: what is launched in one is counted when its graph is. */
 void nt_capture_begins(void);
 void nt_capture_ends(void);
-/* Whether there is one, as far as the hook has seen. */
-bool nt_capture_is_any(void);
 
 /* Whether a launch's stream is being captured. */
 bool nt_launch_is_captured(CUstream stream, bool per_thread);
 
 /* The stream that a call means: for 0 the explicit handle of the default stream. */
 CUstream nt_explicit_stream(CUstream stream, bool per_thread);
-
-/* The system's id of the calling thread. */
-uint32_t nt_thread_id(void);
 
 /*
  * Take the number of a launch, which is no node of a graph: NOT_SELECTED if it is not chosen, else reason, the function's.

@@ -1,9 +1,8 @@
 #include "launch/launch_forms.h"
 
-#include "front/process.h"
+#include "base/mode.h"
+#include "base/quiet.h"
 #include "image/choice.h"
-#include "image/quiet.h"
-#include "image/registry.h"
 #include "trace/trace.h"
 
 /*

@@ -4,56 +4,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
+#include "base/mapped.h"
 #include "base/settings.h"
-#include "drain/benchmark.h"
-#include "drain/drain.h"
+#include "base/upcalls.h"
+#include "base/wake.h"
 #include "memory/own_memory.h"
 #include "memory/segment.h"
 #include "trace/trace.h"
-
-struct nt_pool nt_pools[CONTEXTS];
-
-/* The pool of a context in any state, or NULL. Lock-free. */
-static struct nt_pool *known_pool(CUcontext context)
-{
-	for (unsigned i = 0; i < CONTEXTS; i++)
-		if (__atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE) == context)
-			return &nt_pools[i];
-	return NULL;
-}
-
-/* A context's number, which no other of the process ever has; 0 if the driver has none, ~0 if the context is gone. */
-static uint64_t id_of(CUcontext context)
-{
-	unsigned long long id;
-
-	if (!nt_driver.cuCtxGetId)
-		return 0;
-	return nt_driver.cuCtxGetId(context, &id) == CUDA_SUCCESS ? id : ~UINT64_C(0);
-}
-
-bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context)
-{
-	return id_of(context) == __atomic_load_n(&pool->id, __ATOMIC_ACQUIRE);
-}
-
-struct nt_pool *nt_pool_find(CUcontext context)
-{
-	struct nt_pool *pool = context ? known_pool(context) : NULL;
-	int ready = POOL_READY;
-
-	if (!pool || __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY)
-		return NULL;
-	if (nt_pool_is_current(pool, context))
-		return pool;
-	__atomic_compare_exchange_n(&pool->state, &ready, POOL_GONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	return NULL;
-}
-
-uint64_t nt_pool_most(const struct nt_pool *pool)
-{
-	return nt_slabs_large_most(pool);
-}
 
 void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
@@ -66,11 +24,6 @@ void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t 
 	__atomic_store_n(&kernel->size_noted, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&pool->oversized_size, size, __ATOMIC_RELEASE);
 	nt_drain_wake_from(NT_DOZING);
-}
-
-CUdevice nt_pool_device(const struct nt_pool *pool)
-{
-	return pool->device;
 }
 
 /*
@@ -93,16 +46,9 @@ static uint64_t pool_most(CUdevice device)
 	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
 }
 
-void *nt_map_zeroed(size_t size)
-{
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return memory == MAP_FAILED ? NULL : memory;
-}
-
 void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 {
-	if (nt_benchmark_is_set())
-		nt_benchmark_unmake(pool, has_context);
+	nt_upcalls.pool_ends(pool, has_context);
 	nt_slabs_unmake(pool, has_context);
 	nt_streams_unmake(pool);
 	if (has_context && pool->stream)
@@ -144,12 +90,7 @@ static bool make_pool(struct nt_pool *pool)
 		return false;
 	pool->staging = staging;
 	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool) &&
-	       (!nt_benchmark_is_set() || nt_benchmark_make(pool));
-}
-
-bool nt_pool_known(CUcontext context)
-{
-	return known_pool(context) != NULL;
+	       nt_upcalls.pool_made(pool);
 }
 
 /*
@@ -162,7 +103,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	struct nt_pool *pool;
 
 	pthread_mutex_lock(&mutex);
-	pool = known_pool(context);
+	pool = nt_pools_known(context);
 	*claimed = false;
 	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
 		/* A closed pool without a context can be used again: it was closed after its context had been destroyed. */
@@ -172,7 +113,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 			continue;
 		pool = &nt_pools[i];
 		__atomic_store_n(&pool->state, POOL_PREPARING, __ATOMIC_RELEASE);
-		__atomic_store_n(&pool->id, id_of(context), __ATOMIC_RELEASE);
+		__atomic_store_n(&pool->id, nt_pools_id_of(context), __ATOMIC_RELEASE);
 		__atomic_store_n(&pool->context, context, __ATOMIC_RELEASE);
 		*claimed = true;
 	}
@@ -196,7 +137,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 		/* The program may be capturing a stream, in which allocating would fail. */
 		int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-		bool made = nt_drain_start() && make_pool(pool);
+		bool made = nt_upcalls.drain_start() && make_pool(pool);
 		if (!made)
 			nt_pool_unmake(pool, true);
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
@@ -226,7 +167,7 @@ static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milli
 
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 {
-	struct nt_pool *pool = known_pool(context);
+	struct nt_pool *pool = nt_pools_known(context);
 	int ready = POOL_READY;
 
 	if (!pool)
@@ -346,7 +287,7 @@ bool nt_pool_give_back(unsigned milliseconds)
 
 void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 {
-	struct nt_pool *pool = known_pool(context);
+	struct nt_pool *pool = nt_pools_known(context);
 
 	if (!pool)
 		return;

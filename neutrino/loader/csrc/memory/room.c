@@ -1,49 +1,8 @@
 #include "base/grace.h"
-#include "drain/drain.h"
+#include "base/wake.h"
 #include "memory/segment.h"
 
 /* Everything here runs on the launch path: lock-free, from any thread. */
-
-/*
- * Hand a full segment, all of whose launches are submitted, over to the drain thread, with an event after the last launch
- * if possible. own: the stream that the calling thread launches on, or is about to destroy; NULL if there is none. An
- * event can be recorded only there, since the program may destroy any other stream at the same time. A segment without an
- * event is complete when a watermark shows it.
- */
-static void finish_segment(struct nt_segment *segment, const struct nt_stream *own)
-{
-	segment->recorded = segment->stream == own &&
-			    nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
-	/* One step: the segment may be recycled as soon as it is done. */
-	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
-}
-
-/*
- * Finish a segment if it is full and nobody holds it. hold: its value as the caller has seen it. If several threads see
- * that, one of them finishes it. own: as in finish_segment.
- */
-static void finish_if_last(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
-{
-	while ((hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT))) {
-		if (!__atomic_compare_exchange_n(&segment->hold, &hold, hold | HOLD_FINISHING, false, __ATOMIC_ACQ_REL,
-						 __ATOMIC_ACQUIRE))
-			continue;
-		finish_segment(segment, own);
-		return;
-	}
-}
-
-/* Give up a hold on a segment: the caller's launch in it has been submitted, or it takes none. */
-static void release_segment(struct nt_segment *segment, const struct nt_stream *own)
-{
-	finish_if_last(segment, __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL), own);
-}
-
-void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
-{
-	__atomic_store_n(&segment->count, count, __ATOMIC_RELEASE);
-	finish_if_last(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
-}
 
 /* Take a free small segment of the pool; NULL if there is none. */
 static struct nt_segment *take_small(struct nt_pool *pool)
@@ -230,7 +189,7 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 				*ret = (struct nt_room){current, stream, pool, count, current->address + used * UNIT};
 				return NT_ROOM;
 			}
-			release_segment(current, stream);
+			nt_segment_release(current, stream);
 			continue;
 		}
 		struct nt_segment *next = take_small(pool);
@@ -260,7 +219,7 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 			return NT_ROOM;
 		}
 		/* Another thread has changed the stream's state: return the new segment and try again. */
-		release_segment(next, stream);
+		nt_segment_release(next, stream);
 		nt_segment_give(pool, next);
 		nt_stream_release(pool, stream);
 	}
@@ -292,6 +251,6 @@ void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, str
 	slot->wave = __atomic_load_n(&room->pool->wave, __ATOMIC_SEQ_CST);
 	/* Last: a slot with a sequence is read by the drain thread. */
 	__atomic_store_n(&slot->sequence, sequence, __ATOMIC_RELEASE);
-	release_segment(room->segment, room->stream);
+	nt_segment_release(room->segment, room->stream);
 	nt_drain_wake_from(NT_ASLEEP);
 }

@@ -163,10 +163,25 @@ struct nt_pool {
 
 extern struct nt_pool nt_pools[CONTEXTS];
 
-/* --- streams.c --- */
+/*
+ * The key of a stream in the table: its handle, or for a per-thread default stream the thread's number, marked by
+ * PER_THREAD in the low bits. These are 0 in handles, which are pointers, and 1 in CU_STREAM_LEGACY.
+ */
+#define KEY_MARK_BITS 3
+#define KEY_MARK_MASK 7u
+#define PER_THREAD 2u
 
-bool nt_stream_is_per_thread(const struct nt_stream *stream);
-CUstream nt_stream_handle(const struct nt_stream *stream);
+static inline bool nt_stream_is_per_thread(const struct nt_stream *stream)
+{
+	return (stream->key & KEY_MARK_MASK) == PER_THREAD;
+}
+
+static inline CUstream nt_stream_handle(const struct nt_stream *stream)
+{
+	return nt_stream_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
+}
+
+/* --- streams.c --- */
 
 /*
  * The stream of a handle. add: whether to add it if it is missing. NULL if it is missing, or there is no free row. In a
@@ -210,10 +225,35 @@ uint64_t nt_slabs_large_most(const struct nt_pool *pool);
 /* The area of a large segment. */
 struct nt_area *nt_segment_area(struct nt_pool *pool, const struct nt_segment *segment);
 
-/* --- room.c --- */
+/* --- segment.c --- */
 
-/* Mark a segment as full, with count launches. own: see finish_segment in room.c. Lock-free. */
+/* Whether a segment is full and nobody holds it, by its hold. */
+static inline bool nt_segment_is_last(uint32_t hold)
+{
+	return (hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT));
+}
+
+/*
+ * Finish a segment if it is full and nobody holds it: hand it over to the drain thread. hold: its value as the caller has
+ * seen it. If several threads see that, one of them finishes it. own: the stream that the calling thread launches on, or is
+ * about to destroy; NULL if there is none. An event can be recorded only there, since the program may destroy any other
+ * stream at the same time. A segment without an event is complete when a watermark shows it. Lock-free.
+ */
+void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own);
+
+/* Mark a segment as full, with count launches. own: as in nt_segment_finish. Lock-free. */
 void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own);
+
+/* Give up a hold on a segment: the caller's launch in it has been submitted, or it takes none. own: as above. Lock-free. */
+static inline void nt_segment_release(struct nt_segment *segment, const struct nt_stream *own)
+{
+	uint32_t hold = __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL);
+
+	if (nt_segment_is_last(hold))
+		nt_segment_finish(segment, hold, own);
+}
+
+/* --- room.c --- */
 
 /* Make a small segment available. Lock-free. */
 void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment);
@@ -228,6 +268,20 @@ static inline void nt_raise_to(uint64_t *value, uint64_t least)
 		;
 }
 
+/* --- pools.c --- */
+
+/* The pool of a context in any state, or NULL. Lock-free. */
+struct nt_pool *nt_pools_known(CUcontext context);
+
+/* A context's number, which no other of the process ever has; 0 if the driver has none, ~0 if the context is gone. */
+uint64_t nt_pools_id_of(CUcontext context);
+
+/*
+ * Whether the pool's context is still the one that it was made in. What was allocated in one that is gone may be the
+ * program's by now. Lock-free.
+ */
+bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context);
+
 /* --- pool.c --- */
 
 /*
@@ -235,14 +289,5 @@ static inline void nt_raise_to(uint64_t *value, uint64_t least)
  * driver has allocated in it.
  */
 void nt_pool_unmake(struct nt_pool *pool, bool has_context);
-
-/* Map size bytes of zeroed memory, which takes space only when it is written; NULL if that fails. */
-void *nt_map_zeroed(size_t size);
-
-/*
- * Whether the pool's context is still the one that it was made in. What was allocated in one that is gone may be the
- * program's by now. Lock-free.
- */
-bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context);
 
 #endif

@@ -6,9 +6,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
+#include "base/mapped.h"
 #include "memory/own_memory.h"
 #include "memory/segment.h"
-#include "trace/trace.h"
 
 #define LEFT_LEAST (UINT64_C(512) << 20) /* bytes that the program finds free, or a part (1/LEFT_PART) of the device */
 #define LEFT_PART 50
@@ -150,6 +151,11 @@ static uint64_t small_part(uint64_t size)
 uint64_t nt_slabs_large_most(const struct nt_pool *pool)
 {
 	return (pool->most - small_part(pool->most)) / CHUNKS / UNIT * UNIT * CHUNKS;
+}
+
+uint64_t nt_pool_most(const struct nt_pool *pool)
+{
+	return nt_slabs_large_most(pool);
 }
 
 /* Get size bytes for an empty pool: half of them for small segments. */

@@ -4,34 +4,17 @@
  * again after a grace period, once no segment refers to it.
  */
 #include "base/grace.h"
-#include "drain/drain.h"
+#include "base/mapped.h"
+#include "base/wake.h"
 #include "memory/segment.h"
 
 #include <sys/mman.h>
 
-#define KEY_MARK_BITS 3
-#define KEY_MARK_MASK 7u
-#define PER_THREAD 2u
-
-/*
- * The key of a stream in the table: its handle, or for a per-thread default stream the thread's number, marked by
- * PER_THREAD in the low bits. These are 0 in handles, which are pointers, and 1 in CU_STREAM_LEGACY.
- */
 static uint64_t stream_key(CUstream handle)
 {
 	if (handle == CU_STREAM_PER_THREAD)
 		return (uint64_t)nt_thread_number() << KEY_MARK_BITS | PER_THREAD;
 	return (uint64_t)(uintptr_t)handle;
-}
-
-bool nt_stream_is_per_thread(const struct nt_stream *stream)
-{
-	return (stream->key & KEY_MARK_MASK) == PER_THREAD;
-}
-
-CUstream nt_stream_handle(const struct nt_stream *stream)
-{
-	return nt_stream_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
 }
 
 /* The row of a number, from 1. */

@@ -4,8 +4,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "base/quiet_write.h"
-#include "drain/drain.h"
+#include "base/wake.h"
 #include "trace/trace.h"
 
 struct nt_counters *nt_counters[NT_COUNTERS_PAGES];

@@ -1,8 +1,11 @@
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "trace/trace.h"
 #include "trace/writer.h"
 
@@ -153,4 +156,46 @@ void nt_event_end(struct nt_event *event)
 	event->text[event->used++] = '\n';
 	nt_writer_line(NT_WRITER_EVENTS, event->text, event->used);
 	event->text = NULL;
+}
+
+void nt_trace_log(const char *format, ...)
+{
+	enum { LONGEST = 2048 };
+	va_list arguments;
+	time_t now = time(NULL);
+	struct tm local;
+	int before = errno;
+	char *line = nt_trace_path()[0] && localtime_r(&now, &local) ? malloc(LONGEST) : NULL;
+
+	if (!line)
+		return;
+	size_t used = strftime(line, LONGEST, "%H:%M:%S ", &local);
+	va_start(arguments, format);
+	int length = vsnprintf(line + used, LONGEST - used - 1, format, arguments);
+	va_end(arguments);
+	/* length is that of the whole text, of which vsnprintf has stored what fits; one byte is left for the newline. */
+	if (length > 0)
+		used += (size_t)length < LONGEST - used - 1 ? (size_t)length : LONGEST - used - 2;
+	/* Names may have escape sequences, which a terminal would obey. */
+	for (size_t i = 0; i < used; i++)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+			line[i] = '?';
+	line[used++] = '\n';
+	nt_writer_line(NT_WRITER_LOG, line, used);
+	errno = before;
+}
+
+void nt_trace_note(const char *format, ...)
+{
+	char text[1024];
+	va_list arguments;
+	struct nt_event event;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	nt_event_begin(&event, "note");
+	nt_event_string(&event, "text", text);
+	nt_event_end(&event);
+	nt_trace_log("%s", text);
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "trace/trace.h"
 
 #define MOST_CHUNKS 32768u    /* in memory: a million records, of 128 MiB */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/neutrino_layout.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
@@ -49,6 +50,24 @@ static uint32_t current_part;
 static uint64_t current_size, total_size, removed_size;
 static bool lost_any;
 static uint64_t retry_ns; /* when to write again after the disk was full */
+
+uint64_t nt_results_header(const struct nt_kernel *kernel, uint8_t *ret)
+{
+	struct neutrino_result_header header = {
+		.version = NEUTRINO_RESULT_VERSION,
+		.kernel = kernel->id,
+		.maps = kernel->map_count,
+		.map_size = sizeof(struct neutrino_map),
+	};
+	uint64_t size = sizeof(header) + kernel->map_count * sizeof(struct neutrino_map);
+	uint64_t padded = (size + 63) / 64 * 64;
+
+	memcpy(header.magic, NEUTRINO_RESULT_MAGIC, sizeof(header.magic));
+	memset(ret, 0, padded);
+	memcpy(ret, &header, sizeof(header));
+	memcpy(ret + sizeof(header), kernel->maps, kernel->map_count * sizeof(struct neutrino_map));
+	return padded;
+}
 
 uint64_t nt_results_removed(void)
 {

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/kernel.h"
+
 /* A launch whose frame is in a piece. */
 struct nt_framed {
 	uint64_t launch; /* its number */
@@ -32,6 +34,11 @@ struct nt_piece {
 	bool begins, ends;
 	bool failed; /* data could not be copied back: the launch is lost */
 };
+
+/* Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64. Any thread. */
+#define NT_RESULTS_HEADER_MOST \
+	(sizeof(struct neutrino_result_header) + NEUTRINO_MAX_MAPS * sizeof(struct neutrino_map) + 64)
+uint64_t nt_results_header(const struct nt_kernel *kernel, uint8_t *ret);
 
 /* Write a piece, and settle the records of its launches. */
 void nt_results_write(const struct nt_piece *piece);

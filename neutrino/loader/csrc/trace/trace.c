@@ -3,113 +3,36 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "trace/counters.h"
+#include "trace/launches_file.h"
+#include "trace/path.h"
 #include "trace/records.h"
+#include "trace/results.h"
 #include "trace/writer.h"
 
-static char trace_path[PATH_MAX]; /* "" until the trace has started */
 static const char *failure;	  /* why it could not be, in words */
-
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-uint64_t nt_now_ns(void)
-{
-	return clock_ns(CLOCK_MONOTONIC);
-}
-
-uint64_t nt_realtime_ns(void)
-{
-	return clock_ns(CLOCK_REALTIME);
-}
-
-void nt_sleep_us(long microseconds)
-{
-	struct timespec pause = {.tv_sec = microseconds / 1000000, .tv_nsec = microseconds % 1000000 * 1000};
-
-	nanosleep(&pause, NULL);
-}
-
-/* Other threads see the first byte last. */
-static bool has_started(void)
-{
-	return __atomic_load_n(&trace_path[0], __ATOMIC_ACQUIRE);
-}
-
-const char *nt_trace_path(void)
-{
-	return has_started() ? trace_path : "";
-}
 
 bool nt_trace_file(const char *name, const void *data, size_t size)
 {
-	return has_started() && nt_writer_file(name, data, size);
+	return nt_trace_path()[0] && nt_writer_file(name, data, size);
 }
 
 void nt_trace_copy(const char *name, const char *path)
 {
-	if (has_started() && path)
+	if (nt_trace_path()[0] && path)
 		nt_writer_copy(name, path);
 }
 
 bool nt_trace_mkdir(const char *name)
 {
-	return has_started() && nt_writer_mkdir(name);
-}
-
-void nt_trace_log(const char *format, ...)
-{
-	enum { LONGEST = 2048 };
-	va_list arguments;
-	time_t now = time(NULL);
-	struct tm local;
-	int before = errno;
-	char *line = has_started() && localtime_r(&now, &local) ? malloc(LONGEST) : NULL;
-
-	if (!line)
-		return;
-	size_t used = strftime(line, LONGEST, "%H:%M:%S ", &local);
-	va_start(arguments, format);
-	int length = vsnprintf(line + used, LONGEST - used - 1, format, arguments);
-	va_end(arguments);
-	/* length is that of the whole text, of which vsnprintf has stored what fits; one byte is left for the newline. */
-	if (length > 0)
-		used += (size_t)length < LONGEST - used - 1 ? (size_t)length : LONGEST - used - 2;
-	/* Names may have escape sequences, which a terminal would obey. */
-	for (size_t i = 0; i < used; i++)
-		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-			line[i] = '?';
-	line[used++] = '\n';
-	nt_writer_line(NT_WRITER_LOG, line, used);
-	errno = before;
-}
-
-void nt_trace_note(const char *format, ...)
-{
-	char text[1024];
-	va_list arguments;
-	struct nt_event event;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	nt_event_begin(&event, "note");
-	nt_event_string(&event, "text", text);
-	nt_event_end(&event);
-	nt_trace_log("%s", text);
+	return nt_trace_path()[0] && nt_writer_mkdir(name);
 }
 
 /* The folder for the trace as nt_trace_parent has it, absolute; "" if it was not called. */
@@ -125,6 +48,13 @@ void nt_trace_parent(const char *folder)
 		stpcpy(stpcpy(stpcpy(parent_folder, current), "/"), folder);
 }
 
+static const struct nt_writer_records records = {
+	.create = nt_launches_file_create,
+	.has_changed = nt_counters_changed,
+	.write = nt_launches_file_write,
+	.write_piece = nt_results_write,
+};
+
 /* Start the trace, into path. False if that fails: errno is set. */
 static bool start(char *path)
 {
@@ -136,7 +66,7 @@ static bool start(char *path)
 		failure = "no memory";
 		return false;
 	}
-	if (nt_writer_start(*parent_folder ? parent_folder : nt_settings()->tracedir, path, &why))
+	if (nt_writer_start(&records, *parent_folder ? parent_folder : nt_settings()->tracedir, path, &why))
 		return true;
 	int cause = errno;
 	snprintf(reason, sizeof(reason), "%s", why ? why : strerror(cause));
@@ -157,10 +87,8 @@ bool nt_trace_start(void)
 	pthread_mutex_lock(&mutex);
 	if (state == UNTRIED) {
 		state = start(path) ? STARTED : FAILED;
-		if (state == STARTED) {
-			strcpy(trace_path + 1, path + 1);
-			__atomic_store_n(&trace_path[0], path[0], __ATOMIC_RELEASE);
-		}
+		if (state == STARTED)
+			nt_trace_path_set(path);
 	}
 	pthread_mutex_unlock(&mutex);
 	pthread_setcancelstate(cancelling, NULL);

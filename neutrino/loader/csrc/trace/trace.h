@@ -81,10 +81,4 @@ bool nt_trace_end(unsigned milliseconds, bool is_complete);
 /* In the child after fork: discard everything. */
 void nt_trace_child(void);
 
-/* CLOCK_MONOTONIC, in nanoseconds. */
-uint64_t nt_now_ns(void);
-/* CLOCK_REALTIME, in nanoseconds. */
-uint64_t nt_realtime_ns(void);
-void nt_sleep_us(long microseconds);
-
 #endif

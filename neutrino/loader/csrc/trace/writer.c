@@ -11,13 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
-#include "trace/counters.h"
 #include "trace/files.h"
-#include "trace/launches_file.h"
-#include "trace/trace.h"
 
 #define QUEUE_LIMIT (UINT64_C(64) << 20)  /* bytes of lines and files that wait */
 #define PIECES_LIMIT (UINT64_C(64) << 20) /* bytes of launches' data that wait */
@@ -61,6 +59,7 @@ static uint64_t unwritten; /* lines and files that could not be written since th
 static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
 static uint64_t held_bytes, held_retry_ns;
 
+static const struct nt_writer_records *records;
 static const struct nt_writer_guest *guest;
 
 void nt_writer_invite(const struct nt_writer_guest *its)
@@ -175,7 +174,7 @@ static void run(struct job *job)
 		nt_files_write_cached(job->name, job->data, job->size);
 		break;
 	case JOB_PIECE:
-		nt_results_write(job->data);
+		records->write_piece(job->data);
 		break;
 	}
 	if (!written && is_event && hold(job))
@@ -220,7 +219,7 @@ static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 		write_held(true);
 		say_unwritten();
 	}
-	nt_launches_file_write(is_last);
+	records->write(is_last);
 	if (guest)
 		guest->written(is_last);
 }
@@ -239,7 +238,7 @@ static bool open_trace(const struct start *start)
 {
 	if (!nt_files_create(start->folder, start->path, start->why))
 		return false;
-	if (!nt_launches_file_create()) {
+	if (!records->create()) {
 		int cause = errno;
 		nt_files_unlink("launches.bin");
 		nt_files_unlink("counters.bin");
@@ -279,7 +278,7 @@ static void wait_for_work(void)
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		if (!has_work() && pthread_cond_timedwait(&queue.work, &queue.mutex, &until) == ETIMEDOUT)
-			queue.is_woken |= nt_counters_changed();
+			queue.is_woken |= records->has_changed();
 		pthread_mutex_unlock(&queue.mutex);
 		is_asked = guest && guest->look();
 		pthread_mutex_lock(&queue.mutex);
@@ -317,7 +316,7 @@ static void *write_files(void *argument)
 	return NULL;
 }
 
-bool nt_writer_start(const char *folder, char *path, const char **why)
+bool nt_writer_start(const struct nt_writer_records *its, const char *folder, char *path, const char **why)
 {
 	/* Static: a thread that is cancelled while it waits leaves it. */
 	static struct start start;
@@ -326,6 +325,7 @@ bool nt_writer_start(const char *folder, char *path, const char **why)
 	pthread_attr_t attributes;
 	pthread_condattr_t clock;
 
+	records = its;
 	start = (struct start){.folder = folder, .path = path, .why = why};
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -452,10 +452,9 @@ void nt_writer_copy(const char *name, const char *path)
 		enqueue_new(JOB_COPY, NT_WRITER_EVENTS, name, copy, strlen(path));
 }
 
-void nt_writer_piece(struct nt_piece *piece)
+bool nt_writer_piece(struct nt_piece *piece)
 {
-	if (!enqueue_new(JOB_PIECE, NT_WRITER_EVENTS, NULL, piece, piece->room))
-		nt_trace_log("data of launches were lost: no memory");
+	return enqueue_new(JOB_PIECE, NT_WRITER_EVENTS, NULL, piece, piece->room);
 }
 
 void nt_writer_wake(void)

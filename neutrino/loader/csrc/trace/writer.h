@@ -30,10 +30,22 @@ struct nt_writer_guest {
 void nt_writer_invite(const struct nt_writer_guest *guest);
 
 /*
+ * The files of records: what else the thread writes. create: once the trace directory is there; false, with errno, if that
+ * fails. has_changed: whether something is to be written that wakes nobody. write: what has changed, with is_last all of it.
+ * write_piece: data of launches.
+ */
+struct nt_writer_records {
+	bool (*create)(void);
+	bool (*has_changed)(void);
+	void (*write)(bool is_last);
+	void (*write_piece)(const struct nt_piece *piece);
+};
+
+/*
  * Start the thread and have it create the trace directory in folder. path, of PATH_MAX bytes, gets its path. False if that
  * fails: errno is set, and why gets a reason that errno cannot give, or NULL. Called once.
  */
-bool nt_writer_start(const char *folder, char *path, const char **why);
+bool nt_writer_start(const struct nt_writer_records *records, const char *folder, char *path, const char **why);
 
 /* Append a line to events.jsonl or event.log, or samples to benchmark.bin. text: of malloc, freed by the writer. */
 void nt_writer_line(enum nt_writer_lines file, char *text, size_t size);
@@ -48,8 +60,8 @@ void nt_writer_cached(const char *path, const void *data, size_t size);
 /* Copy a file into the trace, if it can be read. */
 void nt_writer_copy(const char *name, const char *path);
 
-/* Write data of launches. Waits while too much of it is queued: for the drain thread. */
-void nt_writer_piece(struct nt_piece *piece);
+/* Write data of launches; false without memory. Waits while too much of it is queued: for the drain thread. */
+bool nt_writer_piece(struct nt_piece *piece);
 
 /* Have changed records and counters written. */
 void nt_writer_wake(void);

@@ -1,8 +1,8 @@
-#include "image/quiet.h"
 
+#include "base/captures.h"
+#include "base/clock.h"
 #include "base/hot.h"
-#include "launch/launch.h"
-#include "trace/trace.h"
+#include "base/quiet.h"
 
 NT_HOT bool nt_quiet_counts;
 struct nt_quiet_shard nt_quiet_shards[NT_SHARDS];

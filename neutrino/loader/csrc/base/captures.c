@@ -1,0 +1,3 @@
+#include "base/captures.h"
+
+NT_HOT int nt_captures;

@@ -1,0 +1,18 @@
+/* Captures of streams. launch/launch.c counts them. */
+#ifndef NEUTRINO_CAPTURES_H
+#define NEUTRINO_CAPTURES_H
+
+#include <stdbool.h>
+
+#include "base/hot.h"
+
+/* How many are under way, as far as the hook has seen them begin and end. */
+extern NT_HIDDEN int nt_captures;
+
+/* Whether there is one, as far as the hook has seen. */
+static inline bool nt_capture_is_any(void)
+{
+	return __atomic_load_n(&nt_captures, __ATOMIC_SEQ_CST) > 0;
+}
+
+#endif

@@ -1,0 +1,3 @@
+#include "base/mode.h"
+
+NT_HOT int nt_process_mode_now;

@@ -1,0 +1,3 @@
+#include "base/upcalls.h"
+
+struct nt_upcalls nt_upcalls;

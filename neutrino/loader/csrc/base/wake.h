@@ -1,0 +1,29 @@
+/* What the other parts of the hook want of the drain thread (drain/drain_thread.c): to wake up, or to stop. */
+#ifndef NEUTRINO_WAKE_H
+#define NEUTRINO_WAKE_H
+
+#include <stdbool.h>
+
+/* How deep the drain thread sleeps. */
+enum nt_sleep {
+	NT_AWAKE,
+	NT_DOZING, /* launches are in flight: it is woken by whoever takes a new segment */
+	NT_ASLEEP, /* nothing is in flight: it is woken by any launch */
+};
+extern int nt_drain_sleep;
+
+/* Wake the drain thread. */
+void nt_drain_wake(void);
+
+/* The same on the launch path: one load, and a system call only where the thread sleeps that deep. */
+static inline void nt_drain_wake_from(enum nt_sleep depth)
+{
+	if (__builtin_expect(__atomic_load_n(&nt_drain_sleep, __ATOMIC_RELAXED) >= (int)depth, 0))
+		nt_drain_wake();
+}
+
+/* Have the drain thread make no further call of the driver: the process ends without it. */
+void nt_drain_stop(void);
+bool nt_drain_is_stopped(void);
+
+#endif

@@ -1,0 +1,96 @@
+/* Modules and libraries of the program, and functions that it obtained from these: as the registry has them. */
+#ifndef NEUTRINO_FUNCTION_H
+#define NEUTRINO_FUNCTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/driver.h"
+#include "base/handles.h"
+#include "base/kernel.h"
+#include "image/image.h"
+
+#define NT_FUNCTION_CONTEXTS 8
+#define NT_FUNCTION_SHAPES 16
+
+struct nt_counters;
+struct nt_part;
+struct nt_setting;
+
+/* A module or a library of the program. */
+struct nt_owner {
+	struct nt_handle handle; /* first: what nt_handles_find compares */
+	struct nt_retired retired;
+	bool is_library;
+	bool is_gone; /* unloaded: no function is added to it any more */
+	struct nt_image *image;
+	CUcontext context;	/* that a module belongs to */
+	struct nt_owner *alias; /* a module made of this library */
+	struct nt_part *parts;	/* twin.c's: by image of the entry; NULL while no kernel with a twin was obtained */
+	int load_noted;		/* that a part would not load: said once */
+	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
+	struct nt_function *functions;
+	struct nt_owner *aliases; /* modules made of this library */
+	/* Lists: all owners, and the aliases of one library; with what points at this one in each. */
+	struct nt_owner *next, **link, *next_alias, **alias_link;
+};
+
+/* Addresses of the original's module variables in one context. */
+struct nt_addresses {
+	CUcontext context;
+	CUdeviceptr values[];
+};
+
+/* A CUfunction or CUkernel of the program. */
+struct nt_function {
+	struct nt_handle handle; /* first: what nt_handles_find compares */
+	struct nt_retired retired;
+	struct nt_kernel *kernel;
+	uint32_t kernel_id;
+	unsigned reason; /* PROBED: launches go to the kernel's backend. nt_function_reason */
+	struct nt_counters *counters; /* of the kernel: nt_counters_of */
+	bool is_kernel;		      /* a CUkernel: one handle for all contexts */
+	/* Up to here: all that a launch reads which is not probed, in one line. */
+	struct nt_owner *owner;
+	CUcontext context; /* that a CUfunction belongs to */
+	/* While it is not ready: the context that a CUkernel is prepared for, and what the program has set of it. */
+	CUcontext wanted_in;
+	struct nt_setting *settings;
+	struct nt_addresses *addresses[NT_FUNCTION_CONTEXTS];
+	/* twin.c's: the same sort of handle, or NULL. */
+	void *twin;
+	void *capped;	/* the twin under a register cap, or NULL */
+	/* Verdicts on occupancy by (threads, dynamic shared memory): see twin.c. */
+	uint64_t shapes[NT_FUNCTION_SHAPES];
+	struct nt_function *next;
+} __attribute__((aligned(64)));
+
+/* Lock-free. It changes at most once, from NOT_READY. */
+static inline unsigned nt_function_reason(const struct nt_function *function)
+{
+	return __atomic_load_n(&function->reason, __ATOMIC_ACQUIRE);
+}
+
+static inline void nt_function_set_reason(struct nt_function *function, unsigned reason)
+{
+	__atomic_store_n(&function->reason, reason, __ATOMIC_RELEASE);
+}
+
+/* The library that a module was made of; else the owner itself. */
+static inline struct nt_owner *nt_owner_library(struct nt_owner *owner)
+{
+	return owner->alias ? owner->alias : owner;
+}
+
+extern NT_HIDDEN struct nt_handles nt_function_table;
+
+/*
+ * The function of that handle, or NULL. In a reading section (grace.h), which lasts as long as it is used: it is freed some
+ * time after its module was unloaded. Lock-free.
+ */
+static inline struct nt_function *nt_registry_find(const void *handle)
+{
+	return handle ? (struct nt_function *)nt_handles_find(&nt_function_table, handle) : NULL;
+}
+
+#endif

@@ -1,0 +1,29 @@
+#include "memory/segment.h"
+
+/* Everything here runs on the launch path: lock-free, from any thread. */
+
+/* Hand a full segment over to the drain thread, with an event after the last launch if possible. */
+static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
+{
+	segment->recorded = segment->stream == own &&
+			    nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
+	/* One step: the segment may be recycled as soon as it is done. */
+	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
+}
+
+void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
+{
+	while (nt_segment_is_last(hold)) {
+		if (!__atomic_compare_exchange_n(&segment->hold, &hold, hold | HOLD_FINISHING, false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_ACQUIRE))
+			continue;
+		hand_over(segment, own);
+		return;
+	}
+}
+
+void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
+{
+	__atomic_store_n(&segment->count, count, __ATOMIC_RELEASE);
+	nt_segment_finish(segment, __atomic_or_fetch(&segment->hold, HOLD_FULL, __ATOMIC_ACQ_REL), own);
+}
