@@ -1,0 +1,60 @@
+"""Compile each C file under the compilers below that are installed: their warnings are errors. Nothing is linked.
+
+    python .ci/warnings.py [COMPILER ...]
+
+Exits with 1 if a file does not compile. Where none of the compilers is there, only the build's own has seen the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from neutrino.emulator import build as emulator
+from neutrino.loader import build as loader
+from neutrino.tracing import build as reader
+
+COMPILERS = ("gcc-12", "clang-14", "clang-19")
+_ROOT = Path(__file__).resolve().parents[1]
+_OPTIONS = ("-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-c", "-o", "/dev/null")
+
+
+def _commands(compiler: str) -> list[list[str]]:
+    # gcc sees variables that are not set only where it optimizes.
+    options = [*_OPTIONS, "-O2" if compiler.startswith("gcc") else "-O0"]
+    front = [f'-DNT_FRONT_HOOK="{loader.HOOK_PLACEHOLDER}"', f'-DNT_FRONT_DRIVER="{loader.DRIVER_PLACEHOLDER}"']
+    hook = [compiler, *options, *loader.WARNINGS, *front, f"-I{loader.CSRC}"]
+    sources = (*loader.SOURCES, "front/audit.c", "front/stub.c")
+    return [
+        *([*hook, str(loader.CSRC / name)] for name in sources),
+        *([*hook, "-DNEUTRINO_LATE", str(loader.CSRC / name)] for name in loader.LATE_SOURCES),
+        *([compiler, *options, *module.WARNINGS, str(Path(module.__file__).parent / "csrc" / name)]
+          for module in (emulator, reader) for name in module.SOURCES),
+    ]  # fmt: skip
+
+
+def _fails(command: list[str]) -> bool:
+    done = subprocess.run(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(f"{command[0]} {command[-1]}:\n{done.stderr}")
+    return done.returncode != 0
+
+
+def main(compilers: list[str]) -> int:
+    found = [name for name in compilers or COMPILERS if shutil.which(name)]
+    if not found:
+        print(f"none of {', '.join(compilers or COMPILERS)} is installed: nothing was compiled", file=sys.stderr)
+        return 0
+    commands = [command for name in found for command in _commands(name)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failed = sum(pool.map(_fails, commands))
+    print(f"{len(commands)} files compiled by {', '.join(found)}: {failed} with warnings or errors")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
