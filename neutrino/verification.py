@@ -248,9 +248,11 @@ def _check(readers: Sequence[_Read]) -> Checked:
 
 def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]:
     """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
-    # Faults that are specific to PTX are only looked for in probes that are valid otherwise.
-    faults = verify_typed(part) or verify_draft(part)
-    if any(fault.severity == "error" for fault in faults):
+    faults = verify_typed(part)
+    # What is wrong by itself is so on any target, and is said once.
+    places = {(fault.line, fault.column) for fault in faults}
+    faults += [fault for fault in verify_draft(part) if (fault.line, fault.column) not in places]
+    if not part.is_whole or any(fault.severity == "error" for fault in faults):
         return None, faults
     probe_set = verified(
         part.file, part.source, reads_back=False, target="", maps=part.maps, registers=part.registers,

@@ -326,7 +326,8 @@ class _ClauseReader(SnippetReader):
         saved = [(field, *self._value(function.is_integer, argument, code)) for field, argument in values]
         # What only counts saves a 1.
         saved = saved or [("count", Type.U64, Constant(Type.U64, 1))]
-        self._save_to(name, table, Use(word, constants.get("n", 0), value), saved, node, code)
+        nodes = [argument for _, argument in values]
+        self._save_to(name, table, Use(word, constants.get("n", 0), value), saved, nodes, node, code)
 
     def _rows(self, name: str, node: ast.stmt, call: ast.Call, word: str, code: list[Statement]) -> None:
         """Translate ``save(…)`` or ``print(…)``: a save to a log, which is made at its first use."""
@@ -365,16 +366,21 @@ class _ClauseReader(SnippetReader):
                 raise self._faults.refuse(text, "one-liner", str(error), error.hint) from None
         # A text alone saves a 1.
         saved = saved or [("printed", Type.U8, Constant(Type.U8, 1))]
-        self._save_to(name, {"type": "log"}, Use(word, columns=tuple(columns), text=shown_text), saved, node, code)
+        use = Use(word, columns=tuple(columns), text=shown_text)
+        self._save_to(name, {"type": "log"}, use, saved, arguments, node, code)
 
     def _save_to(
         self, name: str, table: dict[str, Any], use: Use, saved: Sequence[tuple[str, Type, SavedOperand]],
-        node: ast.stmt, code: list[Statement],
+        nodes: Sequence[ast.expr], node: ast.stmt, code: list[Statement],
     ) -> None:  # fmt: skip
-        """Append a save to a map. table: of the map, without its fields. saved: for each field name, type and value."""
+        """Append a save to a map. table: of the map, without its fields. saved: for each field name, type and value.
+
+        nodes: the expressions of the values.
+        """
         table = table | {"level": "thread", "data": {field: kind.value for field, kind, _ in saved}}
         operands = tuple(operand for *_, operand in saved)
-        code.append(Save(self._map(name, table, use, node), operands, self._faults.span(node)))
+        places = tuple(self._faults.span(each) for each in nodes)
+        code.append(Save(self._map(name, table, use, node), operands, self._faults.span(node), places=places))
 
     def _shown_value(self, node: ast.expr) -> Value:
         """Return how a key or a value of a row is shown: an address in hex, an instruction's number as its place."""
@@ -536,7 +542,8 @@ def _read(text: str) -> tuple[DraftProbes, Mapping[str, Use]]:
     except TooManyFaultsError:
         draft = None
     if draft is None or faults.diagnostics:
-        raise ProbeError(sorted(faults.diagnostics, key=lambda item: (item.line, item.column)))
+        partial = () if draft is None else (draft,)
+        raise ProbeError(sorted(faults.diagnostics, key=lambda item: (item.line, item.column)), partial)
     return draft, reader.uses
 
 
@@ -554,16 +561,23 @@ class _Reader:
     def read(self) -> DraftProbes:
         """Return the probes. Faults are reported, and clauses that have them are left out."""
         probes: list[Probe] = []
+        unread: set[str] = set()
         try:
             for number, clause in enumerate(self._text.clauses(), start=1):
+                fault_count = len(self._faults.diagnostics)
                 try:
                     probes += self._probes(number, clause)
                 except LanguageError:
                     continue
+                if len(self._faults.diagnostics) > fault_count:
+                    unread.add(f"e{number}")
         except LanguageError:
             pass
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
-        return DraftProbes(FILE, self._text.text, maps, registers, tuple(probes))
+        return DraftProbes(
+            FILE, self._text.text, maps, registers, tuple(probes), is_whole=not self._faults.diagnostics,
+            unread=frozenset(unread),
+        )  # fmt: skip
 
     def _probes(self, number: int, clause: Clause) -> list[Probe]:
         """Return the probe of a clause, and with ``elapsed`` the one before it that reads the clock.

@@ -42,8 +42,9 @@ from neutrino.probing.document import MAX_SIZE, Document, KeyPath, printable, sh
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.statements import Save, walk
 from neutrino.probing.maps import MAP_KEYS, read_map
-from neutrino.probing.model import Lanes
+from neutrino.probing.model import Lanes, Tracepoint
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.syntax import MAX_REGISTER_NAME
 from neutrino.probing.toml import find_script, probe_file_text
@@ -93,7 +94,7 @@ def read_python_text(
     except TooManyFaultsError:
         raise ProbeError(_in_file_order(faults.diagnostics)) from None
     if faults.diagnostics:
-        raise ProbeError(_in_file_order(faults.diagnostics))
+        raise ProbeError(_in_file_order([*faults.diagnostics, *draft.warnings]), (replace(draft, warnings=()),))
     return draft
 
 
@@ -149,6 +150,8 @@ class _Reader:
         self._constants: dict[str, Number] = {}
         self._functions: dict[str, Function] = {}
         self._called: set[str] = set()
+        # Names of declarations that have faults.
+        self._failed: set[str] = set()
         self._declared: set[str] = set()
         self._callbacks: list[str] = []
         self._warnings: list[Diagnostic] = []
@@ -162,6 +165,7 @@ class _Reader:
                 self._declaration(node, functions)
             except LanguageError:
                 # Reported when it was raised, here and below.
+                self._failed |= _names_of(node)
                 continue
         # The file's own functions first: probes call those that stand after them, too.
         probe_functions = []
@@ -174,12 +178,16 @@ class _Reader:
                     self._functions[function.name] = Function(function)
             except LanguageError:
                 continue
-        probes = []
+        probes: list[Probe] = []
+        unread: set[str] = set()
         for function in probe_functions:
+            fault_count = len(self._faults.diagnostics)
             try:
                 probes.append(self._probe(function))
             except LanguageError:
                 continue
+            if len(self._faults.diagnostics) > fault_count:
+                unread.add(function.name)
         for name, own in self._functions.items():
             # After a fault, a call of it may be in what was not read.
             if name not in self._called and not self._is_program and not self._faults.diagnostics:
@@ -192,7 +200,7 @@ class _Reader:
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
         return DraftProbes(
             self._file, self._source, maps, registers, tuple(probes), tuple(self._warnings), tuple(self._callbacks),
-            tuple(self._constants),
+            tuple(self._constants), not self._faults.diagnostics, frozenset(unread),
         )  # fmt: skip
 
     def _declaration(self, node: ast.stmt, functions: list[ast.FunctionDef]) -> None:
@@ -367,7 +375,8 @@ class _Reader:
         places: dict[KeyPath, ast.expr] = {}
         places |= {("map", node.name, key): place for key, (_, place) in arguments.items()}
         places |= {("map", node.name, "data", name): place for name, (_, place) in fields.items()}
-        self._add_map(node.name, {**table, "data": data}, places, node)
+        if self._add_map(node.name, {**table, "data": data}, places, node) is None:
+            self._failed.add(node.name)
 
     def _add_map(
         self, name: str, table: Mapping[str, Any], places: Mapping[KeyPath, ast.expr], node: ast.AST
@@ -399,46 +408,82 @@ class _Reader:
             raise self._faults.refuse(node, "python-statement", f"probe {node.name} takes no arguments")
         self._declare(node.name, node)
 
-        # Where the probe goes and its level, from the decorator's arguments. An argument is a value and its place; a
-        # missing one has the decorator's place.
-        table = self._arguments(decorator, PROBE_KEYS)
-        position, place = table.get("pos") or table.get("position") or (None, decorator)
-        if not isinstance(position, str):
-            hint = 'write pos="kernel" or an opcode such as pos="ld.global"'
-            raise self._faults.refuse(place, "python-decorator", f"probe {node.name} has no position", hint)
-        tracepoint, tracepoint_faults = parse_tracepoint(position)
-        for fault in tracepoint_faults:
-            self._faults.report(self._faults.within(place, fault.start), fault.code, fault.message, fault.hint)
-        level, place = table.get("level", (None, decorator))
-        if level not in [item.value for item in Level]:
-            hint = 'write level="thread", "warp" or "block"'
-            if "level" in table:
-                what = f"the level of probe {node.name} is {shown(level)}"
-            else:
-                what = f"probe {node.name} has no level"
-            raise self._faults.refuse(place, "python-decorator", what, hint)
+        # Its statements are read for their faults even where it is not known where they go.
+        # A body whose statements all have faults is not reported as empty too.
+        fault_count = len(self._faults.diagnostics)
+        try:
+            table = self._arguments(decorator, PROBE_KEYS)
+            tracepoint = self._tracepoint(node, decorator, table)
+            level = self._level(node, decorator, table)
+            is_after = self._is_after(decorator, table)
+            lanes = self._lanes(node, decorator, table)
+        except LanguageError:
+            table, tracepoint, level, is_after, lanes = {}, None, None, False, Lanes.EXECUTING
+
+        # Its code.
+        known = {*self._maps, *self._constants, *self._functions, *(name[1:] for name in self._registers)}
+        names = Names(
+            self._alias, self._registers, self._maps, self._constants, self._functions, frozenset(self._failed - known)
+        )
+        reader = SnippetReader(self._faults, names, self._called)
+        snippet = reader.read(node)
         if tracepoint is None:
             # Its faults are reported above.
             raise LanguageError(node.name)
-        is_after = self._is_after(decorator, table)
-        lanes, place = table.get("lanes", (Lanes.EXECUTING.value, decorator))
-        if lanes not in [item.value for item in Lanes]:
-            hint = 'write lanes="executing" or lanes="reaching"'
-            message = f"the lanes of probe {node.name} are {shown(lanes)}"
-            raise self._faults.refuse(place, "python-decorator", message, hint)
-
-        # Its code. A body whose statements all have faults is not reported as empty too.
-        fault_count = len(self._faults.diagnostics)
-        names = Names(self._alias, self._registers, self._maps, self._constants, self._functions)
-        reader = SnippetReader(self._faults, names, self._called)
-        snippet = reader.read(node)
-        snippet = self._with_own_map(node, decorator, table, reader.record, snippet)
+        if level is not None:
+            snippet = self._with_own_map(node, decorator, table, reader.record, snippet)
+        else:
+            # That of a map that it saves to, with which nothing else is wrong.
+            snippet = Snippet(saving_to(None, snippet.statements))
+            saves = (statement for statement in walk(snippet.statements) if isinstance(statement, Save))
+            level = next((save.map.level for save in saves), Level.THREAD)
         if not snippet.statements and len(self._faults.diagnostics) == fault_count:
             self._faults.report(node, "python-statement", f"probe {node.name} does nothing")
         before, after = (None, snippet) if is_after else (snippet, None)
-        return Probe(
-            node.name, tracepoint, Level(level), before, after, self._faults.span(decorator), lanes=Lanes(lanes)
-        )
+        return Probe(node.name, tracepoint, level, before, after, self._faults.span(decorator), lanes=lanes)
+
+    def _tracepoint(
+        self, node: ast.FunctionDef, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]]
+    ) -> Tracepoint | None:
+        """Return where a probe goes, by its decorator's arguments; None, with faults, for what cannot be read.
+
+        table: an argument is a value and its place; a missing one has the decorator's place. Raises LanguageError if
+        there is no position.
+        """
+        position, place = table.get("pos") or table.get("position") or (None, decorator)
+        if not isinstance(position, str):
+            hint = 'write pos="kernel" or an opcode such as pos="ld.global"'
+            self._faults.report(place, "python-decorator", f"probe {node.name} has no position", hint)
+            return None
+        tracepoint, tracepoint_faults = parse_tracepoint(position)
+        for fault in tracepoint_faults:
+            self._faults.report(self._faults.within(place, fault.start), fault.code, fault.message, fault.hint)
+        return tracepoint
+
+    def _level(
+        self, node: ast.FunctionDef, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]]
+    ) -> Level | None:
+        """Return a probe's level; None, with a fault, for another one and where it has none."""
+        level, place = table.get("level", (None, decorator))
+        if level in [item.value for item in Level]:
+            return Level(level)
+        what = f"the level of probe {node.name} is {shown(level)}"
+        if "level" not in table:
+            what = f"probe {node.name} has no level"
+        self._faults.report(place, "python-decorator", what, 'write level="thread", "warp" or "block"')
+        return None
+
+    def _lanes(
+        self, node: ast.FunctionDef, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]]
+    ) -> Lanes:
+        """Return for which lanes a probe runs; with a fault those that execute the instruction."""
+        lanes, place = table.get("lanes", (Lanes.EXECUTING.value, decorator))
+        if lanes in [item.value for item in Lanes]:
+            return Lanes(lanes)
+        hint = 'write lanes="executing" or lanes="reaching"'
+        message = f"the lanes of probe {node.name} are {shown(lanes)}"
+        self._faults.report(place, "python-decorator", message, hint)
+        return Lanes.EXECUTING
 
     def _with_own_map(
         self, node: ast.FunctionDef, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]], record: Record,
@@ -456,14 +501,14 @@ class _Reader:
             return snippet
         if not record.fields:
             # What it saves has faults, which are reported.
-            return snippet
+            return Snippet(saving_to(None, snippet.statements))
         map_table = {
             "type": "array", "level": table["level"][0], **{key: value for key, (value, _) in options.items()},
             "data": {name: kind.value for name, kind in record.fields.items()},
         }  # fmt: skip
         places: dict[KeyPath, ast.expr] = {("map", node.name, key): place for key, (_, place) in options.items()}
         own_map = self._add_map(node.name, map_table, places, record.first)
-        return snippet if own_map is None else Snippet(saving_to(own_map, snippet.statements))
+        return Snippet(saving_to(own_map, snippet.statements))
 
     def _is_after(self, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]]) -> bool:
         """Return whether a probe runs after its position, by the arguments ``before`` and ``after`` of its decorator.
@@ -531,6 +576,14 @@ class _Reader:
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             message = f"'{self._faults.quote(node)}' is no constant"
             raise self._faults.refuse(node, "python-expression", message) from None
+
+
+def _names_of(node: ast.stmt) -> set[str]:
+    """Return the names that a statement at the top level declares."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 class _Layout(Document):

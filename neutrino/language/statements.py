@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from neutrino.abi.levels import Level
@@ -70,7 +71,7 @@ class Names:
 
     alias: the name that ``neutrino.language`` is imported as. registers: those that all probes of the file share, by
     name with ``%``; the functions' local ones are added. maps: by name. constants: the numbers that have names.
-    functions: the file's own functions, which probes call.
+    functions: the file's own functions, which probes call. failed: what has faults of its own, and so no value.
     """
 
     alias: str
@@ -78,17 +79,20 @@ class Names:
     maps: Mapping[str, Map]
     constants: Mapping[str, Number] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
 
 
 @dataclass
 class Record:
     """What the ``nl.save`` of a probe save: together one record of the probe's own map.
 
-    fields: name and type of each value. operands: the values. first, last: the first call, and the last one so far.
+    fields: name and type of each value. operands: the values. places: of these. first, last: the first call, and the
+    last one so far.
     """
 
     fields: dict[str, ScalarType] = field(default_factory=dict)
     operands: list[SavedOperand] = field(default_factory=list)
+    places: list[Span] = field(default_factory=list)
     first: ast.Call | None = None
     last: ast.Call | None = None
 
@@ -114,6 +118,7 @@ class SnippetReader:
         self._expressions = ExpressionReader(
             faults, names.alias, names.registers, names.constants, names.functions, self._call_for_value
         )
+        self._expressions.failed_names |= names.failed
         self._locals = self._expressions.locals
         # A function's name and its parameter → whether that is to be a number that is known.
         self._wanted: dict[tuple[str, str], bool] = {}
@@ -127,7 +132,11 @@ class SnippetReader:
 
         A record of ``nl.save`` is saved to ``PLACEHOLDER``; ``saving_to`` replaces it.
         """
+        faults_before = len(self._faults.diagnostics)
         statements, failed = with_bounds(self._block(function.body))
+        # What ends a loop may be in a statement that has a fault.
+        if len(self._faults.diagnostics) > faults_before:
+            failed = []
         for loop in dict.fromkeys(loop.span for loop in failed):
             hint = f"it may turn more than {BUDGET} times: write while {self._alias}.bound(8) and …, or count its turns"
             self._faults.report(loop, "python-statement", "a while of a probe has a bound, and none is found", hint)
@@ -185,11 +194,14 @@ class SnippetReader:
             names = {getattr(call.func, "id", "") for call in ast.walk(left_out) if isinstance(call, ast.Call)}
             self._called |= names & self._functions.keys()
         elif isinstance(node, ast.If):
-            condition = self._expressions.condition(node.test, code)
+            with self._faults_inside(node):
+                condition = self._expressions.condition(node.test, code)
             then, otherwise = self._block(node.body), self._block(node.orelse)
             code.append(If(condition, then, otherwise, self._faults.span(node)))
         elif isinstance(node, ast.For):
-            self._loop(node, code)
+            with self._faults_inside(node):
+                variable, values = self._head(node)
+            self._loop(node, variable, values, code)
         elif isinstance(node, ast.While):
             self._while(node, code)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -258,6 +270,9 @@ class SnippetReader:
         result = self._expressions.evaluate(value, code, expected)
         if variable is None:
             inferred = expected or settled(type_of_result(result))
+            if inferred is None and target.id in self._expressions.failed_names:
+                # Its first assignment, which was reported, may give it a type.
+                raise LanguageError(target.id)
             if inferred is None:
                 hint = f"write {target.id}: {self._alias}.u32 = {self._faults.quote(value)}"
                 raise self._faults.refuse(value, "python-type", f"{target.id} has no type", hint)
@@ -266,7 +281,7 @@ class SnippetReader:
         # The code that brings the value into the variable.
         span = self._faults.span(target)
         if isinstance(result, SiteOperand) and type_of_result(result) in {None, variable.type}:
-            code.append(Load(variable, result, span))
+            code.append(Load(variable, result, self._faults.span(value)))
             return
         converted = self._expressions.convert(result, variable.type, value, code)
         last = code[-1] if code else None
@@ -304,8 +319,24 @@ class SnippetReader:
                 hint = f"write {name}: {self._alias}.u64 = 0 at the top of the file"
                 raise self._faults.refuse(node, "python-name", f"{name} is no register that all probes share", hint)
 
-    def _loop(self, node: ast.For, code: list[Statement]) -> None:
-        """Translate ``for NAME in range(...)`` with constant bounds. Raises LanguageError for any other loop."""
+    @contextmanager
+    def _faults_inside(self, node: ast.If | ast.For | ast.While) -> Iterator[None]:
+        """Report the faults of what is inside a statement also where its head has one, for which it is left out."""
+        try:
+            yield
+        except LanguageError:
+            target = getattr(node, "target", None)
+            if isinstance(target, ast.Name):
+                self._expressions.failed_names.add(target.id)
+            self._block(node.body)
+            self._block(node.orelse)
+            raise
+
+    def _head(self, node: ast.For) -> tuple[Register, range]:
+        """Read ``for NAME in range(...)`` with constant bounds: return the variable, and its values.
+
+        Raises LanguageError for any other loop.
+        """
         call = node.iter
         is_range = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"
         # The second condition follows from the first, for the type checker.
@@ -324,23 +355,30 @@ class SnippetReader:
         step = bounds[2] if len(bounds) == 3 else 1
         # A counter that is never negative is unsigned; one that counts down may pass 0.
         counter_type = Type.U32 if start >= 0 and stop >= 0 and step > 0 else Type.S32
-        span = self._faults.span(node)
         variable = self._locals.variable(node.target.id) or self._locals.declare(
             node.target.id, counter_type, self._faults.span(node.target)
         )
+        if step == 0:
+            message = "a loop whose step is 0 has no end"
+            raise self._faults.refuse(call.args[2], "python-statement", message)
+        return variable, range(start, stop, step)
+
+    def _loop(self, node: ast.For, variable: Register, values: range, code: list[Statement]) -> None:
+        """Translate a loop over a range."""
+        name = node.target.id  # type: ignore[attr-defined]
         loops = self._locals.scope.loops
-        values = range(start, stop, step) if step != 0 else range(0)
-        before = loops.get(node.target.id)
-        loops[node.target.id] = values
+        before = loops.get(name)
+        loops[name] = values
         try:
-            if step != 0 and self._wants_number(node.body, node.target.id):
+            if self._wants_number(node.body, name):
                 self._unroll(node, variable, values, code)
             else:
-                code.append(For(variable, start, stop, step, self._block(node.body), span))
+                body = self._block(node.body)
+                code.append(For(variable, values.start, values.stop, values.step, body, self._faults.span(node)))
         finally:
-            loops.pop(node.target.id)
+            loops.pop(name)
             if before is not None:
-                loops[node.target.id] = before
+                loops[name] = before
 
     def _while(self, node: ast.While, code: list[Statement]) -> None:
         """Translate ``while nl.bound(8) and CONDITION``, which ends after so many turns at the latest, or a loop whose
@@ -356,7 +394,8 @@ class SnippetReader:
         if (bounds and call is None) or (call and (len(call.args) != 1 or call.keywords)) or node.orelse:
             hint = f"write while {self._alias}.bound(8) and …: it ends after 8 turns at the latest"
             raise self._faults.refuse(node, "python-statement", "a while of a probe has a bound, and no else", hint)
-        bound = self._expressions.constant_integer(call.args[0]) if call is not None else UNKNOWN
+        with self._faults_inside(node):
+            bound = self._expressions.constant_integer(call.args[0]) if call is not None else UNKNOWN
         if call is not None and bound == UNKNOWN:
             raise self._faults.refuse(call, "python-statement", "a loop of 0 turns")
         test: list[Statement] = []
@@ -366,7 +405,8 @@ class SnippetReader:
             rest = ast.copy_location(ast.BoolOp(ast.And(), others) if others else ast.Constant(True), node.test)
         elif call is not None:
             (rest,) = others
-        condition = self._expressions.condition(rest, test)
+        with self._faults_inside(node):
+            condition = self._expressions.condition(rest, test)
         code.append(While(tuple(test), condition, self._block(node.body), bound, self._faults.span(node)))
 
     def _is_bound(self, node: ast.AST) -> bool:
@@ -557,7 +597,7 @@ class SnippetReader:
         if is_first:
             # The same call comes again in each turn of a loop that is unrolled.
             record.first = call
-            record.fields, record.operands = {}, []
+            record.fields, record.operands, record.places = {}, [], []
         record.last = call
         kinds = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
         if len(call.args) != 1 or len(kinds) != 1 or len(call.keywords) != 1:
@@ -576,8 +616,10 @@ class SnippetReader:
                 operand = self._expressions.copied(operand, value, code)
             record.fields[self._field_name(value)] = ScalarType(kind.value)
             record.operands.append(operand)
+            record.places.append(self._faults.span(value))
         if is_last:
-            code.append(Save(PLACEHOLDER, tuple(record.operands), self._faults.span(call)))
+            span = self._faults.span(call)
+            code.append(Save(PLACEHOLDER, tuple(record.operands), span, places=tuple(record.places)))
 
     def _field_name(self, value: ast.expr) -> str:
         """Return the field name for what is saved: that of a variable or helper, else ``value``; a number is appended
@@ -619,6 +661,9 @@ class SnippetReader:
         # Which map is saved to; "" if it is no attribute of a name that is called.
         function = call.func
         name = function.value.id if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) else ""
+        if name in self._expressions.failed_names:
+            # Its map was reported.
+            raise LanguageError(name)
         if not isinstance(function, ast.Attribute) or function.attr != "save" or name not in self._maps:
             hint = f"a probe calls the save of its maps, {self._alias}.save, and functions of its file"
             raise self._faults.refuse(call, "python-call", f"'{self._faults.quote(function)}' is called", hint)
@@ -634,9 +679,12 @@ class SnippetReader:
             self._saved(argument, Type(field.type.value), code)
             for argument, field in zip(call.args, fields, strict=True)
         ]
+        span = self._faults.span(call)
+        places = [self._faults.span(argument) for argument in call.args]
         if target.by_site:
             operands.insert(0, SiteOperand("SITE"))
-        code.append(Save(target, tuple(operands), self._faults.span(call)))
+            places.insert(0, span)
+        code.append(Save(target, tuple(operands), span, places=tuple(places)))
 
     def _check_assignable(self, node: ast.Name) -> None:
         """Raise LanguageError if the name is that of a map or of the language, which are not variables."""
@@ -650,8 +698,8 @@ class SnippetReader:
             raise self._faults.refuse(node, "python-name", f"{node.id} cannot be assigned here", "choose another name")
 
 
-def saving_to(own_map: Map, statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Return statements with ``own_map`` in the place of ``PLACEHOLDER``."""
+def saving_to(own_map: Map | None, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Return statements with ``own_map`` in the place of ``PLACEHOLDER``; without the saves to that if it is None."""
     replaced: list[Statement] = []
     for statement in statements:
         if isinstance(statement, If):
@@ -660,6 +708,8 @@ def saving_to(own_map: Map, statements: Sequence[Statement]) -> tuple[Statement,
         elif isinstance(statement, (For, While)):
             statement = replace(statement, body=saving_to(own_map, statement.body))
         elif isinstance(statement, Save) and statement.map is PLACEHOLDER:
+            if own_map is None:
+                continue
             statement = replace(statement, map=own_map)
         replaced.append(statement)
     return tuple(replaced)

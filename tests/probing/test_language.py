@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "no probe": ("¦import neutrino.language as nl\n", "python-statement", "no probe in the file"),
     "an empty probe": (HEAD + '\n@probe(pos="ld", level="thread")\n¦def p(): pass\n', "python-statement", "nothing"),
     "arguments": (HEAD + '\n@probe(pos="ld", level="thread")\n¦def p(x): pass\n', "python-statement", "no arguments"),
-    "a float as an integer": (at_load("¦x: nl.u32 = nl.out()", position="ld.global.f32"), "helper-type",
+    "a float as an integer": (at_load("x: nl.u32 = ¦nl.out()", position="ld.global.f32"), "helper-type",
                               "OUT of ld.global.f32 is f32, and goes into no register of u32"),
     "a list": (at_load("x: nl.u32 = ¦[1]"), "python-expression", "'[1]' in a probe"),
     "a text": (at_load("x: nl.u32 = ¦'a'"), "python-expression", "in a probe"),
@@ -231,12 +231,12 @@ WRONG: dict[str, tuple[str, str, str]] = {
                    "python-call", "more than 1024 calls"),
     # Of the IR and of PTX.
     "unassigned": (at_load("if shared > 1: x = shared\ny = ¦x + 1"), "ir-unassigned", "x may have no value here"),
-    "for ever": (at_load("¦for i in range(0, 5, 0): shared = 1"), "ir-loop", "has no end"),
+    "for ever": (at_load("for i in range(0, 5, ¦0): shared = 1"), "python-statement", "has no end"),
     "very long": (at_load(f"¦for i in range({10**30}): shared = 1"), "ir-loop", "turns"),
     "many fractions": (at_load("x: nl.f32 = 1.0\ny = ¦x // x"), "ir-operator", "values of f32 have no 'div'"),
-    "OUT before": (HEAD + "\n@probe(pos='ld', level='thread', before=True)\ndef p(): ¦M.save(nl.out())\n",
+    "OUT before": (HEAD + "\n@probe(pos='ld', level='thread', before=True)\ndef p(): M.save(¦nl.out())\n",
                    "out-in-before", "OUT in 'before'"),
-    "no third input": (at_load("¦x: nl.u32 = nl.in3()"), "operand-absent", "no IN3"),
+    "no third input": (at_load("x: nl.u32 = ¦nl.in3()"), "operand-absent", "no IN3"),
     "an unknown instruction": (at_load("x = shared", "¦lod"), "unknown-opcode", "no instruction 'lod'"),
 }  # fmt: skip
 """Name → the file with a mark at the fault, its code, words of its message."""

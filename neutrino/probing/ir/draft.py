@@ -15,7 +15,8 @@ class DraftProbes:
     """The probes of one file. Members have the same meaning as in ``ProbeSet``; registers include local ones.
 
     There are no ``analyze_hooks``: only TOML files can name some. constants: the names of the file's constants, which
-    ``-D`` can give other values.
+    ``-D`` can give other values. is_whole: False for what could be read of a file with faults. unread: the probes in it
+    some of whose statements could not be read, by name.
     """
 
     file: str
@@ -26,6 +27,8 @@ class DraftProbes:
     warnings: tuple[Diagnostic, ...] = ()
     callbacks: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
+    is_whole: bool = True
+    unread: frozenset[str] = frozenset()
 
     @property
     def platform(self) -> str:

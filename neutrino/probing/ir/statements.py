@@ -239,7 +239,7 @@ class Save:
     """Save one value for each field of a map. The map's type says how: an array stores a record, a sum adds.
 
     guard: the predicate under which a thread saves; None: every thread that runs the snippet does. is_inverted: it
-    saves if the predicate is false.
+    saves if the predicate is false. places: of the operands in the file, as far as these are known.
     """
 
     map: Map
@@ -247,6 +247,12 @@ class Save:
     span: Span = field(compare=False)
     guard: Register | None = None
     is_inverted: bool = False
+    places: tuple[Span, ...] = field(default=(), compare=False)
+
+    @property
+    def operand_spans(self) -> tuple[Span, ...]:
+        """Where each operand stands in the file, for messages: the save itself where its place is not known."""
+        return self.places if len(self.places) == len(self.operands) else (self.span,) * len(self.operands)
 
 
 @dataclass(frozen=True)

@@ -72,14 +72,24 @@ _UNARY = frozenset({Operator.MOVE, Operator.NOT, Operator.NEG, Operator.ABS, *_B
 _DIVISIONS = frozenset({Operator.DIV, Operator.REM})
 
 
+_OF_ONE_STATEMENT = frozenset({"ir-type", "ir-operator", "ir-save", "ir-collective"})
+"""Faults of a statement by itself, which no other statement can mend."""
+
+
 def verify(draft: DraftProbes) -> list[Diagnostic]:
-    """Return the faults of typed probes in file order; an empty list if they are valid."""
-    checker = _Checker(draft)
+    """Return the faults of typed probes in file order; an empty list if they are valid.
+
+    Of probes with statements that could not be read only faults that do not follow from these.
+    """
+    diagnostics: list[Diagnostic] = []
     for probe in draft.probes:
+        checker = _Checker(draft)
         for snippet in (probe.before, probe.after):
             if snippet is not None:
                 checker.check_snippet(snippet.statements, probe)
-    return sorted(checker.diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
+        is_unread = probe.name in draft.unread
+        diagnostics += [item for item in checker.diagnostics if not is_unread or item.code in _OF_ONE_STATEMENT]
+    return sorted(diagnostics, key=lambda diagnostic: (diagnostic.line, diagnostic.column))
 
 
 def _unrolled_size(statements: Sequence[Statement]) -> int:
@@ -157,10 +167,10 @@ class _Checker:
             self._report(probe.span, "ir-budget", message)
         self._check_block(statements, probe, assigned=set(), loops=frozenset())
 
-    def _report(self, span: Span, code: str, message: str) -> None:
+    def _report(self, span: Span, code: str, message: str, hint: str = "") -> None:
         """Add an error. code: one of ``FAULTS``."""
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
-        self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, code=code))
+        self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, hint, code=code))
 
     def _check_block(
         self, statements: tuple[Statement, ...], probe: Probe, assigned: set[str], loops: frozenset[str]
@@ -387,18 +397,19 @@ class _Checker:
             self._report(save.span, "ir-save", "a save under a predicate of its own, which an 'if' is to say")
         if save.map.level is not probe.level:
             message = f"a {probe.level.value} probe saves to '{save.map.name}', a {save.map.level.value} map"
-            self._report(save.span, "ir-save", message)
+            hint = f'give both the same level: level="{save.map.level.value}"'
+            self._report(save.span, "ir-save", message, hint)
         if len(save.operands) != len(save.map.fields):
             message = f"{len(save.operands)} values for the {len(save.map.fields)} fields of '{save.map.name}'"
             self._report(save.span, "ir-save", message)
             return
-        for operand, field in zip(save.operands, save.map.fields, strict=True):
+        for operand, field, place in zip(save.operands, save.map.fields, save.operand_spans, strict=True):
             # The width of a SiteOperand, for which there is no branch, is checked at each site.
             if isinstance(operand, (Register, Constant)) and not _fits(operand.type, field):
                 message = f"a value of {operand.type} for field '{field.name}', which is {field.type.value}"
-                self._report(save.span, "ir-save", message)
+                self._report(place, "ir-save", message)
             elif isinstance(operand, (Immediate, SpecialRegister)):
-                self._report(save.span, "ir-assembly", f"'{operand.text}' among typed statements")
+                self._report(place, "ir-assembly", f"'{operand.text}' among typed statements")
 
 
 def _values_read(statement: Statement) -> Iterator[Value | SavedOperand]:

@@ -110,7 +110,9 @@ def verify_draft(draft: DraftProbes) -> list[Diagnostic]:
     checker = _Checker(draft)
     for probe in draft.probes:
         checker.check_typed(probe)
-    checker.check_typed_clocks(draft.probes)
+    # What waits for a value may be among the statements that could not be read.
+    if draft.is_whole:
+        checker.check_typed_clocks(draft.probes)
     return checker.diagnostics
 
 
@@ -187,13 +189,13 @@ class _Checker:
     def _check_saved_site_operands(self, save: Save, side: SnippetSide) -> None:
         """Check the operands of a typed save that are values of the instruction (``OUT``, ``ADDR`` …)."""
         # Not strict: the verifier of typed IR reports a wrong number of operands.
-        for operand, field in zip(save.operands, save.map.fields, strict=False):
-            if isinstance(operand, SiteOperand) and self._check_helper_place(operand.text, save.span, side):
+        for operand, field, place in zip(save.operands, save.map.fields, save.operand_spans, strict=False):
+            if isinstance(operand, SiteOperand) and self._check_helper_place(operand.text, place, side):
                 own_type = helper_type(operand.text)
                 if own_type is not None:
-                    self._check_saved_helper(operand.text, own_type, field, save.span)
+                    self._check_saved_helper(operand.text, own_type, field, place)
                 else:
-                    self._check_saved_value(operand.text, field, save.span, side)
+                    self._check_saved_value(operand.text, field, place, side)
 
     def verified(self, written: Sequence[WrittenProbe]) -> Verified:
         """Check the probes of a file with hand-written snippets and return them with all diagnostics."""
