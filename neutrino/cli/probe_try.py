@@ -100,7 +100,8 @@ def configure(commands: Commands) -> None:
     attempt.add_argument("--shared", type=_natural, metavar="BYTES", help="dynamic shared memory per block")
     attempt.add_argument(
         "--arg", type=_argument, action="append", default=[], metavar="NAME=VALUE",
-        help="an argument, by its name or position from 0; repeatable",
+        help="an argument, by its name or its parameter's position from 0, as nl.param counts; of a structure the part "
+        "at a byte: 4+8=VALUE; repeatable",
     )  # fmt: skip
     attempt.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of generated data (default: 0)")
     attempt.add_argument(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,8 +118,7 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
     _check_launch(grid, block, shared)
 
     generator = _ArgumentGenerator(math.prod(grid) * math.prod(block), choices)
-    values = [value for _, values in kernel.parameters for value in values]
-    texts = _argument_texts(values, choices.arguments or {})
+    texts = _argument_texts(kernel, choices.arguments or {})
     arguments = tuple(
         (parameter.size, tuple(generator.argument(value, texts.get(value.name)) for value in values))
         for parameter, values in kernel.parameters
@@ -142,22 +141,28 @@ def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], share
         raise NeutrinoError(f"--shared {shared}: a block has up to {MOST_SHARED:,} bytes (227 KiB) of shared memory")
 
 
-def _argument_texts(values: Sequence[Value], arguments: Mapping[str, str]) -> dict[str, str]:
+def _argument_texts(kernel: Kernel, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the user's arguments (``--arg KEY=TEXT``) by the name of the value.
 
-    values: all of the kernel's, in order. arguments: by name or by position in ``values``, from 0. Raises NeutrinoError
-    for a key that is neither.
+    arguments: by name or by the parameter's position, from 0, as probes count them; of a part of a structure with its
+    byte, as ``4+8``. Raises NeutrinoError for a key that is neither.
     """
-    names = [value.name for value in values]
+    keys: dict[str, str] = {}
+    known = []
+    for position, (parameter, values) in enumerate(kernel.parameters):
+        if not values:
+            known.append(f"{parameter.name} ({position}), which is not read")
+        for value in values:
+            number = f"{position}{value.name.removeprefix(parameter.name)}"
+            keys |= {value.name: value.name, number: value.name}
+            known.append(f"{value.name} ({number})")
     texts = {}
     for key, text in arguments.items():
-        if key in names:
-            texts[key] = text
-        elif re.fullmatch(r"\d+", key) and int(key) < len(names):
-            texts[names[int(key)]] = text
-        else:
-            known = ", ".join(f"{name} ({position})" for position, name in enumerate(names)) or "none"
-            raise NeutrinoError(f"--arg {key}: the kernel's arguments are {known}")
+        # Positions may have zeros in front.
+        plain = re.sub(r"\A0+(?=\d)", "", key)
+        if key not in keys and plain not in keys:
+            raise NeutrinoError(f"--arg {key}: the kernel's arguments are {', '.join(known) or 'none'}")
+        texts[keys.get(key) or keys[plain]] = text
     return texts
 
 

@@ -220,7 +220,10 @@ class _DataFlow:
         parts = {offset: part for (name, offset), part in sorted(self._loaded.items()) if name == parameter.name}
         unsigned_type = _UNSIGNED_TYPES.get(parameter.size)  # None for a structure
         if not parts and unsigned_type:
-            # Never loaded: its type does not matter to the kernel.
+            # Never loaded: its type does not matter to the kernel, but a probe may read it.
+            if parameter.type in _FLOATS and not parameter.is_array:
+                yield Value(parameter.name, 0, parameter.size, Role.FLOAT, parameter.type)
+                return
             yield Value(parameter.name, 0, parameter.size, Role.POINTER if is_pointer else Role.INTEGER, unsigned_type)
         for offset, (type_name, register) in parts.items():
             is_whole = len(parts) == 1 and offset == 0

@@ -58,6 +58,10 @@ _NOT_NARROWABLE = {
     Subject.LINE: ("a source line", 'instructions of a source line are "* file.cu:42"'),
     Subject.RANGE: ("a range", 'instructions in a range are "* range:NAME"'),
 }
+_SEPARATORS = re.compile(r"[,;/+]|(?<!:):(?!:)|(?<=\s)(?:or|and)(?=\s)")
+"""What other languages have between several patterns."""
+_SOURCE_ENDINGS = frozenset({"c", "cc", "cpp", "cu", "cuh", "cxx", "h", "hpp", "inl", "py", "ptx"})
+"""How the names of source files end, which look like opcodes."""
 _FLOW = {subject.value: subject for subject in FLOW_SUBJECTS}
 OTHER_PLACES = {
     "loop": "loop-head", "loops": "loop-head", "loophead": "loop-head", "loop_head": "loop-head", "header": "loop-head",
@@ -100,7 +104,8 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
                 raise _SyntaxError(start + indent, f"'{piece.strip()}' stands there twice", "once is enough")
             patterns[pattern] = None
         except _SyntaxError as error:
-            faults.append(error.fault)
+            joined = _joined(piece)
+            faults.append(error.fault._replace(hint=joined) if joined else error.fault)
         start += len(piece) + 1  # and the "|"
     return (None, faults) if faults else (Tracepoint(text, tuple(patterns)), [])
 
@@ -349,6 +354,8 @@ def _lines(word: _Word) -> SourceLines | None:
         stem, colon, suffix = word.text.partition(":")
         # A file name with an invalid line number, not an opcode such as fence.proxy::async.
         if colon and "." in stem and not suffix.startswith(":"):
+            if _joined(word.text):
+                raise _SyntaxError(word.start, f"'{word.text}' is no pattern")
             hint = 'write "file.cu:42" or "file.cu:42-50"'
             raise _SyntaxError(word.start, f"'{word.text}' names no source line", hint)
         return None
@@ -367,6 +374,26 @@ def _line_number(start: int, digits: str) -> int:
     if len(digits) > len(str(MAX_LINE)) or not 0 < int(digits) <= MAX_LINE:
         raise _SyntaxError(start, f"line {digits[:20]} is in no file", f"lines count from 1 to {MAX_LINE}")
     return int(digits)
+
+
+def _joined(piece: str) -> str:
+    """Return how several patterns are joined, for a text that has them with something else between them; else ""."""
+    parts = [part.strip() for part in _SEPARATORS.split(piece) if part.strip()]
+    if len(parts) == 1 and len(words := piece.split()) > 1:
+        # With nothing but spaces: a modifier after an opcode is none.
+        is_plain = all("." in word or word in CLASSES or word in _FLOW or word == "kernel" for word in words)
+        parts = words if is_plain else []
+    if len(parts) < 2 or not all(map(_begins_a_pattern, parts)):
+        return ""
+    return f'join patterns by "|": "{" | ".join(parts)}"'
+
+
+def _begins_a_pattern(word: str) -> bool:
+    """Return whether a word is a class, a place, or looks like an opcode: a file and its line are none."""
+    name, _, ending = word.partition(".")
+    if word in CLASSES or word in _FLOW or word in {"kernel", "*"}:
+        return True
+    return _OPCODE.fullmatch(word) is not None and not name.isdigit() and ending not in _SOURCE_ENDINGS
 
 
 def _hint(word: str) -> str:

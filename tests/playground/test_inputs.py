@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import NAMES, ElementType, element_type
 from neutrino.playground.inputs import Buffer, Choices, Inputs, Number, make_inputs
-from neutrino.playground.parameters import Kernel, Role, Value
-from neutrino.ptx.text.module import Parameter
+from neutrino.playground.parameters import Kernel, Role, Value, read_kernel
+from neutrino.ptx.text.module import Parameter, parse
 
 
 def kernel(*values: Value, block: tuple[int, int, int] | None = None, exact: bool = False) -> Kernel:
@@ -87,6 +88,50 @@ def test_arguments_by_name_and_by_position(key: str, tmp_path: Path) -> None:
     assert np.frombuffer(first(f"@{tmp_path}/x.npy").data, "<f4").tolist() == [0, 1, 2, 3]
     (tmp_path / "raw").write_bytes(b"abcd")
     assert first(f"@{tmp_path}/raw").data == b"abcd"
+
+
+def test_positions_are_those_of_the_parameters() -> None:
+    """Also behind a structure of which the kernel reads nothing, or several parts: as nl.param and PARAM count."""
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 a, .param .align 8 .b8 unread[24], .param .align 4 .b8 parts[12], .param .f64 weight,
+                  .param .s16 short, .param .f32 scale, .param .u32 n)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %d<2>;
+    ld.param.u64 %d1, [a];
+    ld.param.u32 %r1, [parts+4];
+    ld.param.f32 %r2, [parts+8];
+    ld.param.u32 %r3, [n];
+    st.global.v2.u32 [%d1], {%r1, %r3};
+    ret;
+}
+"""
+    module = parse(text)
+    (entry,) = module.entries
+    found = read_kernel(module, entry)
+
+    def chosen(**arguments: str) -> dict[str, tuple[str, bytes]]:
+        keys = {key.removeprefix("_").replace("p", "+"): text for key, text in arguments.items()}
+        numbers = [item for item in items(make_inputs(found, Choices(arguments=keys))) if isinstance(item, Number)]
+        return {item.value.name: (item.text, item.data) for item in numbers}
+
+    assert chosen(_6="7")["n"][0] == "7"
+    assert chosen(_2p4="9", _2p8="0.5") == chosen() | {
+        "parts+4": ("9", b"\x09\0\0\0"), "parts+8": ("0.5", struct.pack("<f", 0.5)),
+    }  # fmt: skip
+    # Of what the kernel does not read, its declaration says the type.
+    assert chosen(_3="2.5")["weight"] == ("2.5", struct.pack("<d", 2.5))
+    assert chosen(_5="-0.25")["scale"] == ("-0.25", struct.pack("<f", -0.25))
+    assert chosen(_4="-3")["short"] == ("-3", struct.pack("<h", -3))
+    for key in ("1", "2", "7", "unread", "parts"):
+        with pytest.raises(NeutrinoError) as caught:
+            make_inputs(found, Choices(arguments={key: "1"}))
+        assert str(caught.value) == (
+            f"--arg {key}: the kernel's arguments are a (0), unread (1), which is not read, parts+4 (2+4), "
+            "parts+8 (2+8), weight (3), short (4), scale (5), n (6)"
+        )
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,30 @@ def test_any_words_are_patterns_or_faults_at_their_place(text: str) -> None:
     tracepoint, faults = parse_tracepoint(text)
     assert (tracepoint is None) == bool(faults)
     assert all(0 <= fault.start <= len(text) and fault.message and fault.code for fault in faults)
+
+
+@pytest.mark.parametrize("separator", [",", ", ", ";", " ; ", ":", " : ", "/", " / ", "+", " + ", " or ", " and ", " "])
+@pytest.mark.parametrize(
+    "parts",
+    [("ld.global", "st.global"), ("load", "store", "atomic"), ("kernel", "bar.sync"), ("loop-head", "ld.shared.u32")],
+)
+def test_other_separators_are_answered_with_the_position_to_write(separator: str, parts: tuple[str, ...]) -> None:
+    tracepoint, faults = parse_tracepoint(separator.join(parts))
+    assert tracepoint is None
+    (hint,) = {fault.hint for fault in faults}
+    written = re.findall(r'"([^"]+)"', hint)[-1]
+    meant, none = parse_tracepoint(written)
+    assert none == []
+    assert meant is not None
+    wanted, _ = parse_tracepoint(" | ".join(parts))
+    assert wanted is not None
+    assert meant.patterns == wanted.patterns
+
+
+@pytest.mark.parametrize(
+    "text", ["kernel.cu:x", "a.py:", "inner.cuh:1.5", "ld.global || st.global", "ld.global;", "ld.global volatile"]
+)
+def test_what_is_no_list_of_patterns_has_another_hint(text: str) -> None:
+    _, (fault,) = parse_tracepoint(text)
+    assert 'join patterns by "|": "' not in fault.hint
+    assert fault.hint
