@@ -48,7 +48,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
 def sees_ptx(hook: tuple[FFI, object], image: bytes) -> bool:
     ffi, library = hook
     measured = ffi.new("struct nt_image_bytes *")
-    assert library.nt_image_measure(ffi.from_buffer(image), len(image), measured)
+    assert library.nt_image_bytes_measure(ffi.from_buffer(image), len(image), measured)
     assert measured.size == len(image)
     return bool(measured.has_ptx)
 

@@ -1,6 +1,6 @@
 """A model of the words by which launches and the drain thread share a segment, and a search of all their orders.
 
-Two threads launch on one stream, as ``take`` and ``nt_pool_submitted`` in room.c do; the drain thread does what drain.c
+Two threads launch on one stream, as ``take`` and ``nt_room_submitted`` in room.c do; the drain thread does what drain.c
 does. Each step is one access to a word that others write. In every state that can be reached, and at every end:
 
 - a launch is drained once, after it was submitted and complete, and none is left;

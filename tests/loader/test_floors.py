@@ -97,7 +97,7 @@ def test_a_call_upward_is_found(
 
 def test_a_circle_on_one_floor_is_found(hook: dict[str, Path], tmp_path: Path) -> None:
     # grace.c asks for the time; here the clock waits for readers.
-    asking = "uint64_t nt_grace_ticket(void); uint64_t nt_now_ns(void) { return nt_grace_ticket(); }"
+    asking = "uint64_t nt_grace_ticket(void); uint64_t nt_clock_now_ns(void) { return nt_grace_ticket(); }"
     (tmp_path / "clock.c").write_text(f"#include <stdint.h>\n{asking}\n")
     subprocess.run([*build.compiler(), "-c", "clock.c"], cwd=tmp_path, check=True)
     calls = _calls(hook | {"base/clock.c": tmp_path / "clock.o"})
@@ -114,3 +114,27 @@ def test_no_header_of_a_higher_floor_is_included() -> None:
     assert len(included) > 300
     assert all((CSRC / header).is_file() for _, header in included)
     assert {pair for pair in included if _floor(pair[1]) > _floor(pair[0])} == set()
+
+
+def _prefix(name: str) -> str:
+    """What the public names of a file begin with: nt_ and the file's name."""
+    stem = Path(name).stem
+    return f"nt_{_PREFIXES.get(name, stem)}"
+
+
+_PREFIXES = {"front/late_state.c": "late"}
+
+
+@pytest.mark.parametrize("which", ["hook", "late"])
+def test_public_names_begin_with_their_file(which: str, request: pytest.FixtureRequest) -> None:
+    objects = request.getfixturevalue(which)
+    prefixes = {_prefix(name): name for name in objects}
+    wrong = {}
+    for name, path in objects.items():
+        for symbol in _symbols(path)[0]:
+            if not symbol.startswith("nt_"):
+                continue  # What is exported has the names that others look for.
+            fitting = [prefix for prefix in prefixes if symbol == prefix or symbol.startswith(f"{prefix}_")]
+            if prefixes.get(max(fitting, key=len, default="")) != name:
+                wrong[symbol] = name
+    assert wrong == {}

@@ -95,14 +95,14 @@ def test_regions_in_c_and_in_python(
         row.per = PERS.index(entry.per)
         row.cap = entry.cap
     for index, entry in enumerate(entries):
-        assert not entry.cap or library.nt_map_is_valid(table + index)  # type: ignore[attr-defined]
+        assert not entry.cap or library.nt_regions_is_valid(table + index)  # type: ignore[attr-defined]
     assert library.nt_regions_size(table, len(rows), extent) == total  # type: ignore[attr-defined]
     # What may run repeatedly in a graph adds to its maps: no slots.
     in_slots = any(entry.kind.layout is Layout.SLOTS for entry in entries)
-    assert library.nt_maps_add_up(table, len(rows)) == (not in_slots)  # type: ignore[attr-defined]
+    assert library.nt_regions_add_up(table, len(rows)) == (not in_slots)  # type: ignore[attr-defined]
     logs = [entry.kind.layout is Layout.CHUNKS and entry.cap == 1 for entry in entries]
-    assert [bool(library.nt_map_is_log(table + index)) for index in range(len(rows))] == logs  # type: ignore[attr-defined]
-    wanted = library.nt_log_units_for(table, len(rows), extent, 1)  # type: ignore[attr-defined]
+    assert [bool(library.nt_regions_is_log(table + index)) for index in range(len(rows))] == logs  # type: ignore[attr-defined]
+    wanted = library.nt_regions_log_units(table, len(rows), extent, 1)  # type: ignore[attr-defined]
     assert bool(wanted) == (any(logs) and blocks > 0)
     # Of a frame that keeps one unit of each log: pieces of this launch's regions, back to back.
     ranges = ffi.new("struct nt_range[]", len(rows) + 1)
@@ -112,7 +112,7 @@ def test_regions_in_c_and_in_python(
     offset = 0
     region = ffi.new("struct nt_region *")
     for index, wanted in enumerate(expected):
-        offset = library.nt_region_of(table + index, extent, offset, region)  # type: ignore[attr-defined]
+        offset = library.nt_regions_region(table + index, extent, offset, region)  # type: ignore[attr-defined]
         assert (region.records, region.records_size, region.counts_size) == (
             wanted.records,
             wanted.records_size,
@@ -128,7 +128,7 @@ def test_measuring_any_bytes_stays_inside_them(core: tuple[FFI, object], data: b
     image = start + data
     measured = ffi.new("struct nt_image_bytes *")
     buffer = ffi.from_buffer(image)
-    if library.nt_image_measure(buffer, len(image), measured):  # type: ignore[attr-defined]
+    if library.nt_image_bytes_measure(buffer, len(image), measured):  # type: ignore[attr-defined]
         assert measured.size <= len(image)
 
 
@@ -140,7 +140,7 @@ def test_a_header_longer_than_the_image_is_refused(core: tuple[FFI, object]) -> 
     memory[mmap.PAGESIZE - len(image) : mmap.PAGESIZE] = image
     start = ffi.from_buffer(memory) + mmap.PAGESIZE - len(image)
     measured = ffi.new("struct nt_image_bytes *")
-    assert not library.nt_image_measure(start, len(image), measured)  # type: ignore[attr-defined]
+    assert not library.nt_image_bytes_measure(start, len(image), measured)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("field", ["program headers", "section table", "section"])
@@ -156,7 +156,7 @@ def test_an_image_in_memory_ends_where_its_pages_do(core: tuple[FFI, object], fi
     memory[: len(header + row)] = header + row
     measured = ffi.new("struct nt_image_bytes *")
     unknown = (1 << 64) - 1
-    assert not library.nt_image_measure(ffi.from_buffer(memory), unknown, measured)  # type: ignore[attr-defined]
+    assert not library.nt_image_bytes_measure(ffi.from_buffer(memory), unknown, measured)  # type: ignore[attr-defined]
 
 
 @settings(deadline=None, max_examples=200)

@@ -29,14 +29,14 @@ static void *launch(void *argument)
 
 	for (uint64_t i = 0; i < launches; i++) {
 		struct nt_kernel *kernel = &kernels[i / 64 % kernel_count];
-		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
+		nt_counters_count(kernel->id, NEUTRINO_REASON_PROBED);
 		/* As many as a pool would hold. */
 		while (threads[thread].taken - __atomic_load_n(&threads[thread].drained, __ATOMIC_ACQUIRE) == WAITING)
-			nt_sleep_us(100);
+			nt_clock_sleep_us(100);
 		struct neutrino_launch *record;
 		/* A program would launch its original instead. */
-		while (!(record = nt_trace_launch(&index)))
-			nt_sleep_us(100);
+		while (!(record = nt_records_take(&index)))
+			nt_clock_sleep_us(100);
 		record->kernel = kernel->id;
 		record->submit_ns = i;
 		record->thread = (uint32_t)thread;
@@ -64,7 +64,7 @@ static bool drain(unsigned thread)
 		struct nt_piece *piece = nt_frames_piece(kernel, count * (sizeof(struct neutrino_frame) + MAPS_SIZE), count);
 		for (uint32_t j = 0; j < count; j++) {
 			const struct nt_slot *slot = &threads[thread].slots[(i + j) % WAITING];
-			struct neutrino_frame frame = nt_frame_of(slot);
+			struct neutrino_frame frame = nt_frames_of(slot);
 			nt_frames_add(piece, slot->launch, &frame);
 			nt_frames_add_data(piece, data, MAPS_SIZE);
 		}
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 		static const struct neutrino_map none;
 		kernels[i].id = i + 1;
 		kernels[i].maps = &none;
-		nt_trace_kernel(i + 1);
+		nt_counters_make(i + 1);
 	}
 	for (unsigned i = 0; i < count; i++)
 		pthread_create(&started[i], NULL, launch, (void *)(uintptr_t)i);
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 		for (unsigned i = 0; i < count; i++)
 			worked |= drain(i);
 		if (!worked)
-			nt_sleep_us(500);
+			nt_clock_sleep_us(500);
 		drained = 0;
 		for (unsigned i = 0; i < count; i++)
 			drained += threads[i].drained;

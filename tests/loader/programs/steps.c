@@ -8,7 +8,7 @@
 uint64_t nt_steps;
 
 /* A clock of which each reading is a second later: no grace period waits for it. */
-uint64_t nt_now_ns(void)
+uint64_t nt_clock_now_ns(void)
 {
 	static uint64_t now;
 
@@ -35,7 +35,7 @@ static uint64_t churn(uint64_t n, uint64_t alive)
 		if (!nt_handles_put(&table, record) || nt_handles_find(&table, record->handle) != record)
 			exit(1);
 		nt_grace_step();
-		nt_retired_release();
+		nt_grace_release();
 	}
 	free(records);
 	return nt_steps * 1000 / n;

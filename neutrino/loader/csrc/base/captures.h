@@ -10,7 +10,7 @@
 extern NT_HIDDEN int nt_captures;
 
 /* Whether there is one, as far as the hook has seen. */
-static inline bool nt_capture_is_any(void)
+static inline bool nt_captures_are_any(void)
 {
 	return __atomic_load_n(&nt_captures, __ATOMIC_SEQ_CST) > 0;
 }

@@ -141,27 +141,32 @@
 	  FOR_TWINS(kernel, NT_SET_KERNEL_CACHE, 0, config, device))                                                   \
 	/* Launches that run their originals: counted. */                                                              \
 	X(cuLaunchCooperativeKernelMultiDevice, (void *launches, unsigned count, unsigned flags),                      \
-	  (launches, count, flags), nt_launch_unknown_form(), nt_quiet_launch_ends())                                  \
-	X(cuLaunch, (CUfunction function), (function), nt_launch_of_other_form(function), nt_quiet_launch_ends())      \
+	  (launches, count, flags), nt_launch_forms_unknown(), nt_quiet_launch_ends())                                 \
+	X(cuLaunch, (CUfunction function), (function), nt_launch_forms_other(function), nt_quiet_launch_ends())        \
 	X(cuLaunchGrid, (CUfunction function, int width, int height),                                                  \
-	  (function, width, height), nt_launch_of_other_form(function), nt_quiet_launch_ends())                        \
+	  (function, width, height), nt_launch_forms_other(function), nt_quiet_launch_ends())                          \
 	X(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream),                            \
-	  (function, width, height, stream), nt_launch_of_other_form(function), nt_quiet_launch_ends())                \
+	  (function, width, height, stream), nt_launch_forms_other(function), nt_quiet_launch_ends())                  \
 	/* Captures of streams: counted, so that launches need not ask while there is none. */                         \
-	X(cuStreamBeginCapture, (CUstream stream), (stream), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))       \
-	X(cuStreamBeginCapture_ptsz, (CUstream stream), (stream), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))  \
-	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode), nt_capture_begins(),                   \
-	  ON_FAILURE(nt_capture_ends()))                                                                               \
-	X(cuStreamBeginCapture_v2_ptsz, (CUstream stream, int mode), (stream, mode), nt_capture_begins(),              \
-	  ON_FAILURE(nt_capture_ends()))                                                                               \
+	X(cuStreamBeginCapture, (CUstream stream), (stream), nt_launch_capture_begins(),                               \
+	  ON_FAILURE(nt_launch_capture_ends()))                                                                        \
+	X(cuStreamBeginCapture_ptsz, (CUstream stream), (stream), nt_launch_capture_begins(),                          \
+	  ON_FAILURE(nt_launch_capture_ends()))                                                                        \
+	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode), nt_launch_capture_begins(),            \
+	  ON_FAILURE(nt_launch_capture_ends()))                                                                        \
+	X(cuStreamBeginCapture_v2_ptsz, (CUstream stream, int mode), (stream, mode), nt_launch_capture_begins(),       \
+	  ON_FAILURE(nt_launch_capture_ends()))                                                                        \
 	X(cuStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,               \
 	   const void *edges, size_t count, int mode),                                                                 \
-	  (stream, graph, dependencies, edges, count, mode), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))       \
+	  (stream, graph, dependencies, edges, count, mode), nt_launch_capture_begins(),                               \
+	  ON_FAILURE(nt_launch_capture_ends()))                                                                        \
 	X(cuStreamBeginCaptureToGraph_ptsz, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,          \
 	   const void *edges, size_t count, int mode),                                                                 \
-	  (stream, graph, dependencies, edges, count, mode), nt_capture_begins(), ON_FAILURE(nt_capture_ends()))       \
-	X(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_capture_ends())          \
-	X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_capture_ends())     \
+	  (stream, graph, dependencies, edges, count, mode), nt_launch_capture_begins(),                               \
+	  ON_FAILURE(nt_launch_capture_ends()))                                                                        \
+	X(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING, nt_launch_capture_ends())   \
+	X(cuStreamEndCapture_ptsz, (CUstream stream, CUgraph *graph), (stream, graph), NOTHING,                        \
+	  nt_launch_capture_ends())                                                                                    \
 	/* Executable graphs: made, changed, destroyed. */                                                             \
 	X(cuGraphInstantiate, (CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size),           \
 	  (exec, graph, node, log, size), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_instantiated(*exec, graph, 0))))       \
@@ -191,7 +196,7 @@
 	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
 	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
 	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), nt_graph_exec_ends(exec), NOTHING)                           \
-	X(cuGraphDestroy, (CUgraph graph), (graph), nt_bodies_forget(graph), NOTHING)                                  \
+	X(cuGraphDestroy, (CUgraph graph), (graph), nt_graph_layout_forget_bodies(graph), NOTHING)                     \
 	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
 	   CUgraphNodeParams *parameters),                                                                             \
 	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
@@ -230,29 +235,31 @@
 	  (array, descriptor, levels), NOTHING,                                                                        \
 	  AGAIN_WITHOUT_POOL(nt_driver.cuMipmappedArrayCreate(array, descriptor, levels)))                             \
 	/* Streams and contexts that are destroyed, and contexts that become current. */                               \
-	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                     \
-	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_stream_ends(stream)), NOTHING)                  \
+	X(cuStreamDestroy, (CUstream stream), (stream), IN_TRACE(nt_lifetimes_stream_ends(stream)), NOTHING)           \
+	X(cuStreamDestroy_v2, (CUstream stream), (stream), IN_TRACE(nt_lifetimes_stream_ends(stream)), NOTHING)        \
 	X(cuCtxSetCurrent, (CUcontext context),                                                                        \
-	  (context), NOTHING, ON_SUCCESS(IN_TRACE(nt_context_comes(context))))                                         \
-	X(cuCtxDestroy, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                   \
-	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_context_ends(context)), NOTHING)                \
+	  (context), NOTHING, ON_SUCCESS(IN_TRACE(nt_lifetimes_context_comes(context))))                               \
+	X(cuCtxDestroy, (CUcontext context), (context), IN_TRACE(nt_lifetimes_context_ends(context)), NOTHING)         \
+	X(cuCtxDestroy_v2, (CUcontext context), (context), IN_TRACE(nt_lifetimes_context_ends(context)), NOTHING)      \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device),                                             \
-	  (context, device), NOTHING, ON_SUCCESS(nt_primary_retained(device)))                                         \
+	  (context, device), NOTHING, ON_SUCCESS(nt_lifetimes_primary_retained(device)))                               \
 	X(cuGreenCtxCreate, (void **green, void *resources, CUdevice device, unsigned flags),                          \
-	  (green, resources, device, flags), NOTHING, ON_SUCCESS(nt_green_context_comes(*green)))                      \
+	  (green, resources, device, flags), NOTHING, ON_SUCCESS(nt_lifetimes_green_comes(*green)))                    \
 	X(cuCtxFromGreenCtx, (CUcontext *context, void *green),                                                        \
-	  (context, green), NOTHING, ON_SUCCESS(nt_green_context_comes(green)))                                        \
-	X(cuGreenCtxDestroy, (void *green), (green), nt_green_context_ends(green), NOTHING)                            \
+	  (context, green), NOTHING, ON_SUCCESS(nt_lifetimes_green_comes(green)))                                      \
+	X(cuGreenCtxDestroy, (void *green), (green), nt_lifetimes_green_ends(green), NOTHING)                          \
 	X(cuCtxDetach, (CUcontext context),                                                                            \
-	  (context), IN_TRACE(nt_context_may_end(context)), IN_TRACE(nt_context_may_have_ended(context)))              \
+	  (context), IN_TRACE(nt_lifetimes_context_may_end(context)),                                                  \
+	  IN_TRACE(nt_lifetimes_context_may_have_ended(context)))                                                      \
 	X(cuDevicePrimaryCtxRelease, (CUdevice device),                                                                \
-	  (device), nt_primary_release_begins(device), nt_primary_released(device, result))                            \
+	  (device), nt_lifetimes_primary_release_begins(device), nt_lifetimes_primary_released(device, result))        \
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device),                                                             \
-	  (device), nt_primary_release_begins(device), nt_primary_released(device, result))                            \
+	  (device), nt_lifetimes_primary_release_begins(device), nt_lifetimes_primary_released(device, result))        \
 	X(cuDevicePrimaryCtxReset, (CUdevice device),                                                                  \
-	  (device), IN_TRACE(nt_primary_reset_begins(device)), IN_TRACE(nt_primary_was_reset(device)))                 \
+	  (device), IN_TRACE(nt_lifetimes_primary_reset_begins(device)),                                               \
+	  IN_TRACE(nt_lifetimes_primary_was_reset(device)))                                                            \
 	X(cuDevicePrimaryCtxReset_v2, (CUdevice device),                                                               \
-	  (device), IN_TRACE(nt_primary_reset_begins(device)), IN_TRACE(nt_primary_was_reset(device)))
+	  (device), IN_TRACE(nt_lifetimes_primary_reset_begins(device)), IN_TRACE(nt_lifetimes_primary_was_reset(device)))
 
 /* Launches and waits, whose functions are written out in hook.c. */
 #define NT_DRIVER_HAND_WRAPPED(X)                                                                                      \

@@ -15,7 +15,7 @@ struct nt_driver {
 #undef NT_MEMBER
 };
 
-/* Functions that the real driver lacks are NULL. Valid once nt_driver_load has returned true. */
+/* Functions that the real driver lacks are NULL. Valid once nt_hook_load_driver has returned true. */
 extern NT_HIDDEN struct nt_driver nt_driver;
 
 /*
@@ -28,7 +28,7 @@ bool nt_driver_load_now(nt_driver_start *own);
 
 extern NT_HIDDEN bool nt_driver_loaded;
 
-/* Whether nt_driver_load has returned true before. */
+/* Whether nt_hook_load_driver has returned true before. */
 static inline bool nt_driver_known(void)
 {
 	return __atomic_load_n(&nt_driver_loaded, __ATOMIC_ACQUIRE);

@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/hot.h"
 
-struct nt_shard nt_shards[NT_SHARDS];
+struct nt_shard nt_grace_shards[NT_SHARDS];
 NT_HOT uint32_t nt_grace_parity;
-__thread uint32_t nt_thread_number_own;
+__thread uint32_t nt_grace_thread_own;
 
 /* Periods: wanted by tickets, begun, and over. */
 static uint64_t wanted, begun, over;
@@ -16,13 +16,13 @@ static bool turned; /* the period under way has changed the parity, and waits fo
 
 static uint32_t last_thread;
 
-uint32_t nt_thread_number_new(void)
+uint32_t nt_grace_thread_new(void)
 {
-	nt_thread_number_own = __atomic_add_fetch(&last_thread, 1, __ATOMIC_SEQ_CST);
-	return nt_thread_number_own;
+	nt_grace_thread_own = __atomic_add_fetch(&last_thread, 1, __ATOMIC_SEQ_CST);
+	return nt_grace_thread_own;
 }
 
-uint32_t nt_shards_used(void)
+uint32_t nt_grace_shards_used(void)
 {
 	uint32_t last = __atomic_load_n(&last_thread, __ATOMIC_SEQ_CST);
 
@@ -58,7 +58,7 @@ bool nt_grace_is_wanted(void)
 static bool is_quiet(uint32_t parity)
 {
 	for (unsigned i = 0; i < NT_SHARDS; i++)
-		if (__atomic_load_n(&nt_shards[i].readers[parity], __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&nt_grace_shards[i].readers[parity], __ATOMIC_ACQUIRE))
 			return false;
 	return true;
 }
@@ -77,10 +77,10 @@ void nt_grace_step(void)
 		if (__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) <= over)
 			return;
 		__atomic_store_n(&begun, begun + 1, __ATOMIC_SEQ_CST);
-		begun_ns = nt_now_ns();
+		begun_ns = nt_clock_now_ns();
 		turned = false;
 	}
-	if (nt_now_ns() - begun_ns < NT_VISIBLE_NS || !is_quiet(parity ^ 1))
+	if (nt_clock_now_ns() - begun_ns < NT_VISIBLE_NS || !is_quiet(parity ^ 1))
 		return;
 	if (!turned) {
 		__atomic_store_n(&nt_grace_parity, parity ^ 1, __ATOMIC_SEQ_CST);
@@ -94,7 +94,7 @@ void nt_grace_step(void)
 static struct nt_retired *retired; /* added by any thread */
 static struct nt_retired *waiting; /* the drain thread's own: those whose tickets may be over */
 
-void nt_retire(struct nt_retired *record, void (*release)(struct nt_retired *record))
+void nt_grace_retire(struct nt_retired *record, void (*release)(struct nt_retired *record))
 {
 	record->release = release;
 	record->ticket = nt_grace_ticket();
@@ -103,7 +103,7 @@ void nt_retire(struct nt_retired *record, void (*release)(struct nt_retired *rec
 		;
 }
 
-void nt_retired_release(void)
+void nt_grace_release(void)
 {
 	struct nt_retired *added = __atomic_exchange_n(&retired, NULL, __ATOMIC_ACQUIRE);
 

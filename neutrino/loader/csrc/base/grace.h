@@ -29,40 +29,40 @@ struct nt_shard {
 	uint64_t changed, used;
 } __attribute__((aligned(64)));
 
-extern NT_HIDDEN struct nt_shard nt_shards[NT_SHARDS];
+extern NT_HIDDEN struct nt_shard nt_grace_shards[NT_SHARDS];
 extern NT_HIDDEN uint32_t nt_grace_parity;
-extern NT_HIDDEN __thread uint32_t nt_thread_number_own __attribute__((tls_model("initial-exec")));
+extern NT_HIDDEN __thread uint32_t nt_grace_thread_own __attribute__((tls_model("initial-exec")));
 
-uint32_t nt_thread_number_new(void);
+uint32_t nt_grace_thread_new(void);
 
 /*
  * A number of the calling thread. Not the system's thread id, which a later thread may get while launches of this one
  * still run.
  */
-static inline uint32_t nt_thread_number(void)
+static inline uint32_t nt_grace_thread(void)
 {
-	return nt_thread_number_own ? nt_thread_number_own : nt_thread_number_new();
+	return nt_grace_thread_own ? nt_grace_thread_own : nt_grace_thread_new();
 }
 
 /* Whether a thread has a shard of its own, by its number. Not one that has no number yet. */
-static inline bool nt_thread_owns_shard(uint32_t thread)
+static inline bool nt_grace_owns_shard(uint32_t thread)
 {
 	return thread - 1 < NT_OWN_SHARDS - 1;
 }
 
 /* The shard of a thread, by its number: of NT_SHARDS. */
-static inline uint32_t nt_shard_of(uint32_t thread)
+static inline uint32_t nt_grace_shard_of(uint32_t thread)
 {
 	return thread < NT_OWN_SHARDS ? thread : NT_OWN_SHARDS + thread % NT_SHARED_SHARDS;
 }
 
 /* How many shards threads use by now: the first ones. */
-uint32_t nt_shards_used(void);
+uint32_t nt_grace_shards_used(void);
 
-/* nt_reading_begin and nt_reading_end in a thread that owns its shard. */
-static inline uint32_t *nt_reading_begin_own(uint32_t thread)
+/* nt_grace_reading_begin and nt_grace_reading_end in a thread that owns its shard. */
+static inline uint32_t *nt_grace_reading_begin_own(uint32_t thread)
 {
-	uint32_t *readers = &nt_shards[thread].readers[__atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED)];
+	uint32_t *readers = &nt_grace_shards[thread].readers[__atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED)];
 
 	__atomic_store_n(readers, __atomic_load_n(readers, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 	/* The compiler moves no look-up before it. */
@@ -70,27 +70,28 @@ static inline uint32_t *nt_reading_begin_own(uint32_t thread)
 	return readers;
 }
 
-static inline void nt_reading_end_own(uint32_t *readers)
+static inline void nt_grace_reading_end_own(uint32_t *readers)
 {
 	__atomic_store_n(readers, __atomic_load_n(readers, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
 }
 
 /* Begin a reading section; returns what ends it, in the same thread. Lock-free. */
-static inline uint32_t *nt_reading_begin(void)
+static inline uint32_t *nt_grace_reading_begin(void)
 {
-	uint32_t thread = nt_thread_number();
+	uint32_t thread = nt_grace_thread();
 
-	if (nt_thread_owns_shard(thread))
-		return nt_reading_begin_own(thread);
-	uint32_t *readers = &nt_shards[nt_shard_of(thread)].readers[__atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED)];
+	if (nt_grace_owns_shard(thread))
+		return nt_grace_reading_begin_own(thread);
+	uint32_t parity = __atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED);
+	uint32_t *readers = &nt_grace_shards[nt_grace_shard_of(thread)].readers[parity];
 	__atomic_fetch_add(readers, 1, __ATOMIC_SEQ_CST);
 	return readers;
 }
 
-static inline void nt_reading_end(uint32_t *readers)
+static inline void nt_grace_reading_end(uint32_t *readers)
 {
-	if (nt_thread_owns_shard(nt_thread_number_own))
-		nt_reading_end_own(readers);
+	if (nt_grace_owns_shard(nt_grace_thread_own))
+		nt_grace_reading_end_own(readers);
 	else
 		__atomic_fetch_sub(readers, 1, __ATOMIC_RELEASE);
 }
@@ -112,8 +113,8 @@ struct nt_retired {
 };
 
 /* Have a record, which is taken out already, released after a grace period by the drain thread. From any thread. */
-void nt_retire(struct nt_retired *record, void (*release)(struct nt_retired *record));
+void nt_grace_retire(struct nt_retired *record, void (*release)(struct nt_retired *record));
 /* Release what can be. By the drain thread, after nt_grace_step. */
-void nt_retired_release(void);
+void nt_grace_release(void);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define LEAST_BITS 8u
 
-struct nt_handle nt_handle_gone = {.handle = &nt_handle_gone};
+struct nt_handle nt_handles_gone = {.handle = &nt_handles_gone};
 
 static void release(struct nt_retired *record)
 {
@@ -46,12 +46,12 @@ static bool make_space(struct nt_handles *table)
 	rows->bits = bits;
 	for (uint32_t i = 0; before && i < 1u << before->bits; i++) {
 		NT_STEP();
-		if (before->rows[i] && before->rows[i] != &nt_handle_gone)
+		if (before->rows[i] && before->rows[i] != &nt_handles_gone)
 			put_new(rows, before->rows[i]);
 	}
 	__atomic_store_n(&table->rows, (uintptr_t)rows + bits, __ATOMIC_RELEASE);
 	if (before)
-		nt_retire(&before->retired, release);
+		nt_grace_retire(&before->retired, release);
 	return true;
 }
 
@@ -88,6 +88,6 @@ void nt_handles_remove(struct nt_handles *table, const struct nt_handle *record)
 
 	if (!row || *row != record)
 		return;
-	__atomic_store_n(row, &nt_handle_gone, __ATOMIC_RELEASE);
+	__atomic_store_n(row, &nt_handles_gone, __ATOMIC_RELEASE);
 	rows->live--;
 }

@@ -52,7 +52,7 @@ static inline struct nt_handle_rows *nt_handles_rows(const struct nt_handles *ta
 }
 
 /* Replaces a removed record in its row, so that searches continue after it. */
-extern struct nt_handle nt_handle_gone;
+extern struct nt_handle nt_handles_gone;
 
 /* The row where the search for a handle begins: the high bits of a multiplicative hash. */
 static inline uint32_t nt_handles_start(const void *handle, uint32_t bits)

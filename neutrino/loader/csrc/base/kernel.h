@@ -34,7 +34,7 @@ struct nt_kernel {
 	 * PROBED: launches go to the backend; else why the original runs. NOT_READY: the image is not resolved, and what
 	 * follows not known yet (nt_kernel_reason).
 	 */
-	unsigned reason;
+	enum neutrino_reason reason;
 	struct nt_image *image;
 	const struct nt_backend *backend;
 	char *name;
@@ -67,7 +67,7 @@ struct nt_kernel {
 };
 
 /* Lock-free. */
-static inline unsigned nt_kernel_reason(const struct nt_kernel *kernel)
+static inline enum neutrino_reason nt_kernel_reason(const struct nt_kernel *kernel)
 {
 	return __atomic_load_n(&kernel->reason, __ATOMIC_ACQUIRE);
 }

@@ -1,3 +1,3 @@
 #include "base/mode.h"
 
-NT_HOT int nt_process_mode_now;
+NT_HOT int nt_mode_now;

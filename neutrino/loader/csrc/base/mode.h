@@ -11,11 +11,11 @@ enum nt_mode {
 	NT_ENDED,
 };
 
-extern NT_HIDDEN int nt_process_mode_now;
+extern NT_HIDDEN int nt_mode_now;
 
-static inline enum nt_mode nt_process_mode(void)
+static inline enum nt_mode nt_mode_of_process(void)
 {
-	return (enum nt_mode)__atomic_load_n(&nt_process_mode_now, __ATOMIC_ACQUIRE);
+	return (enum nt_mode)__atomic_load_n(&nt_mode_now, __ATOMIC_ACQUIRE);
 }
 
 #endif

@@ -18,10 +18,10 @@ static int is_recording;
 /* Wait until a flag is 0. */
 static void wait_for(const int *flag)
 {
-	uint64_t until = nt_now_ns() + LONGEST_WAIT_NS;
+	uint64_t until = nt_clock_now_ns() + LONGEST_WAIT_NS;
 
-	while (__atomic_load_n(flag, __ATOMIC_SEQ_CST) && nt_now_ns() < until)
-		nt_sleep_us(PAUSE_US);
+	while (__atomic_load_n(flag, __ATOMIC_SEQ_CST) && nt_clock_now_ns() < until)
+		nt_clock_sleep_us(PAUSE_US);
 }
 
 void nt_quiet_wait(void)
@@ -66,27 +66,27 @@ static bool all_submitted(uint64_t *ret)
 bool nt_quiet_record(CUcontext context, CUevent event)
 {
 	__atomic_fetch_add(&is_recording, 1, __ATOMIC_SEQ_CST);
-	bool recorded = !nt_capture_is_any() && nt_driver.cuCtxRecordEvent(context, event) == CUDA_SUCCESS;
+	bool recorded = !nt_captures_are_any() && nt_driver.cuCtxRecordEvent(context, event) == CUDA_SUCCESS;
 	__atomic_fetch_sub(&is_recording, 1, __ATOMIC_SEQ_CST);
 	return recorded;
 }
 
-/* Wait until the event is past, before a deadline (nt_now_ns), while no launch follows the first `launches` ones. */
+/* Wait until the event is past, before a deadline (nt_clock_now_ns), while no launch follows the first `launches` ones. */
 static bool wait_until_past(CUevent event, uint64_t launches, uint64_t deadline)
 {
 	CUresult result;
 
 	while ((result = nt_driver.cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
-		if (nt_now_ns() >= deadline || begun() != launches)
+		if (nt_clock_now_ns() >= deadline || begun() != launches)
 			return false;
-		nt_sleep_us(PAUSE_US);
+		nt_clock_sleep_us(PAUSE_US);
 	}
 	return result == CUDA_SUCCESS;
 }
 
 bool nt_quiet_begin(CUcontext context, unsigned milliseconds)
 {
-	uint64_t deadline = nt_now_ns() + milliseconds * UINT64_C(1000000), launches;
+	uint64_t deadline = nt_clock_now_ns() + milliseconds * UINT64_C(1000000), launches;
 	bool is_quiet = false;
 	CUevent event;
 
@@ -100,8 +100,8 @@ bool nt_quiet_begin(CUcontext context, unsigned milliseconds)
 				nt_quiet_end();
 		}
 		if (!is_quiet)
-			nt_sleep_us(PAUSE_US);
-	} while (!is_quiet && nt_now_ns() < deadline);
+			nt_clock_sleep_us(PAUSE_US);
+	} while (!is_quiet && nt_clock_now_ns() < deadline);
 	nt_driver.cuEventDestroy_v2(event);
 	return is_quiet;
 }

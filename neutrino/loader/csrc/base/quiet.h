@@ -34,7 +34,7 @@ static inline void nt_quiet_launch_begins(void)
 {
 	if (!nt_quiet_counts)
 		return;
-	__atomic_fetch_add(&nt_quiet_shards[nt_thread_number() % NT_SHARDS].begun, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&nt_quiet_shards[nt_grace_thread() % NT_SHARDS].begun, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&nt_quiet_is_loading, __ATOMIC_SEQ_CST))
 		nt_quiet_wait();
 }
@@ -42,7 +42,7 @@ static inline void nt_quiet_launch_begins(void)
 static inline void nt_quiet_launch_ends(void)
 {
 	if (nt_quiet_counts)
-		__atomic_fetch_add(&nt_quiet_shards[nt_thread_number() % NT_SHARDS].submitted, 1, __ATOMIC_SEQ_CST);
+		__atomic_fetch_add(&nt_quiet_shards[nt_grace_thread() % NT_SHARDS].submitted, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Before the program begins to capture a stream: wait until no event is being recorded, which would end the capture. */

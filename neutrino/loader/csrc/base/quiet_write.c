@@ -72,17 +72,17 @@ static bool write_at(int fd, const char *bytes, size_t size, off_t offset)
 	return size == 0;
 }
 
-bool nt_write_all(int fd, const void *data, size_t size)
+bool nt_quiet_write_all(int fd, const void *data, size_t size)
 {
 	return write_at(fd, data, size, -1);
 }
 
-bool nt_pwrite_all(int fd, const void *data, size_t size, uint64_t offset)
+bool nt_quiet_write_all_at(int fd, const void *data, size_t size, uint64_t offset)
 {
 	return write_at(fd, data, size, (off_t)offset);
 }
 
-bool nt_allocate(int fd, uint64_t size)
+bool nt_quiet_write_allocate(int fd, uint64_t size)
 {
 	struct blocked_signals signals;
 
@@ -92,7 +92,7 @@ bool nt_allocate(int fd, uint64_t size)
 	return allocated;
 }
 
-int nt_above_stdio(int fd)
+int nt_quiet_write_above_stdio(int fd)
 {
 	if (fd < 0 || fd > 2)
 		return fd;
@@ -108,7 +108,7 @@ static struct {
 	bool is_known;
 } standard_error;
 
-void nt_say_start(void)
+void nt_quiet_write_say_start(void)
 {
 	struct stat status;
 
@@ -136,10 +136,10 @@ static void write_line(char line[PIPE_BUF], int length)
 	if (length > 0 && length < PIPE_BUF && standard_error.is_known && nt_raw_stat(STDERR_FILENO, &status) == 0 &&
 	    status.st_dev == standard_error.device && status.st_ino == standard_error.file &&
 	    poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT))
-		nt_write_all(STDERR_FILENO, line, (size_t)length);
+		nt_quiet_write_all(STDERR_FILENO, line, (size_t)length);
 }
 
-void nt_say(const char *format, ...)
+void nt_quiet_write_say(const char *format, ...)
 {
 	char line[PIPE_BUF];
 	va_list arguments;

@@ -28,8 +28,8 @@ static uint64_t align_up(uint64_t value, uint64_t alignment)
 	return (value + alignment - 1) & ~(alignment - 1);
 }
 
-enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
-				   struct nt_extent *ret)
+enum nt_extent_result nt_regions_extent(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
+					struct nt_extent *ret)
 {
 	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
 
@@ -43,7 +43,7 @@ enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[
 	return ret->blocks ? NT_EXTENT : NT_EXTENT_INVALID;
 }
 
-bool nt_map_is_valid(const struct neutrino_map *map)
+bool nt_regions_is_valid(const struct neutrino_map *map)
 {
 	if (map->kind >= MAP_TYPES || map->level > NEUTRINO_LEVEL_BLOCK || map->per > NEUTRINO_PER_RUN)
 		return false;
@@ -54,7 +54,7 @@ bool nt_map_is_valid(const struct neutrino_map *map)
 	       (type->layout == NEUTRINO_IN_SLOTS ? map->cap : map->cap == 1);
 }
 
-bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
+bool nt_regions_add_up(const struct neutrino_map *maps, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		if (map_types[maps[i].kind].layout == NEUTRINO_IN_SLOTS)
@@ -62,17 +62,17 @@ bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count)
 	return true;
 }
 
-bool nt_map_is_log(const struct neutrino_map *map)
+bool nt_regions_is_log(const struct neutrino_map *map)
 {
 	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS && map->cap;
 }
 
-bool nt_map_is_of_run(const struct neutrino_map *map)
+bool nt_regions_is_of_run(const struct neutrino_map *map)
 {
 	return map->per == NEUTRINO_PER_RUN;
 }
 
-bool nt_map_keeps_greatest(const struct neutrino_map *map)
+bool nt_regions_keeps_greatest(const struct neutrino_map *map)
 {
 	return map_types[map->kind].keeps_greatest;
 }
@@ -84,13 +84,13 @@ static bool slots_of(const struct neutrino_map *map, const struct nt_extent *ext
 	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)extent->lanes, ret);
 }
 
-uint64_t nt_log_units_for(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
-			  uint32_t records)
+uint64_t nt_regions_log_units(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			      uint32_t records)
 {
 	uint64_t most = 0, slots;
 
 	for (unsigned i = 0; i < count; i++) {
-		if (!nt_map_is_log(&maps[i]))
+		if (!nt_regions_is_log(&maps[i]))
 			continue;
 		if (!slots_of(&maps[i], extent, &slots) || slots > REGION_LIMIT / ((uint64_t)records * NEUTRINO_MAX_RECORD))
 			return REGION_LIMIT;
@@ -138,17 +138,17 @@ static bool rows_size(const struct neutrino_map *map, const struct nt_extent *ex
 	return rows <= REGION_LIMIT && !__builtin_mul_overflow(rows + 1, stride, ret) && *ret <= REGION_LIMIT;
 }
 
-uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
-		      struct nt_region *ret)
+uint64_t nt_regions_region(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
+			   struct nt_region *ret)
 {
 	const struct map_type *type = &map_types[map->kind];
 	uint64_t records_size, counts_size = 0;
 
 	if (offset > REGION_LIMIT)
 		return UINT64_MAX;
-	if (nt_map_is_of_run(map) && extent->in_frame) {
+	if (nt_regions_is_of_run(map) && extent->in_frame) {
 		records_size = 0;
-	} else if (map->per && !nt_map_is_of_run(map)) {
+	} else if (map->per && !nt_regions_is_of_run(map)) {
 		if (!rows_size(map, extent, &records_size))
 			return UINT64_MAX;
 	} else if (type->layout == NEUTRINO_IN_COPIES) {
@@ -179,7 +179,7 @@ uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const 
 	struct nt_region region;
 
 	for (unsigned i = 0; i < count && offset != UINT64_MAX; i++)
-		offset = nt_region_of(&maps[i], extent, offset, &region);
+		offset = nt_regions_region(&maps[i], extent, offset, &region);
 	return offset;
 }
 
@@ -203,10 +203,10 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	block += sizeof(header);
 	for (unsigned i = 0; i < count; i++) {
 		struct nt_region region;
-		offset = nt_region_of(&maps[i], extent, offset, &region);
+		offset = nt_regions_region(&maps[i], extent, offset, &region);
 		uint64_t row[NEUTRINO_BLOCK_PER_MAP / 8] = {base + region.records,
 							    region.counts_size ? base + region.counts : 0};
-		if (nt_map_is_log(&maps[i]))
+		if (nt_regions_is_log(&maps[i]))
 			row[1] = extent->log_units | (uint64_t)first << 32;
 		memcpy(block, row, sizeof(row));
 		block += sizeof(row);
@@ -226,17 +226,17 @@ unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, cons
 	for (unsigned i = 0; i < count; i++) {
 		struct nt_region region;
 		/* A map per run is left out: a range ends before it, and the next one begins after it. */
-		if (nt_map_is_of_run(&maps[i]) && kept_offset > kept_begin)
+		if (nt_regions_is_of_run(&maps[i]) && kept_offset > kept_begin)
 			ret[ranges++] = (struct nt_range){begin, kept_offset - kept_begin};
-		offset = nt_region_of(&maps[i], extent, offset, &region);
-		kept_offset = nt_region_of(&maps[i], &kept, kept_offset, &region);
-		if (nt_map_is_of_run(&maps[i])) {
+		offset = nt_regions_region(&maps[i], extent, offset, &region);
+		kept_offset = nt_regions_region(&maps[i], &kept, kept_offset, &region);
+		if (nt_regions_is_of_run(&maps[i])) {
 			begin = offset;
 			kept_begin = kept_offset;
 			continue;
 		}
 		/* A range ends with a log, after which the next map is further away. */
-		if (!nt_map_is_log(&maps[i]) && i + 1 < count)
+		if (!nt_regions_is_log(&maps[i]) && i + 1 < count)
 			continue;
 		ret[ranges++] = (struct nt_range){begin, kept_offset - kept_begin};
 		begin = offset;

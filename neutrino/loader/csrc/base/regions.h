@@ -43,7 +43,7 @@ struct nt_range {
 	uint64_t size;
 };
 
-/* The result of nt_extent_of. */
+/* The result of nt_regions_extent. */
 enum nt_extent_result {
 	NT_EXTENT,
 	NT_EXTENT_INVALID,   /* no block or no thread, or more threads in a block than any device has */
@@ -51,15 +51,15 @@ enum nt_extent_result {
 };
 
 /* Compute the extent of a launch from its grid (blocks) and block (threads); log_units is 0. lanes: of a warp. */
-enum nt_extent_result nt_extent_of(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
-				   struct nt_extent *ret);
+enum nt_extent_result nt_regions_extent(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
+					struct nt_extent *ret);
 
 /* Whether a map's type and level are known, and its sizes are within their limits. */
-bool nt_map_is_valid(const struct neutrino_map *map);
+bool nt_regions_is_valid(const struct neutrino_map *map);
 
 /* Compute the region of a map that starts at offset; returns the offset after it, UINT64_MAX on overflow. */
-uint64_t nt_region_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
-		      struct nt_region *ret);
+uint64_t nt_regions_region(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
+			   struct nt_region *ret);
 
 /* The bytes of all maps' regions, UINT64_MAX on overflow. */
 uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent);
@@ -73,20 +73,20 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 			     uint64_t base, uint64_t cell, uint8_t *block);
 
 /* Whether a launch adds to what an earlier one left in the same regions, so that their order and number do not matter. */
-bool nt_maps_add_up(const struct neutrino_map *maps, unsigned count);
+bool nt_regions_add_up(const struct neutrino_map *maps, unsigned count);
 
 /* Whether a map is a log that the kernel saves to: one with cap 0 has control words only, which stay zero. */
-bool nt_map_is_log(const struct neutrino_map *map);
+bool nt_regions_is_log(const struct neutrino_map *map);
 
 /* Whether a map's values are added up over all launches of the process. */
-bool nt_map_is_of_run(const struct neutrino_map *map);
+bool nt_regions_is_of_run(const struct neutrino_map *map);
 
 /* Whether the words of its record are combined by their maximum; else they are added. */
-bool nt_map_keeps_greatest(const struct neutrino_map *map);
+bool nt_regions_keeps_greatest(const struct neutrino_map *map);
 
 /* Units of memory in which each log has room for so many records of each thread, warp or block, whichever its level is. */
-uint64_t nt_log_units_for(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
-			  uint32_t records);
+uint64_t nt_regions_log_units(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
+			      uint32_t records);
 
 /*
  * What is left of a launch's regions if each log keeps the first units that it has, at most extent->log_units: ranges in

@@ -5,24 +5,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int nt_drain_sleep;
+int nt_wake_depth;
 static int stopped;
 
-void nt_drain_stop(void)
+void nt_wake_stop(void)
 {
 	__atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
 }
 
-bool nt_drain_is_stopped(void)
+bool nt_wake_is_stopped(void)
 {
 	return __atomic_load_n(&stopped, __ATOMIC_ACQUIRE);
 }
 
-void nt_drain_wake(void)
+void nt_wake_up(void)
 {
 	int error = errno;
 
-	if (__atomic_exchange_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_ACQ_REL) != NT_AWAKE)
-		syscall(SYS_futex, &nt_drain_sleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	if (__atomic_exchange_n(&nt_wake_depth, NT_AWAKE, __ATOMIC_ACQ_REL) != NT_AWAKE)
+		syscall(SYS_futex, &nt_wake_depth, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 	errno = error;
 }

@@ -10,20 +10,20 @@ enum nt_sleep {
 	NT_DOZING, /* launches are in flight: it is woken by whoever takes a new segment */
 	NT_ASLEEP, /* nothing is in flight: it is woken by any launch */
 };
-extern int nt_drain_sleep;
+extern int nt_wake_depth;
 
 /* Wake the drain thread. */
-void nt_drain_wake(void);
+void nt_wake_up(void);
 
 /* The same on the launch path: one load, and a system call only where the thread sleeps that deep. */
-static inline void nt_drain_wake_from(enum nt_sleep depth)
+static inline void nt_wake_from(enum nt_sleep depth)
 {
-	if (__builtin_expect(__atomic_load_n(&nt_drain_sleep, __ATOMIC_RELAXED) >= (int)depth, 0))
-		nt_drain_wake();
+	if (__builtin_expect(__atomic_load_n(&nt_wake_depth, __ATOMIC_RELAXED) >= (int)depth, 0))
+		nt_wake_up();
 }
 
 /* Have the drain thread make no further call of the driver: the process ends without it. */
-void nt_drain_stop(void);
-bool nt_drain_is_stopped(void);
+void nt_wake_stop(void);
+bool nt_wake_is_stopped(void);
 
 #endif

@@ -105,11 +105,11 @@ static struct nt_group *group_of(const struct neutrino_sample *sample, uint64_t 
 	return &groups[key % GROUPS];
 }
 
-void nt_timing_draw(struct nt_timing *timing)
+void nt_benchmark_draw(struct nt_timing *timing)
 {
 	struct neutrino_sample *sample = &timing->sample;
 
-	sample->device = (uint32_t)nt_pool_device(timing->pool);
+	sample->device = (uint32_t)nt_pools_device(timing->pool);
 	uint64_t key = key_of(sample);
 	timing->group = group_of(sample, key);
 	timing->pair = NULL;
@@ -164,13 +164,13 @@ static CUstream stream_of(const struct neutrino_sample *sample)
 	return (CUstream)(uintptr_t)sample->stream;
 }
 
-void nt_timing_begin(struct nt_timing *timing)
+void nt_benchmark_begin(struct nt_timing *timing)
 {
 	struct timer *timer = timer_of(timing->pool);
 
 	timing->sample.context = (uint64_t)(uintptr_t)timing->pool->context;
 	timing->sample.thread = nt_thread_id();
-	timing->sample.submit_ns = nt_now_ns();
+	timing->sample.submit_ns = nt_clock_now_ns();
 	timing->pair = take_pair(timer);
 	if (timing->pair && nt_driver.cuEventRecord(timing->pair->begin, stream_of(&timing->sample)) != CUDA_SUCCESS) {
 		give_pair(timer, timing->pair);
@@ -178,7 +178,7 @@ void nt_timing_begin(struct nt_timing *timing)
 	}
 }
 
-void nt_timing_end(struct nt_timing *timing, bool is_counted)
+void nt_benchmark_end(struct nt_timing *timing, bool is_counted)
 {
 	struct timer *timer = timer_of(timing->pool);
 	struct nt_pair *pair = timing->pair;
@@ -194,7 +194,7 @@ void nt_timing_end(struct nt_timing *timing, bool is_counted)
 	if (is_counted && !is_recorded)
 		count_untimed(timing->group);
 	bool is_round = __atomic_fetch_add(&timer->launches, 1, __ATOMIC_RELAXED) % WAKE_EVERY == 0;
-	nt_drain_wake_from(is_round || !pair ? NT_DOZING : NT_ASLEEP);
+	nt_wake_from(is_round || !pair ? NT_DOZING : NT_ASLEEP);
 }
 
 /* --- samples, in the drain thread --- */
@@ -259,7 +259,7 @@ static void renew_reference(const struct nt_pool *pool, struct timer *timer)
 static bool have_reference(const struct nt_pool *pool, struct timer *timer)
 {
 	if (!timer->reference_ns && mark(pool, timer->references[timer->reference]))
-		timer->reference_ns = (int64_t)nt_now_ns();
+		timer->reference_ns = (int64_t)nt_clock_now_ns();
 	return timer->reference_ns;
 }
 
@@ -291,10 +291,10 @@ static void add_floor(const struct nt_pool *pool, struct timer *timer, struct ba
 			.kind = NEUTRINO_SAMPLE_FLOOR,
 			.kernel = NEUTRINO_NO_KERNEL,
 			.number = i,
-			.submit_ns = nt_now_ns(),
+			.submit_ns = nt_clock_now_ns(),
 			.context = (uint64_t)(uintptr_t)pool->context,
 			.stream = (uint64_t)(uintptr_t)pool->stream,
-			.device = (uint32_t)nt_pool_device(pool),
+			.device = (uint32_t)nt_pools_device(pool),
 		};
 		if (nt_driver.cuEventRecord(pair->begin, pool->stream) == CUDA_SUCCESS && mark(pool, pair->end) &&
 		    complete(pool, timer, pair))
@@ -319,7 +319,7 @@ static void write_untimed(struct batch *batch)
 			.kernel = __atomic_load_n(&group->kernel, __ATOMIC_RELAXED),
 			.graph = __atomic_load_n(&group->graph, __ATOMIC_RELAXED),
 			.number = untimed - group->written,
-			.submit_ns = nt_now_ns(),
+			.submit_ns = nt_clock_now_ns(),
 		};
 		if (sample.number && add_sample(batch, &sample))
 			group->written = untimed;
@@ -365,7 +365,7 @@ struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 	struct waiting waiting = {.count = 0};
 	uint32_t first = timer->next, unfinished = 0;
 
-	for (uint32_t i = 0; i < PAIRS && timer->pairs && !nt_drain_is_stopped(); i++) {
+	for (uint32_t i = 0; i < PAIRS && timer->pairs && !nt_wake_is_stopped(); i++) {
 		uint32_t number = (first + i) % PAIRS;
 		struct nt_pair *pair = &timer->pairs[number];
 		if (__atomic_load_n(&timer->states[number], __ATOMIC_ACQUIRE) != PAIR_PENDING)
@@ -392,7 +392,7 @@ struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 		__atomic_store_n(&timer->states[number], PAIR_UNUSED, __ATOMIC_RELAXED);
 		give_pair(timer, pair);
 	}
-	if (drained.worked && !timer->has_floor && !nt_drain_is_stopped())
+	if (drained.worked && !timer->has_floor && !nt_wake_is_stopped())
 		add_floor(pool, timer, &batch);
 	write_untimed(&batch);
 	write_batch(&batch);
@@ -407,7 +407,7 @@ void nt_benchmark_start(void)
 		.version = NEUTRINO_BENCHMARK_VERSION,
 		.record_size = sizeof(struct neutrino_sample),
 		.seed = nt_settings()->benchmark,
-		.monotonic_ns = nt_now_ns(),
+		.monotonic_ns = nt_clock_now_ns(),
 	};
 	static_assert(sizeof(header) == sizeof(struct neutrino_sample), "the file is an array");
 

@@ -46,10 +46,10 @@ struct nt_timing {
 };
 
 /* Draw what runs. The pool and the sample are set. */
-void nt_timing_draw(struct nt_timing *timing);
+void nt_benchmark_draw(struct nt_timing *timing);
 
 /* Just before and after the launch, on its stream. is_counted: what was drawn has been launched. */
-void nt_timing_begin(struct nt_timing *timing);
-void nt_timing_end(struct nt_timing *timing, bool is_counted);
+void nt_benchmark_begin(struct nt_timing *timing);
+void nt_benchmark_end(struct nt_timing *timing, bool is_counted);
 
 #endif

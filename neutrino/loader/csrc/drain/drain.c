@@ -13,7 +13,7 @@
 #include "memory/own_memory.h"
 #include "trace/trace.h"
 
-bool nt_slot_is_refused(const struct nt_slot *slot)
+bool nt_drain_is_refused(const struct nt_slot *slot)
 {
 	return !slot->kernel && !slot->layout;
 }
@@ -41,7 +41,7 @@ static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t t
 	part.end = part.begin;
 	for (uint32_t i = from; i < to; i++) {
 		const struct nt_slot *slot = &segment->slots[i];
-		if (!nt_slot_is_refused(slot) && slot->offset * UNIT + slot->size > part.end)
+		if (!nt_drain_is_refused(slot) && slot->offset * UNIT + slot->size > part.end)
 			part.end = slot->offset * UNIT + slot->size;
 	}
 	return part;
@@ -53,7 +53,7 @@ static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t t
  */
 static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned count)
 {
-	if (nt_measures_only)
+	if (nt_own_memory_measures_only)
 		return false;
 	for (unsigned i = 0; i < count;) {
 		const struct part *first = &parts[i];
@@ -98,17 +98,17 @@ static void write_part(const struct part *part, const uint8_t *data, bool copied
 				continue;
 			handled[j] = true;
 			if (!piece) {
-				nt_frame_without_data(kernel, slot->launch, slot->size);
+				nt_frames_without_data(kernel, slot->launch, slot->size);
 				continue;
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - part->begin);
-			struct neutrino_frame frame = nt_frame_of(slot);
+			struct neutrino_frame frame = nt_frames_of(slot);
 			nt_frames_add_launch(piece, kernel, slot->launch, &frame, regions);
 		}
 		if (piece)
 			nt_frames_write(piece);
 	}
-	nt_replays_write(segment, part->from, part->to, copied ? data : NULL, part->begin);
+	nt_replay_write(segment, part->from, part->to, copied ? data : NULL, part->begin);
 }
 
 /* Drain launches [from, to) of a small segment. */
@@ -198,12 +198,12 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 	struct written written, left_over;
 	bool begins = true, ends;
 	struct nt_range of_run[NEUTRINO_MAX_MAPS];
-	struct nt_extent extent = nt_frame_extent(kernel, &frame);
+	struct nt_extent extent = nt_frames_extent(kernel, &frame);
 	unsigned of_run_count = nt_runs_ranges(kernel, &extent, of_run);
 
-	written.count = nt_frame_shrink(kernel, &frame, read_control, regions, written.ranges);
+	written.count = nt_frames_shrink(kernel, &frame, read_control, regions, written.ranges);
 	if (!written.count) {
-		nt_frame_lost(launch, frame.size);
+		nt_frames_lost(launch, frame.size);
 		return written;
 	}
 	left_over = written;
@@ -217,7 +217,7 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 			nt_frames_piece(kernel, sizeof(frame) + (left < STAGING_SIZE ? left : STAGING_SIZE), 1);
 		if (!piece) {
 			/* The kernel's next piece cuts off what was written of this one. */
-			nt_frame_lost(launch, frame.size);
+			nt_frames_lost(launch, frame.size);
 			return written;
 		}
 		piece->begins = begins;
@@ -251,19 +251,19 @@ static struct written drain_large(struct nt_pool *pool, struct nt_segment *segme
 	const struct nt_slot *slot = &segment->slots[0];
 	struct written all = {.ranges = {{0, slot->size}}, .count = 1};
 
-	if (nt_slot_is_refused(slot))
+	if (nt_drain_is_refused(slot))
 		return all;
-	if (nt_measures_only && slot->layout) {
-		nt_replays_write(segment, 0, 1, NULL, 0);
+	if (nt_own_memory_measures_only && slot->layout) {
+		nt_replay_write(segment, 0, 1, NULL, 0);
 		return all;
 	}
-	if (nt_measures_only) {
-		nt_frame_without_data(slot->kernel, slot->launch, slot->size);
+	if (nt_own_memory_measures_only) {
+		nt_frames_without_data(slot->kernel, slot->launch, slot->size);
 		return all;
 	}
 	/* The kernels of a replay are many, and small as a rule: copied at once. */
 	if (slot->layout && slot->size <= STAGING_SIZE) {
-		nt_replays_write(segment, 0, 1, copy_back(pool, segment->address, slot->size) ? pool->staging : NULL, 0);
+		nt_replay_write(segment, 0, 1, copy_back(pool, segment->address, slot->size) ? pool->staging : NULL, 0);
 		return all;
 	}
 	if (slot->layout) {
@@ -271,7 +271,7 @@ static struct written drain_large(struct nt_pool *pool, struct nt_segment *segme
 		return all;
 	}
 	struct regions regions = {pool, segment->address};
-	struct written written = write_regions(&regions, slot->kernel, slot->launch, nt_frame_of(slot));
+	struct written written = write_regions(&regions, slot->kernel, slot->launch, nt_frames_of(slot));
 	return written.count ? written : all;
 }
 
@@ -314,20 +314,20 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 	__atomic_fetch_and(&segment->hold, ~(HOLD_FULL | HOLD_DONE), __ATOMIC_ACQ_REL);
 	struct nt_stream *stream = segment->stream;
 	if (is_small) {
-		nt_segment_give(pool, segment);
+		nt_room_give(pool, segment);
 	} else {
 		/* Cleared before its chunks are free, since the next launch that takes them sets it. */
 		uint64_t chunks = segment->chunks;
 		segment->chunks = 0;
-		__atomic_fetch_and(&nt_segment_area(pool, segment)->busy, ~chunks, __ATOMIC_RELEASE);
+		__atomic_fetch_and(&nt_slabs_area(pool, segment)->busy, ~chunks, __ATOMIC_RELEASE);
 	}
-	nt_stream_release(pool, stream);
+	nt_streams_release(pool, stream);
 	/*
 	 * No call announces the end of a thread: its stream leaves the table whenever it is drained, and is added again
 	 * when needed.
 	 */
-	if (nt_stream_is_per_thread(stream))
-		nt_stream_retire(pool, stream);
+	if (nt_segment_is_per_thread(stream))
+		nt_streams_retire(pool, stream);
 }
 
 /* Whether all launches of a full segment are complete: by its event, or by the watermarks. */
@@ -343,7 +343,7 @@ static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 	struct written written = drain_large(pool, segment);
 	bool is_zeroed = true;
 
-	if (nt_measures_only) {
+	if (nt_own_memory_measures_only) {
 		recycle(pool, segment, true);
 		return;
 	}
@@ -365,7 +365,7 @@ struct batch {
 /* Zero the segments of a batch, adjacent ones at once; false if that fails. */
 static bool zero_batch(struct nt_pool *pool, const struct batch *batch)
 {
-	if (nt_measures_only)
+	if (nt_own_memory_measures_only)
 		return true;
 	for (unsigned i = 0; i < batch->count;) {
 		CUdeviceptr from = batch->parts[i].segment->address;
@@ -386,7 +386,7 @@ static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *b
 	if (!batch->count)
 		return true;
 	/* Checked before they are zeroed: the memory may be the program's by now. */
-	if (!nt_pool_is_current(pool, context))
+	if (!nt_pools_is_current(pool, context))
 		return false;
 	bool copied = copy_parts(pool, batch->parts, batch->count);
 	for (unsigned i = 0; i < batch->count; i++)
@@ -439,8 +439,8 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 	 * If all is drained, close the segment so that it can be recycled: of a per-thread default stream always, since
 	 * it ends with its thread, which no call announces; of others if the pool is short of segments.
 	 */
-	if (until == count && (is_short || nt_stream_is_per_thread(stream)) &&
-	    __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false, __ATOMIC_ACQ_REL,
+	if (until == count && (is_short || nt_segment_is_per_thread(stream)) &&
+	    __atomic_compare_exchange_n(&stream->state, &state, nt_streams_without_segment(state), false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE)) {
 		nt_segment_close(segment, count, NULL);
 		return (struct nt_drained){.worked = true, .in_flight = true};
@@ -456,7 +456,7 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);
 	uint32_t small_end = pool->slab_end * SLAB_SEGMENTS;
 
-	for (uint32_t i = 0; i < SEGMENTS && !nt_drain_is_stopped(); i = i + 1 == small_end ? SMALL_MOST : i + 1) {
+	for (uint32_t i = 0; i < SEGMENTS && !nt_wake_is_stopped(); i = i + 1 == small_end ? SMALL_MOST : i + 1) {
 		struct nt_segment *segment = &pool->segments[i];
 		uint32_t hold = __atomic_load_n(&segment->hold, __ATOMIC_ACQUIRE);
 		bool is_open = !(hold & (HOLD_FULL | HOLD_DONE | HOLD_FINISHING));
@@ -483,11 +483,11 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 			continue;
 		}
 		/* As in drain_batch. */
-		if (!nt_pool_is_current(pool, context))
+		if (!nt_pools_is_current(pool, context))
 			return drained;
 		drain_full_large(pool, segment);
 	}
-	if (!nt_drain_is_stopped())
+	if (!nt_wake_is_stopped())
 		drain_batch(pool, context, &batch);
 	return drained;
 }
@@ -502,15 +502,15 @@ void nt_drain_lose_all(struct nt_pool *pool)
 		uint32_t count = !segment->slots ? 0 : i >= SMALL_MOST ? segment->chunks != 0 : SLOTS;
 		for (uint32_t j = segment->drained; j < count; j++) {
 			const struct nt_slot *slot = &segment->slots[j];
-			if (!__atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE) || nt_slot_is_refused(slot))
+			if (!__atomic_load_n(&slot->sequence, __ATOMIC_ACQUIRE) || nt_drain_is_refused(slot))
 				continue;
 			if (slot->layout)
 				nt_replay_lost(slot);
 			else
-				nt_frame_lost(slot->launch, slot->size);
+				nt_frames_lost(slot->launch, slot->size);
 			lost = true;
 		}
 	}
 	if (lost)
-		nt_trace_note("a context was reset by a call that the hook did not see: its last records are lost");
+		nt_event_note("a context was reset by a call that the hook did not see: its last records are lost");
 }

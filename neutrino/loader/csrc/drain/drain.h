@@ -21,12 +21,12 @@ void nt_drain_lose_all(struct nt_pool *pool);
 /* --- drain_thread.c --- */
 
 /* Start the drain thread, once; false when there is none. */
-bool nt_drain_start(void);
+bool nt_drain_thread_start(void);
 
 /*
  * The program begins a capture, and has counted it: if the drain thread is about to wait for a context, let it begin, for at
  * most 10 ms. A wait that begins during a capture would end that.
  */
-void nt_drain_pass(void);
+void nt_drain_thread_pass(void);
 
 #endif

@@ -25,8 +25,8 @@ static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
 {
 	struct timespec time = {(time_t)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000)};
 
-	syscall(SYS_futex, &nt_drain_sleep, FUTEX_WAIT_PRIVATE, (int)depth, nanoseconds ? &time : NULL, NULL, 0);
-	__atomic_store_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &nt_wake_depth, FUTEX_WAIT_PRIVATE, (int)depth, nanoseconds ? &time : NULL, NULL, 0);
+	__atomic_store_n(&nt_wake_depth, NT_AWAKE, __ATOMIC_RELEASE);
 }
 
 /* A wait for all launches of a pool, whose context is current; whether they are complete. */
@@ -43,19 +43,19 @@ static bool wait_for_all(struct nt_pool *pool)
 /* The drain thread has asked for captures, or will, before it waits for a context. */
 static int is_waiting;
 
-void nt_drain_pass(void)
+void nt_drain_thread_pass(void)
 {
 	enum { PASS_US = 10000, STEP_US = 100 };
 
 	for (int i = 0; i < PASS_US / STEP_US && __atomic_load_n(&is_waiting, __ATOMIC_SEQ_CST); i++)
-		nt_sleep_us(STEP_US);
+		nt_clock_sleep_us(STEP_US);
 }
 
 /* The same unless the program captures a stream; false if it does. */
 static bool wait_between_captures(struct nt_pool *pool)
 {
 	__atomic_store_n(&is_waiting, 1, __ATOMIC_SEQ_CST);
-	bool is_free = !nt_capture_is_any();
+	bool is_free = !nt_captures_are_any();
 	if (is_free)
 		wait_for_all(pool);
 	__atomic_store_n(&is_waiting, 0, __ATOMIC_SEQ_CST);
@@ -82,10 +82,10 @@ static void close_pool(struct nt_pool *pool)
 	bool complete = wait_for_all(pool);
 
 	/* That limit may be over: the process ends, and the driver with it. */
-	if (nt_drain_is_stopped())
+	if (nt_wake_is_stopped())
 		return;
 	if (!complete)
-		nt_trace_note("the context ended with an error: records of its last launches are lost");
+		nt_event_note("the context ended with an error: records of its last launches are lost");
 	/* After an error everything is drained, and marked as lost if it cannot be copied. */
 	nt_drain_pool(pool, !complete);
 	nt_runs_write(NT_RUNS_ENDING);
@@ -114,10 +114,10 @@ static void note_oversized(struct nt_pool *pool)
 	if (!size)
 		return;
 	struct nt_kernel *kernel = __atomic_load_n(&pool->oversized, __ATOMIC_ACQUIRE);
-	nt_trace_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
+	nt_event_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
 		      "for one: see --max-device-memory",
 		      kernel->id, kernel->name, (unsigned long long)(size + (1 << 20) - 1) >> 20,
-		      (unsigned long long)nt_pool_most(pool) >> 20);
+		      (unsigned long long)nt_slabs_most(pool) >> 20);
 	__atomic_store_n(&pool->oversized, NULL, __ATOMIC_RELEASE);
 }
 
@@ -129,7 +129,7 @@ static void note_oversized(struct nt_pool *pool)
 
 static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
 {
-	uint64_t now = nt_now_ns();
+	uint64_t now = nt_clock_now_ns();
 
 	if (pool->mark_wave && nt_driver.cuEventQuery(pool->mark) != CUDA_ERROR_NOT_READY) {
 		/* Of a context with an error, nothing is copied that could be wrong: that fails, too. */
@@ -164,7 +164,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 	if (__atomic_load_n(&pool->give_back, __ATOMIC_ACQUIRE)) {
 		nt_slabs_give_back(pool);
 		__atomic_store_n(&pool->give_back, 0, __ATOMIC_RELEASE);
-	} else if (!nt_drain_is_stopped()) {
+	} else if (!nt_wake_is_stopped()) {
 		nt_slabs_grow(pool);
 	}
 	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
@@ -183,14 +183,14 @@ static struct nt_drained visit(struct nt_pool *pool)
 	if (state != POOL_READY && state != POOL_CLOSING)
 		return drained;
 	/* Also gives the pool up if it is not in this context any more. */
-	if (state == POOL_READY && !nt_pool_find(context))
+	if (state == POOL_READY && !nt_pools_find(context))
 		return (struct nt_drained){.worked = true};
 	if (nt_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
 		if (state == POOL_CLOSING)
 			close_pool(pool);
 		else
 			drained = tend(pool);
-		if (nt_drain_is_stopped())
+		if (nt_wake_is_stopped())
 			return drained;
 		nt_driver.cuCtxPopCurrent_v2(&popped);
 	} else if (state == POOL_CLOSING && !__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE)) {
@@ -208,8 +208,8 @@ static struct nt_drained visit_all(void)
 	struct nt_drained all = {0};
 
 	nt_grace_step();
-	nt_retired_release();
-	for (unsigned i = 0; i < CONTEXTS && !nt_drain_is_stopped(); i++) {
+	nt_grace_release();
+	for (unsigned i = 0; i < CONTEXTS && !nt_wake_is_stopped(); i++) {
 		struct nt_drained drained = visit(&nt_pools[i]);
 		all.worked |= drained.worked;
 		all.in_flight |= drained.in_flight;
@@ -238,9 +238,9 @@ static void *drain(void *unused)
 	(void)unused;
 	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	while (!nt_drain_is_stopped()) {
+	while (!nt_wake_is_stopped()) {
 		struct nt_drained drained = visit_all();
-		uint64_t now = nt_now_ns();
+		uint64_t now = nt_clock_now_ns();
 		bool is_idle = !drained.worked && !drained.is_sparse && !drained.in_flight;
 		if (!is_idle || !idle_since)
 			idle_since = now;
@@ -251,7 +251,7 @@ static void *drain(void *unused)
 		else if (pause < LONGEST_PAUSE)
 			pause += pause < DOZE ? PAUSE_STEP : pause / 2;
 		if (pause <= DOZE) {
-			nt_sleep_us(pause);
+			nt_clock_sleep_us(pause);
 			continue;
 		}
 		enum nt_sleep depth = is_idle && now - idle_since >= idle_limit ? NT_ASLEEP : NT_DOZING;
@@ -260,10 +260,10 @@ static void *drain(void *unused)
 		 * If neither happens, because the two cross, it waits for the next launch or for the last visit, after
 		 * which they cannot cross any more.
 		 */
-		__atomic_exchange_n(&nt_drain_sleep, depth, __ATOMIC_SEQ_CST);
+		__atomic_exchange_n(&nt_wake_depth, depth, __ATOMIC_SEQ_CST);
 		drained = visit_all();
 		if (drained.worked || ((drained.in_flight || drained.is_sparse) && depth == NT_ASLEEP)) {
-			__atomic_store_n(&nt_drain_sleep, NT_AWAKE, __ATOMIC_RELEASE);
+			__atomic_store_n(&nt_wake_depth, NT_AWAKE, __ATOMIC_RELEASE);
 			pause = SHORTEST_PAUSE;
 			continue;
 		}
@@ -283,7 +283,7 @@ static void *drain(void *unused)
 	return NULL;
 }
 
-bool nt_drain_start(void)
+bool nt_drain_thread_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	static bool started;

@@ -12,9 +12,9 @@
 
 static uint64_t launches_lost;
 
-struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
+struct neutrino_frame nt_frames_of(const struct nt_slot *slot)
 {
-	const struct neutrino_launch *launch = nt_trace_launch_at(slot->launch);
+	const struct neutrino_launch *launch = nt_records_at(slot->launch);
 	struct neutrino_frame frame = {.launch = slot->launch, .size = slot->size};
 
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
@@ -25,11 +25,11 @@ struct neutrino_frame nt_frame_of(const struct nt_slot *slot)
 	return frame;
 }
 
-struct nt_extent nt_frame_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
+struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
 {
 	struct nt_extent extent;
 
-	nt_extent_of(frame->grid, frame->block, kernel->lanes, &extent);
+	nt_regions_extent(frame->grid, frame->block, kernel->lanes, &extent);
 	extent.log_units = frame->log_units;
 	return extent;
 }
@@ -47,10 +47,10 @@ static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint6
 	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
 }
 
-unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
-			 struct nt_range *ret)
+unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
+			  struct nt_range *ret)
 {
-	struct nt_extent extent = nt_frame_extent(kernel, frame);
+	struct nt_extent extent = nt_frames_extent(kernel, frame);
 	bool in_turn = true;
 	uint64_t offset = 0, wanted = 1;
 
@@ -61,8 +61,8 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 	for (uint32_t i = 0; i < kernel->map_count; i++) {
 		struct nt_log_control control;
 		struct nt_region region;
-		offset = nt_region_of(&kernel->maps[i], &extent, offset, &region);
-		if (!nt_map_is_log(&kernel->maps[i]))
+		offset = nt_regions_region(&kernel->maps[i], &extent, offset, &region);
+		if (!nt_regions_is_log(&kernel->maps[i]))
 			continue;
 		if (!read(argument, region.records, &control))
 			return 0;
@@ -82,17 +82,17 @@ unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame,
 	return count;
 }
 
-void nt_frame_lost(uint64_t launch, uint64_t size)
+void nt_frames_lost(uint64_t launch, uint64_t size)
 {
 	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size);
 	if (launches_lost++ == 0)
-		nt_trace_note("the data of a launch could not be copied back or written: it is marked lost");
+		nt_event_note("the data of a launch could not be copied back or written: it is marked lost");
 }
 
-void nt_frame_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size)
+void nt_frames_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size)
 {
 	if (!nt_settings()->measures_only) {
-		nt_frame_lost(launch, size);
+		nt_frames_lost(launch, size);
 		return;
 	}
 	/* As if nothing was saved: what later launches save is not known either. */
@@ -149,13 +149,13 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 			  const uint8_t *regions)
 {
 	struct nt_range ranges[NEUTRINO_MAX_MAPS + 1];
-	struct nt_extent extent = nt_frame_extent(kernel, frame);
+	struct nt_extent extent = nt_frames_extent(kernel, frame);
 	unsigned of_run = nt_runs_ranges(kernel, &extent, ranges);
 
 	for (unsigned i = 0; i < of_run; i++)
 		nt_runs_add(kernel, i, regions + ranges[i].from, 0, ranges[i].size);
 	nt_runs_added(kernel, true);
-	unsigned count = nt_frame_shrink(kernel, frame, read_control, (void *)(uintptr_t)regions, ranges);
+	unsigned count = nt_frames_shrink(kernel, frame, read_control, (void *)(uintptr_t)regions, ranges);
 
 	nt_frames_add(piece, launch, frame);
 	for (unsigned i = 0; i < count; i++)
@@ -165,5 +165,5 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 void nt_frames_write(struct nt_piece *piece)
 {
 	if (!nt_writer_piece(piece))
-		nt_trace_log("data of launches were lost: no memory");
+		nt_event_log("data of launches were lost: no memory");
 }

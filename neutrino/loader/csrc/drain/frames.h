@@ -10,10 +10,10 @@
 #include "trace/results.h"
 
 /* The extent of a frame's launch, with the logs' memory that the frame has. */
-struct nt_extent nt_frame_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame);
+struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame);
 
 /* The header of the frame of a slot's launch. */
-struct neutrino_frame nt_frame_of(const struct nt_slot *slot);
+struct neutrino_frame nt_frames_of(const struct nt_slot *slot);
 
 /* Copy the control words at an offset of a launch's regions; false if that fails. */
 typedef bool nt_read_control(void *argument, uint64_t offset, struct nt_log_control *ret);
@@ -23,14 +23,14 @@ typedef bool nt_read_control(void *argument, uint64_t offset, struct nt_log_cont
  * gets the ranges of the regions that are the frame's data, at most NEUTRINO_MAX_MAPS + 1; returns how many, 0 if the
  * control words cannot be read. Raises the memory that the kernel's logs want to what was wanted in this launch.
  */
-unsigned nt_frame_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
-			 struct nt_range *ret);
+unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
+			  struct nt_range *ret);
 
 /* Complete the record of a launch, by its number, whose data are lost. size: bytes of its maps. */
-void nt_frame_lost(uint64_t launch, uint64_t size);
+void nt_frames_lost(uint64_t launch, uint64_t size);
 
 /* The same where they could not be copied back; with --memusage, they were measured as planned, and there are none. */
-void nt_frame_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size);
+void nt_frames_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size);
 
 /* A new piece of a kernel's frames, with room for size bytes and so many launches. NULL without memory. */
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches);

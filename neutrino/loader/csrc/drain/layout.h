@@ -16,7 +16,7 @@
 struct nt_graph_node {
 	CUgraphNode node;	  /* of the program's graph */
 	struct nt_kernel *kernel; /* NULL: of a function that the hook never saw obtained */
-	unsigned reason;	  /* PROBED: its twin runs; else why the original does */
+	enum neutrino_reason reason;	  /* PROBED: its twin runs; else why the original does */
 	bool may_repeat;	  /* in the body of a conditional node */
 	bool is_disabled;	  /* by the program: neither runs */
 	bool is_left_out; /* its launches are not chosen: the original runs, though it has a twin */

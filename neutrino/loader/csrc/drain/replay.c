@@ -16,10 +16,10 @@ static struct neutrino_launch *take_record(uint64_t *index)
 {
 	struct neutrino_launch *record;
 
-	for (int i = 0; !(record = nt_trace_launch(index)) && i < MOST_ROUNDS; i++) {
+	for (int i = 0; !(record = nt_records_take(index)) && i < MOST_ROUNDS; i++) {
 		nt_trace_round();
 		if (i)
-			nt_sleep_us(1000);
+			nt_clock_sleep_us(1000);
 	}
 	return record;
 }
@@ -27,7 +27,7 @@ static struct neutrino_launch *take_record(uint64_t *index)
 /* Begin the launch record of a kernel in a replay; *index gets its number. NULL if there is none. */
 static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t number, uint64_t *index)
 {
-	const struct neutrino_launch *replay = nt_trace_launch_at(slot->launch);
+	const struct neutrino_launch *replay = nt_records_at(slot->launch);
 	const struct nt_graph_node *node = &slot->layout->nodes[number];
 	struct neutrino_launch *record = take_record(index);
 
@@ -114,7 +114,7 @@ static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32
 			if (!add_record(slot, j, &launch))
 				continue;
 			if (!piece) {
-				nt_frame_without_data(kernel, launch, node->size);
+				nt_frames_without_data(kernel, launch, node->size);
 				continue;
 			}
 			const uint8_t *regions = data + (slot->offset * UNIT - begin) + node->offset;
@@ -137,7 +137,7 @@ static bool is_first(const struct nt_layout *layout, size_t number)
 	return true;
 }
 
-void nt_replays_write(const struct nt_segment *segment, uint32_t from, uint32_t to, const uint8_t *data, uint64_t begin)
+void nt_replay_write(const struct nt_segment *segment, uint32_t from, uint32_t to, const uint8_t *data, uint64_t begin)
 {
 	for (uint32_t i = from; i < to; i++) {
 		const struct nt_layout *layout = segment->slots[i].layout;

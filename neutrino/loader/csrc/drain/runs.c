@@ -39,8 +39,8 @@ unsigned nt_runs_ranges(const struct nt_kernel *kernel, const struct nt_extent *
 
 	for (uint32_t i = 0; kernel->run_count && i < kernel->map_count; i++) {
 		struct nt_region region;
-		offset = nt_region_of(&kernel->maps[i], extent, offset, &region);
-		if (nt_map_is_of_run(&kernel->maps[i]))
+		offset = nt_regions_region(&kernel->maps[i], extent, offset, &region);
+		if (nt_regions_is_of_run(&kernel->maps[i]))
 			ret[count++] = (struct nt_range){region.records, region.records_size};
 	}
 	return count;
@@ -53,13 +53,13 @@ static struct nt_run *run_of(struct nt_kernel *kernel)
 		return kernel->run;
 	struct nt_run *run = calloc(1, sizeof(*run));
 	for (uint32_t i = 0; run && i < kernel->map_count; i++)
-		if (nt_map_is_of_run(&kernel->maps[i]))
+		if (nt_regions_is_of_run(&kernel->maps[i]))
 			run->count += kernel->maps[i].record_size / WORD;
 	if (run)
 		run->words = calloc(2 * run->count, WORD);
 	if (!run || !run->words) {
 		free(run);
-		nt_trace_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
+		nt_event_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
 		return NULL;
 	}
 	run->part = run->words + run->count;
@@ -86,7 +86,7 @@ void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data,
 	if (!run)
 		return;
 	for (;; map++) {
-		if (!nt_map_is_of_run(map))
+		if (!nt_regions_is_of_run(map))
 			continue;
 		if (!number--)
 			break;
@@ -94,7 +94,7 @@ void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data,
 	}
 	/* The launch has copies of the record, each in cache lines of its own. */
 	uint64_t record = map->record_size / WORD, stride = align_up(map->record_size, NEUTRINO_COPY_ALIGN) / WORD;
-	bool keeps_greatest = nt_map_keeps_greatest(map);
+	bool keeps_greatest = nt_regions_keeps_greatest(map);
 	uint64_t place = at / WORD % stride;
 	for (uint64_t i = 0; i < size / WORD; i++, place = place + 1 == stride ? 0 : place + 1) {
 		uint64_t word;
@@ -114,10 +114,10 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 		return;
 	for (uint32_t i = 0; is_complete && i < kernel->map_count; i++) {
 		const struct neutrino_map *map = &kernel->maps[i];
-		if (!nt_map_is_of_run(map))
+		if (!nt_regions_is_of_run(map))
 			continue;
 		for (uint64_t end = at + map->record_size / WORD; at < end; at++)
-			combine(&run->words[at], run->part[at], nt_map_keeps_greatest(map));
+			combine(&run->words[at], run->part[at], nt_regions_keeps_greatest(map));
 	}
 	memset(run->part, 0, run->count * WORD);
 	run->launches += is_complete;
@@ -134,7 +134,7 @@ static bool write_run(const struct nt_run *run)
 
 	memcpy(frame.magic, NEUTRINO_FRAME_MAGIC, sizeof(frame.magic));
 	for (uint32_t i = 0; i < run->kernel->map_count; i++)
-		if (nt_map_is_of_run(&run->kernel->maps[i]))
+		if (nt_regions_is_of_run(&run->kernel->maps[i]))
 			frame.size += align_up(run->kernel->maps[i].record_size, NEUTRINO_REGION_ALIGN);
 	uint8_t *data = calloc(1, header_size + sizeof(frame) + frame.size);
 	if (!data)
@@ -143,7 +143,7 @@ static bool write_run(const struct nt_run *run)
 	memcpy(data + header_size, &frame, sizeof(frame));
 	for (uint32_t i = 0; i < run->kernel->map_count; i++) {
 		const struct neutrino_map *map = &run->kernel->maps[i];
-		if (!nt_map_is_of_run(map))
+		if (!nt_regions_is_of_run(map))
 			continue;
 		memcpy(data + header_size + sizeof(frame) + size, run->words + at, map->record_size);
 		at += map->record_size / WORD;
@@ -157,7 +157,7 @@ static bool write_run(const struct nt_run *run)
 
 void nt_runs_write(enum nt_runs_when when)
 {
-	uint64_t now = runs ? nt_now_ns() : 0;
+	uint64_t now = runs ? nt_clock_now_ns() : 0;
 
 	if (!runs || (when != NT_RUNS_ENDING && now - written_ns < (when == NT_RUNS_BUSY ? BUSY_NS : IDLE_NS)))
 		return;

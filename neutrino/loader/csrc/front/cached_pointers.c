@@ -65,7 +65,7 @@ redirect_words(const struct nt_cached_pointers *search, uintptr_t from, uintptr_
 		void *real = __atomic_load_n(slot, __ATOMIC_RELAXED);
 		if ((uintptr_t)real < search->lowest || (uintptr_t)real > search->highest)
 			continue;
-		void *ours = nt_driver_wrapper_of(real);
+		void *ours = nt_hook_wrapper_of(real);
 		/* If the program has changed it meanwhile, it has looked up something else. */
 		if (ours != real)
 			__atomic_compare_exchange_n(slot, &real, ours, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);

@@ -12,14 +12,14 @@
 
 EXPORTED const char *neutrino_trace_dir(void)
 {
-	return nt_trace_path();
+	return nt_path_of_trace();
 }
 
 EXPORTED int neutrino_flush(uint32_t milliseconds)
 {
-	uint64_t deadline = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t deadline = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
-	if (nt_process_mode() != NT_TRACING)
+	if (nt_mode_of_process() != NT_TRACING)
 		return 0;
 	bool all = nt_pool_flush_all(milliseconds);
 	/* Also counters, and records of launches without data. */
@@ -39,7 +39,7 @@ static struct nt_domain *own_domain(void)
 	struct nt_domain *ret = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
 
 	if (!ret) {
-		ret = nt_domain_named("neutrino");
+		ret = nt_ranges_domain_named("neutrino");
 		__atomic_store_n(&own, ret, __ATOMIC_RELEASE);
 	}
 	return ret;
@@ -48,16 +48,16 @@ static struct nt_domain *own_domain(void)
 EXPORTED void neutrino_range_push(const char *name)
 {
 	if (nt_ranges_are_set())
-		nt_range_push(own_domain(), nt_range_chosen(own_domain(), name));
+		nt_ranges_push(own_domain(), nt_ranges_chosen(own_domain(), name));
 }
 
 EXPORTED void neutrino_range_pop(void)
 {
 	if (nt_ranges_are_set())
-		nt_range_pop(own_domain());
+		nt_ranges_pop(own_domain());
 }
 
 EXPORTED uint64_t neutrino_now(void)
 {
-	return nt_now_ns();
+	return nt_clock_now_ns();
 }

@@ -25,7 +25,7 @@ struct coverage {
 
 /* A line, written at once, so that those of several processes do not mix. What does not fit is left out. */
 struct text {
-	char data[3072]; /* nt_say writes less than PIPE_BUF, 4096 */
+	char data[3072]; /* nt_quiet_write_say writes less than PIPE_BUF, 4096 */
 	size_t used;
 };
 
@@ -80,13 +80,13 @@ static void count(struct coverage *ret)
 	for (uint32_t kernel = 0; kernel <= last; kernel++) {
 		uint64_t chosen = 0;
 		for (unsigned reason = 0; reason < NEUTRINO_REASON_SLOTS; reason++) {
-			uint64_t launches = nt_trace_counted(kernel, reason);
+			uint64_t launches = nt_counters_total(kernel, reason);
 			ret->by_reason[reason] += launches;
 			chosen += reason == NEUTRINO_REASON_NOT_SELECTED ? 0 : launches;
 		}
 		ret->chosen += chosen;
 		ret->kernels += kernel && chosen;
-		ret->kernels_probed += kernel && nt_trace_counted(kernel, NEUTRINO_REASON_PROBED);
+		ret->kernels_probed += kernel && nt_counters_total(kernel, NEUTRINO_REASON_PROBED);
 	}
 	ret->probed = ret->by_reason[NEUTRINO_REASON_PROBED];
 	ret->left_out = ret->by_reason[NEUTRINO_REASON_NOT_SELECTED];
@@ -97,7 +97,7 @@ static void count(struct coverage *ret)
 /* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
 static void add_share(struct text *text, const struct coverage *coverage)
 {
-	const char *nothing = nt_measures_only ? "nothing would be probed: " : "nothing was probed: ";
+	const char *nothing = nt_own_memory_measures_only ? "nothing would be probed: " : "nothing was probed: ";
 
 	if (!coverage->chosen) {
 		add(text, "%s", nothing);
@@ -118,7 +118,7 @@ static void add_share(struct text *text, const struct coverage *coverage)
 		unsigned percent = coverage->probed == coverage->chosen
 					   ? 100
 					   : (unsigned)((double)coverage->probed / (double)coverage->chosen * 100);
-		add(text, " %sprobed (%s%u %%)", nt_measures_only ? "would be " : "", percent ? "" : "under ",
+		add(text, " %sprobed (%s%u %%)", nt_own_memory_measures_only ? "would be " : "", percent ? "" : "under ",
 		    percent ? percent : 1);
 	}
 	add(text, ", ");
@@ -138,7 +138,7 @@ static void add_reasons(struct text *text, struct coverage *coverage, bool with_
 	static const char *const remedies[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_REMEDIES};
 	uint64_t rest = coverage->chosen - coverage->probed;
 
-	add(text, nt_measures_only ? "would not be: " : "not probed: ");
+	add(text, nt_own_memory_measures_only ? "would not be: " : "not probed: ");
 	for (int said = 0; rest && said < REASONS_SAID; said++) {
 		unsigned most = 0;
 		for (unsigned reason = 1; reason < NEUTRINO_REASON_SLOTS; reason++)
@@ -168,20 +168,20 @@ void nt_coverage_say(const char *rank)
 	count(&coverage);
 	begin_line(&text, rank);
 	bool has_rank = text.data[sizeof("neutrino: ") - 1];
-	if (nt_measures_only)
+	if (nt_own_memory_measures_only)
 		add(&text, "--memusage: ");
 	add_share(&text, &coverage);
 	if (coverage.probed < coverage.chosen) {
 		if (has_rank) {
 			add(&text, "; ");
 		} else {
-			nt_say("%s\n", text.data);
+			nt_quiet_write_say("%s\n", text.data);
 			text.used = 0;
 			begin_line(&text, rank);
 		}
 		add_reasons(&text, &coverage, !has_rank);
 	}
-	nt_say("%s\n", text.data);
+	nt_quiet_write_say("%s\n", text.data);
 }
 
 void nt_coverage_say_unused(const char *rank)
@@ -189,7 +189,7 @@ void nt_coverage_say_unused(const char *rank)
 	struct text text = {.used = 0};
 
 	begin_line(&text, rank);
-	nt_say("%snothing was recorded: process %d called the CUDA driver and loaded no GPU code\n", text.data, (int)getpid());
+	nt_quiet_write_say("%snothing was recorded: process %d called the CUDA driver and loaded no GPU code\n", text.data, (int)getpid());
 }
 
 /* Tools that call the driver for the program, by the libraries that they load into it. */
@@ -225,5 +225,5 @@ void nt_coverage_say_missed(const char *rank)
 		add(&text, "%s calls the driver in its place: run it without that tool", tool);
 	else
 		add(&text, "did not call the CUDA driver through Neutrino");
-	nt_say("%s\n", text.data);
+	nt_quiet_write_say("%s\n", text.data);
 }

@@ -32,7 +32,7 @@ const int neutrino_hook = 1;
 /* The start of every exported function: return an error if there is no driver, or it lacks the function. */
 #define NEED_DRIVER(function)                                                                                          \
 	do {                                                                                                           \
-		if (!nt_driver_load() || !nt_driver.function)                                                          \
+		if (!nt_hook_load_driver() || !nt_driver.function)                                                     \
 			return CUDA_ERROR_NOT_SUPPORTED;                                                               \
 	} while (0)
 
@@ -58,7 +58,7 @@ const int neutrino_hook = 1;
 static void give_ours(void **function)
 {
 	if (function)
-		*function = nt_driver_wrapper_of(*function);
+		*function = nt_hook_wrapper_of(*function);
 }
 
 /* Register count functions that the program has obtained at once. */
@@ -79,15 +79,15 @@ static void obtained_all(void *owner, bool is_library, void *const *handles, uns
 	if (result != CUDA_SUCCESS)                                                                                    \
 	__VA_ARGS__
 #define IN_TRACE(...)                                                                                                  \
-	if (nt_process_mode() == NT_TRACING)                                                                           \
+	if (nt_mode_of_process() == NT_TRACING)                                                                        \
 	__VA_ARGS__
 /* Once more, if the driver had no memory and the hook's pools could give some back. */
 #define AGAIN_WITHOUT_POOL(call)                                                                                       \
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && nt_process_mode() == NT_TRACING && nt_pool_give_back(GIVE_BACK_LIMIT_MS)) \
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && nt_mode_of_process() == NT_TRACING && nt_pool_give_back(GIVE_BACK_LIMIT_MS)) \
 	result = (call)
 /* Repeat a change of a function for its twins. */
 #define FOR_TWINS(handle, ...)                                                                                         \
-	if (result == CUDA_SUCCESS && nt_process_mode() == NT_TRACING)                                                 \
+	if (result == CUDA_SUCCESS && nt_mode_of_process() == NT_TRACING)                                              \
 	nt_attributes_set(handle, (struct nt_setting){__VA_ARGS__, NULL})
 
 #define NT_WRAP(name, parameters, arguments, before, after)                                                            \
@@ -116,7 +116,7 @@ static __attribute__((noinline)) CUresult launch_plain(CUfunction function, unsi
 {
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, per_thread,
 				   parameters,		     extra,			  NULL,	  NULL, false};
-	KEEPING_ERRNO(nt_launch_plain(function, &launch, found));
+	KEEPING_ERRNO(nt_launch_forms_plain(function, &launch, found));
 }
 
 EXPORT NT_HOT_PATH CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -149,7 +149,7 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfun
 	struct nt_found found = config ? nt_launch_find(function) : (struct nt_found){NULL, NULL};
 	if (nt_launch_passes(found))
 		return nt_driver.cuLaunchKernelEx(config, function, parameters, extra);
-	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, false, found));
+	KEEPING_ERRNO(nt_launch_forms_config(config, function, parameters, extra, false, found));
 }
 
 EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
@@ -159,7 +159,7 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, 
 	struct nt_found found = config ? nt_launch_find(function) : (struct nt_found){NULL, NULL};
 	if (nt_launch_passes(found))
 		return nt_driver.cuLaunchKernelEx_ptsz(config, function, parameters, extra);
-	KEEPING_ERRNO(nt_launch_config(config, function, parameters, extra, true, found));
+	KEEPING_ERRNO(nt_launch_forms_config(config, function, parameters, extra, true, found));
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -169,7 +169,7 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
 	NEED_DRIVER(cuLaunchCooperativeKernel);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, false,
 				   parameters,		     NULL,			  NULL,	  NULL, false};
-	KEEPING_ERRNO(nt_launch_cooperative(function, &launch));
+	KEEPING_ERRNO(nt_launch_forms_cooperative(function, &launch));
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -179,7 +179,7 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 	NEED_DRIVER(cuLaunchCooperativeKernel_ptsz);
 	struct nt_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, true,
 				   parameters,		     NULL,			  NULL,	  NULL, false};
-	KEEPING_ERRNO(nt_launch_cooperative(function, &launch));
+	KEEPING_ERRNO(nt_launch_forms_cooperative(function, &launch));
 }
 
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
@@ -202,12 +202,12 @@ static CUresult synchronize_stream(CUresult (*real)(CUstream), CUstream stream, 
 	struct nt_watermark mark;
 	CUcontext context = NULL;
 
-	if (nt_process_mode() != NT_TRACING || nt_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+	if (nt_mode_of_process() != NT_TRACING || nt_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
 		return real(stream);
-	OURS(nt_watermark_before(&mark, context,
-				 stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY));
+	OURS(nt_streams_watermark_before(&mark, context,
+					 stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY));
 	CUresult result = real(stream);
-	OURS(ON_SUCCESS(nt_watermark_after(&mark, context)));
+	OURS(ON_SUCCESS(nt_streams_watermark_after(&mark, context)));
 	return result;
 }
 
@@ -229,11 +229,11 @@ EXPORT CUresult cuCtxSynchronize(void)
 	CUcontext context = NULL;
 
 	NEED_DRIVER(cuCtxSynchronize);
-	if (nt_process_mode() != NT_TRACING || nt_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+	if (nt_mode_of_process() != NT_TRACING || nt_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
 		return nt_driver.cuCtxSynchronize();
-	OURS(nt_watermark_before(&mark, context, NULL));
+	OURS(nt_streams_watermark_before(&mark, context, NULL));
 	CUresult result = nt_driver.cuCtxSynchronize();
-	OURS(ON_SUCCESS(nt_watermark_after(&mark, context)));
+	OURS(ON_SUCCESS(nt_streams_watermark_after(&mark, context)));
 	return result;
 }
 
@@ -248,12 +248,12 @@ __attribute__((constructor)) static void start(void)
 {
 	int error = errno;
 
-	nt_driver_load();
+	nt_hook_load_driver();
 	errno = error;
 }
 #endif
 
-void *nt_driver_wrapper_of(void *real)
+void *nt_hook_wrapper_of(void *real)
 {
 	/* Must not equal a function that the driver does not have, which is NULL. */
 	if (!real)
@@ -267,7 +267,7 @@ void *nt_driver_wrapper_of(void *real)
 	return real;
 }
 
-void *nt_driver_wrapper_named(const char *name, void **real)
+void *nt_hook_wrapper_named(const char *name, void **real)
 {
 #define NT_COMPARE(function, parameters, ...)                                                                               \
 	if (strcmp(name, #function) == 0) {                                                                            \

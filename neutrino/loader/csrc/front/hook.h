@@ -7,15 +7,15 @@
 nt_driver_start NT_DRIVER_START;
 
 /* Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. */
-static inline bool nt_driver_load(void)
+static inline bool nt_hook_load_driver(void)
 {
 	return NT_UNLIKELY(!nt_driver_known()) ? nt_driver_load_now(NT_DRIVER_START) : true;
 }
 
 /* The hook's function that wraps a function of the real driver, by that address; the address itself if none does. */
-void *nt_driver_wrapper_of(void *real);
+void *nt_hook_wrapper_of(void *real);
 
 /* The hook's function of that name, NULL if it wraps none. *real: the driver's, NULL while that is not known. */
-void *nt_driver_wrapper_named(const char *name, void **real);
+void *nt_hook_wrapper_named(const char *name, void **real);
 
 #endif

@@ -101,7 +101,7 @@ __attribute__((constructor)) static void start(void)
 	/* Also if the hook is not loaded yet: it will be, when the program asks for the driver. */
 	if (is_audited() || has_other_hook())
 		return;
-	nt_late_came = nt_driver_load();
+	nt_late_came = nt_hook_load_driver();
 	nt_trace_parent(folder);
 	process = getpid();
 	/* Set before nt_slots_start, since other threads may call the hook as soon as that redirects slots. */

@@ -10,7 +10,7 @@
 #include "memory/greens.h"
 #include "memory/pool.h"
 
-void nt_stream_ends(CUstream stream)
+void nt_lifetimes_stream_ends(CUstream stream)
 {
 	CUcontext context = NULL;
 
@@ -18,12 +18,12 @@ void nt_stream_ends(CUstream stream)
 		return; /* a default stream, which cannot be destroyed */
 	if ((nt_driver.cuStreamGetCtx && nt_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS) ||
 	    nt_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS)
-		nt_pool_forget_stream(context, stream);
+		nt_streams_forget(context, stream);
 }
 
-void nt_context_comes(CUcontext context)
+void nt_lifetimes_context_comes(CUcontext context)
 {
-	if (context && nt_registry_has_probed() && !nt_pool_known(context) && !nt_context_is_green(context) &&
+	if (context && nt_registry_has_probed() && !nt_pools_has(context) && !nt_greens_has(context) &&
 	    nt_choice_has_context(context))
 		nt_registry_prepare_context(context);
 }
@@ -34,41 +34,41 @@ static bool context_of_green(void *green, CUcontext *ret)
 	return nt_driver.cuCtxFromGreenCtx && nt_driver.cuCtxFromGreenCtx(ret, green) == CUDA_SUCCESS;
 }
 
-void nt_green_context_comes(void *green)
+void nt_lifetimes_green_comes(void *green)
 {
 	CUcontext context;
 
-	if (context_of_green(green, &context) && !nt_context_is_green(context))
+	if (context_of_green(green, &context) && !nt_greens_has(context))
 		nt_greens_add(context);
 }
 
-void nt_green_context_ends(void *green)
+void nt_lifetimes_green_ends(void *green)
 {
 	CUcontext context;
 
 	if (!context_of_green(green, &context))
 		return;
-	if (nt_process_mode() == NT_TRACING) {
-		nt_graphs_context_ends(context);
+	if (nt_mode_of_process() == NT_TRACING) {
+		nt_graph_context_ends(context);
 		nt_registry_forget_context(context);
 	}
 	nt_greens_remove(context);
 }
 
-void nt_context_ends(CUcontext context)
+void nt_lifetimes_context_ends(CUcontext context)
 {
-	if (nt_process_mode() != NT_TRACING || !context)
+	if (nt_mode_of_process() != NT_TRACING || !context)
 		return;
 	nt_background_hold();
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
-	nt_graphs_context_ends(context);
+	nt_graph_context_ends(context);
 	nt_registry_forget_context(context);
 	/* Nothing of it is left that the thread in the background could find. */
 	nt_background_release();
 }
 
-void nt_context_may_end(CUcontext context)
+void nt_lifetimes_context_may_end(CUcontext context)
 {
 	if (!context)
 		return;
@@ -76,9 +76,9 @@ void nt_context_may_end(CUcontext context)
 	nt_pool_flush(context, DRAIN_LIMIT_MS);
 }
 
-void nt_context_gone(CUcontext context)
+void nt_lifetimes_context_gone(CUcontext context)
 {
-	nt_graphs_context_ends(context);
+	nt_graph_context_ends(context);
 	nt_registry_forget_context(context);
 	nt_launch_forget_context(context, 0);
 }
@@ -88,11 +88,11 @@ static void forget(CUcontext context)
 {
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_context_gone(context, DRAIN_LIMIT_MS);
-	nt_graphs_context_ends(context);
+	nt_graph_context_ends(context);
 	nt_registry_forget_context(context);
 }
 
-void nt_context_may_have_ended(CUcontext context)
+void nt_lifetimes_context_may_have_ended(CUcontext context)
 {
 	unsigned long long id;
 
@@ -130,22 +130,22 @@ static CUcontext primary_of(CUdevice device)
 	return context;
 }
 
-void nt_primary_retained(CUdevice device)
+void nt_lifetimes_primary_retained(CUdevice device)
 {
 	if (is_device(device))
 		__atomic_fetch_add(&primary_counts[device], 1, __ATOMIC_ACQ_REL);
 }
 
-void nt_primary_reset_begins(CUdevice device)
+void nt_lifetimes_primary_reset_begins(CUdevice device)
 {
 	if (!is_device(device))
 		return;
 	CUcontext context = primary_of(device);
 	__atomic_store_n(&primary_contexts[device], context, __ATOMIC_RELEASE);
-	nt_context_may_end(context);
+	nt_lifetimes_context_may_end(context);
 }
 
-void nt_primary_was_reset(CUdevice device)
+void nt_lifetimes_primary_was_reset(CUdevice device)
 {
 	CUcontext context =
 		is_device(device) ? __atomic_exchange_n(&primary_contexts[device], NULL, __ATOMIC_ACQ_REL) : NULL;
@@ -154,19 +154,19 @@ void nt_primary_was_reset(CUdevice device)
 	if (context && !nt_driver.cuCtxGetId)
 		forget(context);
 	else
-		nt_context_may_have_ended(context);
+		nt_lifetimes_context_may_have_ended(context);
 	nt_background_release();
 }
 
-void nt_primary_release_begins(CUdevice device)
+void nt_lifetimes_primary_release_begins(CUdevice device)
 {
 	/* Only the last release destroys the context. */
-	if (nt_process_mode() == NT_TRACING && is_device(device) &&
+	if (nt_mode_of_process() == NT_TRACING && is_device(device) &&
 	    __atomic_load_n(&primary_counts[device], __ATOMIC_ACQUIRE) <= 1)
-		nt_primary_reset_begins(device);
+		nt_lifetimes_primary_reset_begins(device);
 }
 
-void nt_primary_released(CUdevice device, CUresult result)
+void nt_lifetimes_primary_released(CUdevice device, CUresult result)
 {
 	if (!is_device(device))
 		return;
@@ -175,7 +175,7 @@ void nt_primary_released(CUdevice device, CUresult result)
 	while (!result && count > 0 && !__atomic_compare_exchange_n(&primary_counts[device], &count, count - 1, false,
 								     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		;
-	if (nt_process_mode() == NT_TRACING && (nt_driver.cuCtxGetId || (!result && count == 1)))
-		nt_primary_was_reset(device);
+	if (nt_mode_of_process() == NT_TRACING && (nt_driver.cuCtxGetId || (!result && count == 1)))
+		nt_lifetimes_primary_was_reset(device);
 	nt_background_release();
 }

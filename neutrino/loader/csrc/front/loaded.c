@@ -17,7 +17,7 @@ static void register_data(void *handle, bool is_library, const void *image, cons
 {
 	struct nt_image_bytes bytes;
 
-	if (nt_process_trace() && nt_image_measure(image, SIZE_MAX, &bytes))
+	if (nt_process_trace() && nt_image_bytes_measure(image, SIZE_MAX, &bytes))
 		nt_registry_loaded(handle, is_library, &bytes, NULL, caller);
 }
 
@@ -32,7 +32,7 @@ static void register_file(void *handle, bool is_library, const char *path, const
 	if (!nt_process_trace())
 		return;
 	/* O_NONBLOCK: if it is a pipe, whose bytes the driver has read, open would wait for a writer. */
-	int fd = nt_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+	int fd = nt_quiet_write_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0)
 		return;
 	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 && (data = malloc((size_t)status.st_size))) {
@@ -40,7 +40,7 @@ static void register_file(void *handle, bool is_library, const char *path, const
 		while (used < (size_t)status.st_size &&
 		       ((count = read(fd, data + used, (size_t)status.st_size - used)) > 0 || (count < 0 && errno == EINTR)))
 			used += count > 0 ? (size_t)count : 0;
-		if (nt_image_measure(data, used, &bytes))
+		if (nt_image_bytes_measure(data, used, &bytes))
 			nt_registry_loaded(handle, is_library, &bytes, path, caller);
 	}
 	free(data);
@@ -57,7 +57,7 @@ static void note_refusal(void)
 
 	if (nt_driver.neutrinoEmbeddedRefusal &&
 	    nt_driver.neutrinoEmbeddedRefusal(why, sizeof(why)) == CUDA_SUCCESS && nt_process_trace())
-		nt_trace_note("the embedded device refused an image: %s", why);
+		nt_event_note("the embedded device refused an image: %s", why);
 }
 
 /* Whether the embedded device may have refused an image: a library's is examined only when a kernel of it is requested. */

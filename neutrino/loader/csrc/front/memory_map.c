@@ -63,7 +63,7 @@ bool nt_memory_map(bool (*visit)(const struct nt_memory_range *range, void *argu
 	 * never be released.
 	 */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	int fd = nt_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+	int fd = nt_quiet_write_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
 	if (fd >= 0) {
 		ret = visit_lines(fd, visit, argument);
 		close(fd);

@@ -69,7 +69,7 @@ static void narrow(char *ret, size_t size, const wchar_t *text)
 
 static struct nt_chosen_range chosen_text(const struct nt_domain *domain, const char *name)
 {
-	return name ? nt_range_chosen(domain, name) : (struct nt_chosen_range){false, false};
+	return name ? nt_ranges_chosen(domain, name) : (struct nt_chosen_range){false, false};
 }
 
 static struct nt_chosen_range chosen_wide(const struct nt_domain *domain, const wchar_t *name)
@@ -79,7 +79,7 @@ static struct nt_chosen_range chosen_wide(const struct nt_domain *domain, const 
 	if (!name)
 		return (struct nt_chosen_range){false, false};
 	narrow(text, sizeof(text), name);
-	return nt_range_chosen(domain, text);
+	return nt_ranges_chosen(domain, text);
 }
 
 static struct nt_chosen_range chosen_by(const struct nt_domain *domain, const struct attributes *attributes)
@@ -103,27 +103,27 @@ static struct nt_chosen_range chosen_by(const struct nt_domain *domain, const st
 
 static int domain_push(void *handle, const struct attributes *attributes)
 {
-	struct nt_domain *domain = nt_domain_of(handle);
+	struct nt_domain *domain = nt_ranges_domain_of(handle);
 
-	return nt_range_push(domain, chosen_by(domain, attributes));
+	return nt_ranges_push(domain, chosen_by(domain, attributes));
 }
 
 static int domain_pop(void *handle)
 {
-	return nt_range_pop(nt_domain_of(handle));
+	return nt_ranges_pop(nt_ranges_domain_of(handle));
 }
 
 static uint64_t domain_start(void *handle, const struct attributes *attributes)
 {
-	struct nt_domain *domain = nt_domain_of(handle);
+	struct nt_domain *domain = nt_ranges_domain_of(handle);
 
-	return nt_range_start(domain, chosen_by(domain, attributes));
+	return nt_ranges_start(domain, chosen_by(domain, attributes));
 }
 
 static void domain_end(void *handle, uint64_t number)
 {
 	(void)handle;
-	nt_range_end(number);
+	nt_ranges_end(number);
 }
 
 static int push(const struct attributes *attributes)
@@ -133,16 +133,16 @@ static int push(const struct attributes *attributes)
 
 static int push_text(const char *name)
 {
-	struct nt_domain *domain = nt_domain_of(NULL);
+	struct nt_domain *domain = nt_ranges_domain_of(NULL);
 
-	return nt_range_push(domain, chosen_text(domain, name));
+	return nt_ranges_push(domain, chosen_text(domain, name));
 }
 
 static int push_wide(const wchar_t *name)
 {
-	struct nt_domain *domain = nt_domain_of(NULL);
+	struct nt_domain *domain = nt_ranges_domain_of(NULL);
 
-	return nt_range_push(domain, chosen_wide(domain, name));
+	return nt_ranges_push(domain, chosen_wide(domain, name));
 }
 
 static int pop(void)
@@ -157,31 +157,31 @@ static uint64_t start(const struct attributes *attributes)
 
 static uint64_t start_text(const char *name)
 {
-	struct nt_domain *domain = nt_domain_of(NULL);
+	struct nt_domain *domain = nt_ranges_domain_of(NULL);
 
-	return nt_range_start(domain, chosen_text(domain, name));
+	return nt_ranges_start(domain, chosen_text(domain, name));
 }
 
 static uint64_t start_wide(const wchar_t *name)
 {
-	struct nt_domain *domain = nt_domain_of(NULL);
+	struct nt_domain *domain = nt_ranges_domain_of(NULL);
 
-	return nt_range_start(domain, chosen_wide(domain, name));
+	return nt_ranges_start(domain, chosen_wide(domain, name));
 }
 
 static const void *register_text(void *handle, const char *name)
 {
-	return registered_as(chosen_text(nt_domain_of(handle), name));
+	return registered_as(chosen_text(nt_ranges_domain_of(handle), name));
 }
 
 static const void *register_wide(void *handle, const wchar_t *name)
 {
-	return registered_as(chosen_wide(nt_domain_of(handle), name));
+	return registered_as(chosen_wide(nt_ranges_domain_of(handle), name));
 }
 
 static void *create_domain(const char *name)
 {
-	return nt_domain_named(name ? name : "");
+	return nt_ranges_domain_named(name ? name : "");
 }
 
 static void *create_domain_wide(const wchar_t *name)
@@ -190,12 +190,12 @@ static void *create_domain_wide(const wchar_t *name)
 
 	if (name)
 		narrow(text, sizeof(text), name);
-	return nt_domain_named(text);
+	return nt_ranges_domain_named(text);
 }
 
 static void destroy_domain(void *handle)
 {
-	nt_domain_ends(nt_domain_of(handle));
+	nt_ranges_domain_ends(nt_ranges_domain_of(handle));
 }
 
 /* --- the tables --- */
@@ -205,7 +205,7 @@ static const any_function core[] = {
 	[4] = (any_function)start,
 	[5] = (any_function)start_text,
 	[6] = (any_function)start_wide,
-	[7] = (any_function)nt_range_end,
+	[7] = (any_function)nt_ranges_end,
 	[8] = (any_function)push,
 	[9] = (any_function)push_text,
 	[10] = (any_function)push_wide,

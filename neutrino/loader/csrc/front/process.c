@@ -37,21 +37,21 @@ static void say_where(void)
 {
 	if (nt_settings()->is_quiet)
 		return;
-	nt_say("neutrino: trace in %s\n", nt_trace_path());
+	nt_quiet_write_say("neutrino: trace in %s\n", nt_path_of_trace());
 	nt_coverage_say(nt_settings()->ranks[0]);
 }
 
 /* Note a patched library whose twins were not used, in the trace and where that helps on stderr. */
 static void note_unused(const char *library)
 {
-	nt_trace_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
+	nt_event_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
 		      "looked up before the hook was loaded",
 		      library);
 #ifdef NEUTRINO_LATE
 	if (nt_late_came_after() && !nt_settings()->is_quiet)
-		nt_say("neutrino: nothing of %s was recorded; if the driver was in use before it was loaded, use the neutrino "
-		       "command\n",
-		       library);
+		nt_quiet_write_say("neutrino: nothing of %s was recorded; if the driver was in use before it was loaded, use the neutrino "
+				   "command\n",
+				   library);
 #endif
 }
 
@@ -66,7 +66,7 @@ static void say_unused(void)
 		return;
 	/* No trace: so that the listener does not say that the driver was never called. */
 	if (!is_ahead)
-		nt_listener_hello("");
+		nt_entry_fetch_hello("");
 	nt_coverage_say_unused(nt_settings()->ranks[0]);
 #endif
 }
@@ -81,42 +81,42 @@ static void at_exit(void)
 	nt_process_missed();
 #endif
 	/* Without a trace there is nothing to end. */
-	int mode = __atomic_exchange_n(&nt_process_mode_now, NT_ENDED, __ATOMIC_ACQ_REL);
+	int mode = __atomic_exchange_n(&nt_mode_now, NT_ENDED, __ATOMIC_ACQ_REL);
 	if (mode == NT_READY)
 		say_unused();
 	if (mode != NT_TRACING)
 		return;
 	struct nt_event event;
-	uint64_t begin = nt_now_ns();
+	uint64_t begin = nt_clock_now_ns();
 	nt_launch_end();
 	nt_background_end();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
-	nt_graphs_count();
-	if (!nt_measures_only)
-		nt_images_keep_needs();
+	nt_graph_count_all();
+	if (!nt_own_memory_measures_only)
+		nt_image_keep_needs();
 	if (is_ahead)
 		nt_section_unused(note_unused);
 	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */
 	if (!drained)
-		nt_drain_stop();
+		nt_wake_stop();
 	if (!drained)
-		nt_trace_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
+		nt_event_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_ranges_note_end();
 	nt_own_memory_log();
 	nt_event_begin(&event, "end");
 	nt_event_number(&event, "drained", drained);
-	nt_event_real(&event, "drain_ms", (double)(nt_now_ns() - begin) / 1e6);
+	nt_event_real(&event, "drain_ms", (double)(nt_clock_now_ns() - begin) / 1e6);
 	nt_event_end(&event);
 	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
 		say_where();
 	else
-		nt_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_trace_path());
+		nt_quiet_write_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_path_of_trace());
 }
 
 /* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
 static void in_child(void)
 {
-	__atomic_store_n(&nt_process_mode_now, NT_OFF, __ATOMIC_RELEASE);
+	__atomic_store_n(&nt_mode_now, NT_OFF, __ATOMIC_RELEASE);
 	nt_launch_end();
 	nt_background_child();
 	nt_trace_child();
@@ -142,23 +142,23 @@ static void start(void)
 	if (!has_run && !is_ahead_enabled())
 		return;
 	nt_upcalls = (struct nt_upcalls){
-		.drain_start = nt_drain_start,
+		.drain_start = nt_drain_thread_start,
 		.pool_made = nt_benchmark_make,
 		.pool_ends = nt_benchmark_unmake,
-		.context_gone = nt_context_gone,
-		.round_done = nt_graphs_count,
+		.context_gone = nt_lifetimes_context_gone,
+		.round_done = nt_graph_count_all,
 		.background_start = nt_background_start,
 	};
 	if (!has_run)
-		nt_images_use_sections();
+		nt_image_use_sections();
 	is_ahead = !has_run;
 	process = getpid();
-	nt_say_start();
+	nt_quiet_write_say_start();
 	nt_own_memory_begin();
 	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
-	__atomic_store_n(&nt_process_mode_now, NT_READY, __ATOMIC_RELEASE);
+	__atomic_store_n(&nt_mode_now, NT_READY, __ATOMIC_RELEASE);
 }
 
 /*
@@ -168,7 +168,7 @@ static void start(void)
 static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 {
 	size_t used = 0, count = 0;
-	int fd = nt_above_stdio(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+	int fd = nt_quiet_write_above_stdio(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
 
 	if (fd < 0)
 		return 0;
@@ -220,10 +220,10 @@ static void log_process(void)
 	nt_event_string(&event, "driver", settings->driver ? settings->driver : "");
 	nt_event_number(&event, "driver_version", (uint64_t)version);
 	nt_event_string(&event, "probes", names ? names : "");
-	nt_event_number(&event, "monotonic_ns", nt_now_ns());
+	nt_event_number(&event, "monotonic_ns", nt_clock_now_ns());
 	if (settings->run)
 		nt_event_string(&event, "run", settings->run);
-	if (nt_measures_only)
+	if (nt_own_memory_measures_only)
 		nt_event_number(&event, "memusage", 1);
 	if (settings->max_trace_size)
 		nt_event_number(&event, "max_trace_size", settings->max_trace_size);
@@ -244,15 +244,15 @@ bool nt_process_trace(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-	if (nt_process_mode() == NT_TRACING)
+	if (nt_mode_of_process() == NT_TRACING)
 		return true;
 	/* If cuInit was called before the hook was loaded, this has not been done. */
 	nt_process_start();
-	if (nt_process_mode() != NT_READY)
+	if (nt_mode_of_process() != NT_READY)
 		return false;
 	/* One thread starts the trace, the others wait for it. */
 	pthread_mutex_lock(&mutex);
-	if (nt_process_mode() == NT_READY) {
+	if (nt_mode_of_process() == NT_READY) {
 		nt_writer_invite(&nt_steering);
 		bool started = nt_trace_start();
 		if (started) {
@@ -264,16 +264,16 @@ bool nt_process_trace(void)
 			if (!is_ahead) {
 				nt_trace_copy("probe.toml", nt_settings()->probe_file);
 				nt_trace_copy("read.py", nt_settings()->reader);
-				nt_listener_hello(nt_trace_path());
+				nt_entry_fetch_hello(nt_path_of_trace());
 			}
 		} else {
-			nt_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
-			       nt_settings()->tracedir ? nt_settings()->tracedir : "(none)", nt_trace_failure());
+			nt_quiet_write_say("neutrino: no trace directory could be made in %s (%s): kernels run unprobed\n",
+					   nt_settings()->tracedir ? nt_settings()->tracedir : "(none)", nt_trace_failure());
 		}
-		__atomic_store_n(&nt_process_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
+		__atomic_store_n(&nt_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&mutex);
-	return nt_process_mode() == NT_TRACING;
+	return nt_mode_of_process() == NT_TRACING;
 }
 
 #ifndef NEUTRINO_LATE
@@ -283,7 +283,7 @@ static pid_t loaded_in;
 __attribute__((constructor)) static void prepare_end(void)
 {
 	loaded_in = getpid();
-	nt_say_start();
+	nt_quiet_write_say_start();
 }
 
 /*
@@ -302,7 +302,7 @@ __attribute__((destructor)) static void say_missed(void)
 	if (nt_driver.cuDeviceGetCount(&devices) == CUDA_ERROR_NOT_INITIALIZED)
 		return;
 	if (settings->key)
-		nt_listener_hello("");
+		nt_entry_fetch_hello("");
 	nt_coverage_say_missed(settings->ranks[0]);
 }
 #endif
@@ -316,7 +316,7 @@ static void count_unused(const char *library)
 
 void nt_process_missed(void)
 {
-	if (nt_process_mode() < NT_TRACING && nt_late_came_after() && nt_section_unused(count_unused))
+	if (nt_mode_of_process() < NT_TRACING && nt_late_came_after() && nt_section_unused(count_unused))
 		nt_process_trace();
 }
 #endif

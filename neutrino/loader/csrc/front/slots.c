@@ -137,7 +137,7 @@ static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 static void *replacement(const char *name, void **real)
 {
 	if (nt_driver_may_have(name))
-		return nt_driver_wrapper_named(name, real);
+		return nt_hook_wrapper_named(name, real);
 	/* All of them begin so; most names do not, which saves the comparisons. */
 	if (name[0] != 'd' || name[1] != 'l')
 		return NULL;
@@ -469,9 +469,9 @@ static void *replace_result(void *address, const char *name)
 	if (!address || !nt_driver_may_have(name))
 		return address;
 	int error = errno;
-	if (nt_driver_load()) {
+	if (nt_hook_load_driver()) {
 		nt_slots_update();
-		address = nt_driver_wrapper_of(address);
+		address = nt_hook_wrapper_of(address);
 	}
 	/* The program's call succeeded: no error of ours may be left. */
 	dlerror();
@@ -489,7 +489,7 @@ static bool depends_on_caller(void *handle, const char *name)
 
 	if (handle != RTLD_DEFAULT)
 		return handle == RTLD_NEXT;
-	return !nt_driver_may_have(name) || !nt_driver_load() || !nt_driver_wrapper_named(name, &real) ||
+	return !nt_driver_may_have(name) || !nt_hook_load_driver() || !nt_hook_wrapper_named(name, &real) ||
 	       dlsym(RTLD_DEFAULT, name) != real;
 }
 

@@ -47,7 +47,7 @@ static void start(void)
 	if (!nt_files_keep_open())
 		return;
 	steering.fd = nt_files_open(FILE_NAME, O_RDWR | O_CREAT | O_EXCL);
-	if (steering.fd >= 0 && !nt_pwrite_all(steering.fd, &control, sizeof(control), 0)) {
+	if (steering.fd >= 0 && !nt_quiet_write_all_at(steering.fd, &control, sizeof(control), 0)) {
 		nt_raw_close(steering.fd);
 		nt_files_unlink(FILE_NAME);
 		steering.fd = -1;
@@ -67,14 +67,14 @@ static void answer(bool is_understood)
 	struct neutrino_control control = {
 		.is_understood = is_understood,
 		.off = nt_choice_off() | (nt_launch_is_ended() ? NEUTRINO_OFF_ENDING : 0),
-		.pool_bytes = nt_pools_size(),
+		.pool_bytes = nt_pool_size_all(),
 	};
 	const size_t rest = offsetof(struct neutrino_control, is_understood);
 
 	steering.work = WORK_NONE;
 	/* The request is answered once its number is there. */
-	if (nt_pwrite_all(steering.fd, (const char *)&control + rest, sizeof(control) - rest, rest))
-		nt_pwrite_all(steering.fd, &steering.last, sizeof(steering.last), offsetof(struct neutrino_control, answer));
+	if (nt_quiet_write_all_at(steering.fd, (const char *)&control + rest, sizeof(control) - rest, rest))
+		nt_quiet_write_all_at(steering.fd, &steering.last, sizeof(steering.last), offsetof(struct neutrino_control, answer));
 }
 
 static void switch_recording(bool is_on)
@@ -83,7 +83,7 @@ static void switch_recording(bool is_on)
 
 	nt_choice_steer(is_on);
 	if (is_on != was_on)
-		nt_trace_note("neutrino-ctl: recording is %s", is_on ? "on again" : "off");
+		nt_event_note("neutrino-ctl: recording is %s", is_on ? "on again" : "off");
 }
 
 /* Take a request. One that is under way is given up for it. */
@@ -99,7 +99,7 @@ static void take(uint64_t request)
 		switch_recording((request & 0xff) == NEUTRINO_COMMAND_ON);
 		break;
 	case NEUTRINO_COMMAND_FLUSH:
-		nt_pools_flush();
+		nt_pool_flush_gently();
 		steering.work = WORK_DRAIN;
 		break;
 	default:
@@ -110,10 +110,10 @@ static void take(uint64_t request)
 /* Look for a request, as far as it is time for that, and do it. */
 static bool look(void)
 {
-	uint64_t now = nt_now_ns(), request;
+	uint64_t now = nt_clock_now_ns(), request;
 
 	/* The choice of launches is made after the trace has begun. */
-	if (steering.fd < 0 || nt_process_mode() < NT_TRACING)
+	if (steering.fd < 0 || nt_mode_of_process() < NT_TRACING)
 		return false;
 	if (now >= steering.next_ns) {
 		/* A request has one word, so that half of one is never seen. */
@@ -123,12 +123,12 @@ static bool look(void)
 			take(request);
 		steering.next_ns = now + UINT64_C(1000000) * next_look();
 	}
-	if (steering.work == WORK_DRAIN && nt_pools_are_flushed())
+	if (steering.work == WORK_DRAIN && nt_pool_are_all_flushed())
 		steering.work = WORK_WRITE;
 	if (steering.work != WORK_WRITE)
 		return false;
 	/* The drain thread counts replays when it is awake. */
-	nt_graphs_count();
+	nt_graph_count_all();
 	return true;
 }
 

@@ -87,10 +87,10 @@ static void use_layout(struct exec *exec, struct nt_layout *layout)
 /* Put the originals back for good, because replays cannot be recorded. */
 static void give_up(struct exec *exec)
 {
-	struct nt_layout *layout = nt_layout_copy(exec->layout);
+	struct nt_layout *layout = nt_graph_layout_copy(exec->layout);
 
 	if (layout) {
-		nt_layout_restore(&exec->target, layout);
+		nt_graph_layout_restore(&exec->target, layout);
 		use_layout(exec, layout);
 	}
 }
@@ -98,9 +98,9 @@ static void give_up(struct exec *exec)
 /* Get spare memory, for replays of the layout that find no room; without it, the originals run. */
 static void have_room(struct exec *exec)
 {
-	if (!nt_layout_records(exec->layout) || nt_graph_spare(exec->memory, exec->layout->size))
+	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
 		return;
-	nt_trace_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
+	nt_event_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
 	give_up(exec);
 }
 
@@ -117,7 +117,7 @@ static struct nt_layout *changeable(struct exec *exec)
 
 	if (!layout->replays && !layout->replays_full && !layout->replays_left_out)
 		return layout;
-	layout = nt_layout_copy(layout);
+	layout = nt_graph_layout_copy(layout);
 	if (layout)
 		use_layout(exec, layout);
 	return layout;
@@ -136,7 +136,7 @@ struct change {
 
 static struct change begin_change(void)
 {
-	struct change change = {nt_reading_begin(), CU_STREAM_CAPTURE_MODE_RELAXED};
+	struct change change = {nt_grace_reading_begin(), CU_STREAM_CAPTURE_MODE_RELAXED};
 
 	nt_driver.cuThreadExchangeStreamCaptureMode(&change.mode);
 	return change;
@@ -145,7 +145,7 @@ static struct change begin_change(void)
 static void end_change(struct change change)
 {
 	nt_driver.cuThreadExchangeStreamCaptureMode(&change.mode);
-	nt_reading_end(change.reading);
+	nt_grace_reading_end(change.reading);
 }
 
 /* Whether the driver has all that twins in graphs need. */
@@ -172,13 +172,13 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	exec->memory = nt_choice_has_context(target->context) ? nt_graph_memory_of(target->context) : NULL;
 	if (flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		target->refusal = NEUTRINO_REASON_GRAPH;
-	else if (nt_context_is_green(target->context))
+	else if (nt_greens_has(target->context))
 		target->refusal = NEUTRINO_REASON_LAUNCH_FORM;
-	else if (!exec->memory || !(pool = nt_pool_prepare(target->context)) || !(target->cell = nt_graph_cell(exec->memory)) ||
+	else if (!exec->memory || !(pool = nt_pool_prepare(target->context)) || !(target->cell = nt_graph_memory_cell(exec->memory)) ||
 		 nt_driver.cuEventCreate(&exec->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		target->refusal = NEUTRINO_REASON_CONTEXT;
-	target->most = pool ? nt_pool_most(pool) / REPLAY_PART : 0;
-	struct nt_layout *layout = nt_layout_make(target, graph, NULL);
+	target->most = pool ? nt_slabs_most(pool) / REPLAY_PART : 0;
+	struct nt_layout *layout = nt_graph_layout_make(target, graph, NULL);
 	if (layout) {
 		use_layout(exec, layout);
 		complete_layout(exec);
@@ -192,7 +192,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	}
 	/* Nobody would write its cell. */
 	if (exec && exec->layout) {
-		nt_layout_restore(target, exec->layout);
+		nt_graph_layout_restore(target, exec->layout);
 		__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
 	}
 	if (exec && exec->event)
@@ -221,23 +221,23 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 	struct nt_graph_target target = exec->target;
 	bool may_alternate = nt_choice_is_by_number() || nt_benchmark_is_set();
 	if (!may_alternate && nt_driver.cuGraphClone && nt_driver.cuGraphClone(&clone, graph) == CUDA_SUCCESS) {
-		layout = nt_layout_make(&target, graph, clone);
+		layout = nt_graph_layout_make(&target, graph, clone);
 		uint64_t info[4];
 		CUgraphNode node;
-		if (layout && layout->probed && !nt_measures_only &&
+		if (layout && layout->probed && !nt_own_memory_measures_only &&
 		    (nt_driver.cuGraphExecUpdate_v2 ? nt_driver.cuGraphExecUpdate_v2(handle, clone, info)
 						    : nt_driver.cuGraphExecUpdate(handle, clone, &node, (int *)info)) != CUDA_SUCCESS) {
 			/* As the program's own call has left it. */
 			if (nt_driver.cuGraphExecUpdate_v2)
 				nt_driver.cuGraphExecUpdate_v2(handle, graph, info);
-			nt_layout_free(layout);
+			nt_graph_layout_free(layout);
 			layout = NULL;
 		}
 		nt_driver.cuGraphDestroy(clone);
 	}
 	if (!layout) {
 		target.refusal = NEUTRINO_REASON_GRAPH;
-		layout = nt_layout_make(&target, graph, NULL);
+		layout = nt_graph_layout_make(&target, graph, NULL);
 	}
 	if (layout) {
 		/*
@@ -267,7 +267,7 @@ void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *paramet
 	if (set.func)
 		set.kern = NULL;
 	if (layout) {
-		nt_layout_set(&exec->target, layout, node, &set);
+		nt_graph_layout_set(&exec->target, layout, node, &set);
 		have_room(exec);
 	}
 	end_change(change);
@@ -287,7 +287,7 @@ void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 	CUgraph own;
 
 	if (layout && nt_driver.cuGraphChildGraphNodeGetGraph(node, &own) == CUDA_SUCCESS) {
-		nt_layout_set_child(&exec->target, layout, own, child);
+		nt_graph_layout_set_child(&exec->target, layout, own, child);
 		have_room(exec);
 	}
 	end_change(change);
@@ -300,17 +300,17 @@ void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enable
 	struct nt_layout *layout = exec ? changeable(exec) : NULL;
 
 	if (layout)
-		nt_layout_enable(layout, node, enabled);
+		nt_graph_layout_enable(layout, node, enabled);
 	end_change(change);
 }
 
 void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
 {
 	/* Before the trace begins, too: it begins with the first image, which may be loaded for the graph's first kernel. */
-	enum nt_mode mode = nt_process_mode();
+	enum nt_mode mode = nt_mode_of_process();
 
 	if ((mode == NT_READY || mode == NT_TRACING) && parameters && parameters->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-		nt_bodies_add(node, graph, parameters);
+		nt_graph_layout_add_bodies(node, graph, parameters);
 }
 
 static void release_exec(struct nt_retired *record)
@@ -328,12 +328,12 @@ static void remove_exec(struct exec *exec)
 		}
 	nt_handles_remove(&exec_table, &exec->handle);
 	__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
-	nt_retire(&exec->retired, release_exec);
+	nt_grace_retire(&exec->retired, release_exec);
 }
 
 void nt_graph_exec_ends(CUgraphExec handle)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	struct exec *exec = find_exec(handle);
 
 	if (exec) {
@@ -343,10 +343,10 @@ void nt_graph_exec_ends(CUgraphExec handle)
 		if (exec->event)
 			nt_driver.cuEventDestroy_v2(exec->event);
 	}
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
-void nt_graphs_context_ends(CUcontext context)
+void nt_graph_context_ends(CUcontext context)
 {
 	pthread_mutex_lock(&mutex);
 	for (struct exec *exec = execs, *next; exec; exec = next) {
@@ -383,7 +383,7 @@ static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 static struct neutrino_launch *add_record(const struct exec *exec, const struct nt_pool *pool, CUstream stream,
 					   uint64_t *index)
 {
-	struct neutrino_launch *record = nt_trace_launch(index);
+	struct neutrino_launch *record = nt_records_take(index);
 
 	if (!record)
 		return NULL;
@@ -391,8 +391,8 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
 	record->graph = exec->layout->graph;
 	record->context = (uint64_t)(uintptr_t)exec->target.context;
 	record->stream = (uint64_t)(uintptr_t)stream;
-	record->submit_ns = nt_now_ns();
-	record->device = (uint32_t)nt_pool_device(pool);
+	record->submit_ns = nt_clock_now_ns();
+	record->device = (uint32_t)nt_pools_device(pool);
 	record->thread = nt_thread_id();
 	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
 	return record;
@@ -404,15 +404,15 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
  */
 static bool choose(struct exec *exec, bool is_original)
 {
-	enum nt_chosen chosen = is_original ? NT_CHOSEN_NONE : nt_graph_ask(exec->layout);
-	struct nt_layout *layout = chosen == NT_CHOSEN_OTHERS ? nt_graph_leave_out(exec->layout) : NULL;
+	enum nt_chosen chosen = is_original ? NT_CHOSEN_NONE : nt_graph_choice_ask(exec->layout);
+	struct nt_layout *layout = chosen == NT_CHOSEN_OTHERS ? nt_graph_choice_leave_out(exec->layout) : NULL;
 
 	if (layout)
 		use_layout(exec, layout);
 	else if (chosen == NT_CHOSEN_OTHERS)
 		chosen = NT_CHOSEN_NONE; /* without memory */
-	if (!nt_graph_swap(&exec->target, exec->layout, chosen != NT_CHOSEN_NONE)) {
-		layout = nt_graph_drop(exec->layout);
+	if (!nt_graph_choice_swap(&exec->target, exec->layout, chosen != NT_CHOSEN_NONE)) {
+		layout = nt_graph_choice_drop(exec->layout);
 		if (layout)
 			use_layout(exec, layout);
 		else
@@ -434,20 +434,20 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	struct neutrino_launch *record = NULL;
 	uint64_t index = 0;
 
-	stream = nt_explicit_stream(stream, per_thread);
-	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pool_find(exec->target.context);
-	bool has_room = pool && is_chosen && layout->probed && nt_pool_take(pool, stream, size, &room) == NT_ROOM;
+	stream = nt_launch_explicit_stream(stream, per_thread);
+	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pools_find(exec->target.context);
+	bool has_room = pool && is_chosen && layout->probed && nt_room_take(pool, stream, size, &room) == NT_ROOM;
 	if (has_room) {
 		record = add_record(exec, pool, stream, &index);
 		if (!record) {
-			nt_pool_submitted(&room, NULL, NULL, 0, size, false);
+			nt_room_submitted(&room, NULL, NULL, 0, size, false);
 			has_room = false;
 		}
 	}
-	uint64_t base = has_room ? room.address : nt_graph_spare_address(exec->memory);
+	uint64_t base = has_room ? room.address : nt_graph_memory_spare_address(exec->memory);
 	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
 	uint64_t id = stream_id(stream);
-	bool is_set = nt_measures_only ||
+	bool is_set = nt_own_memory_measures_only ||
 		      (follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS);
 	if (!is_set)
 		give_up(exec);
@@ -455,7 +455,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
 	CUresult result = real(exec->handle.handle, given);
 	/* Each time: later this stream may be gone, or be captured, or be another thread's. */
-	exec->is_recorded = !nt_measures_only && nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
+	exec->is_recorded = !nt_own_memory_measures_only && nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
 	exec->last_stream = id;
 	exec->has_run = true;
 	bool is_launched = is_set && result == CUDA_SUCCESS;
@@ -472,7 +472,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 			__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
 		if (is_set && !is_launched)
 			__atomic_sub_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
-		nt_pool_submitted(&room, NULL, layout, index, size, is_launched);
+		nt_room_submitted(&room, NULL, layout, index, size, is_launched);
 	}
 	return result;
 }
@@ -480,13 +480,13 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 /* With --benchmark: draw whether the next replay runs originals or twins. False if it is not timed. */
 static bool draw(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
 {
-	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pool_find(exec->target.context);
+	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pools_find(exec->target.context);
 	if (!timing->pool || !exec->layout->probed)
 		return false;
 	timing->sample.kernel = NEUTRINO_NO_KERNEL;
 	timing->sample.graph = exec->layout->graph;
-	timing->sample.stream = (uint64_t)(uintptr_t)nt_explicit_stream(stream, per_thread);
-	nt_timing_draw(timing);
+	timing->sample.stream = (uint64_t)(uintptr_t)nt_launch_explicit_stream(stream, per_thread);
+	nt_benchmark_draw(timing);
 	return true;
 }
 
@@ -494,7 +494,7 @@ static bool draw(const struct exec *exec, CUstream stream, bool per_thread, stru
 static CUresult run(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
 		    bool is_chosen)
 {
-	if (nt_layout_records(exec->layout))
+	if (nt_graph_layout_records(exec->layout))
 		return replay(exec, stream, per_thread, real, is_chosen);
 	CUresult result = real(exec->handle.handle, stream);
 	if (result == CUDA_SUCCESS)
@@ -511,11 +511,11 @@ static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, C
 	uint64_t replays = __atomic_load_n(&layout->replays, __ATOMIC_RELAXED);
 	bool is_drawn = timing->is_probed ? is_chosen && layout->twins >= layout->probed : !layout->twins;
 
-	nt_timing_begin(timing);
+	nt_benchmark_begin(timing);
 	CUresult result = run(exec, stream, per_thread, real, is_chosen);
 	/* Twins that found no room, or whose originals were put back, were not what was drawn. */
 	bool is_recorded = exec->layout == layout && __atomic_load_n(&layout->replays, __ATOMIC_RELAXED) == replays + 1;
-	nt_timing_end(timing, result == CUDA_SUCCESS && is_drawn && (is_recorded || !timing->is_probed));
+	nt_benchmark_end(timing, result == CUDA_SUCCESS && is_drawn && (is_recorded || !timing->is_probed));
 	return result;
 }
 
@@ -524,10 +524,10 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 	CUresult (*real)(CUgraphExec, CUstream) = per_thread ? nt_driver.cuGraphLaunch_ptsz : nt_driver.cuGraphLaunch;
 	CUresult result;
 
-	if (nt_process_mode() < NT_TRACING)
+	if (nt_mode_of_process() < NT_TRACING)
 		return real(handle, stream);
 	nt_quiet_launch_begins();
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	struct exec *exec = find_exec(handle);
 	if (!exec)
 		nt_launch_unknown(1, !nt_choice_is_off()); /* instantiated before the hook was loaded */
@@ -544,7 +544,7 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 		result = is_timed ? run_timed(exec, stream, per_thread, real, is_chosen, &timing)
 				  : run(exec, stream, per_thread, real, is_chosen);
 	}
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 	nt_quiet_launch_ends();
 	return result;
 }
@@ -553,7 +553,8 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
  * Count the launches of a layout's kernels in those of so many replays of one sort that are not counted yet. reason: PROBED,
  * or why no twin of the layout ran, or was recorded, in them.
  */
-static void count_replays(const struct nt_layout *layout, const uint64_t *replays, uint64_t *counted, unsigned reason)
+static void count_replays(const struct nt_layout *layout, const uint64_t *replays, uint64_t *counted,
+			  enum neutrino_reason reason)
 {
 	uint64_t now = __atomic_load_n(replays, __ATOMIC_ACQUIRE), added = now - *counted;
 
@@ -568,13 +569,13 @@ static void count_replays(const struct nt_layout *layout, const uint64_t *replay
 		if (!node->kernel)
 			nt_launch_unknown(added, is_chosen);
 		else if (!is_chosen)
-			nt_trace_count_many(node->kernel->id, NEUTRINO_REASON_NOT_SELECTED, added);
+			nt_counters_count_many(node->kernel->id, NEUTRINO_REASON_NOT_SELECTED, added);
 		else
-			nt_trace_count_many(node->kernel->id, node->reason ? node->reason : reason, added);
+			nt_counters_count_many(node->kernel->id, node->reason ? node->reason : reason, added);
 	}
 }
 
-void nt_graphs_count(void)
+void nt_graph_count_all(void)
 {
 	pthread_mutex_lock(&mutex);
 	for (struct nt_layout **link = &layouts; *link;) {
@@ -589,7 +590,7 @@ void nt_graphs_count(void)
 			continue;
 		}
 		*link = layout->next;
-		nt_layout_free(layout);
+		nt_graph_layout_free(layout);
 	}
 	pthread_mutex_unlock(&mutex);
 }

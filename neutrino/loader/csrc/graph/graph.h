@@ -23,7 +23,7 @@ void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParam
 
 /* Before the driver's call. */
 void nt_graph_exec_ends(CUgraphExec exec);
-void nt_graphs_context_ends(CUcontext context);
+void nt_graph_context_ends(CUcontext context);
 
 /* Launch an executable graph; returns the driver's result for the program. On the launch path. */
 CUresult nt_graph_launch(CUgraphExec exec, CUstream stream, bool per_thread);
@@ -32,6 +32,6 @@ CUresult nt_graph_launch(CUgraphExec exec, CUstream stream, bool per_thread);
  * Bring the trace's counters up to date with the replays so far, and free what is no longer used. Called by the drain
  * thread from time to time, and at the end.
  */
-void nt_graphs_count(void);
+void nt_graph_count_all(void);
 
 #endif

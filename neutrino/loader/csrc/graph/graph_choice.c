@@ -3,7 +3,7 @@
 #include "image/choice.h"
 #include "memory/own_memory.h"
 
-enum nt_chosen nt_graph_ask(struct nt_layout *layout)
+enum nt_chosen nt_graph_choice_ask(struct nt_layout *layout)
 {
 	bool is_off = nt_choice_is_off(), is_any = false, is_as_before = true;
 
@@ -22,9 +22,9 @@ enum nt_chosen nt_graph_ask(struct nt_layout *layout)
 	return is_as_before ? NT_CHOSEN_AS_BEFORE : NT_CHOSEN_OTHERS;
 }
 
-struct nt_layout *nt_graph_leave_out(const struct nt_layout *layout)
+struct nt_layout *nt_graph_choice_leave_out(const struct nt_layout *layout)
 {
-	struct nt_layout *ret = nt_layout_copy(layout);
+	struct nt_layout *ret = nt_graph_layout_copy(layout);
 
 	if (!ret)
 		return NULL;
@@ -37,12 +37,12 @@ struct nt_layout *nt_graph_leave_out(const struct nt_layout *layout)
 	return ret;
 }
 
-bool nt_graph_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any)
+bool nt_graph_choice_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any)
 {
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool is_relaxed = false, is_complete = true;
 
-	if (nt_measures_only)
+	if (nt_own_memory_measures_only)
 		return true;
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];
@@ -54,18 +54,18 @@ bool nt_graph_swap(const struct nt_graph_target *target, struct nt_layout *layou
 		is_relaxed = true;
 		/* A twin that stays is launched with memory that nobody reads. */
 		if (wants_twin)
-			is_complete &= nt_layout_put_twin(target, layout, node);
+			is_complete &= nt_graph_layout_put_twin(target, layout, node);
 		else
-			nt_layout_put_original(target, layout, node);
+			nt_graph_layout_put_original(target, layout, node);
 	}
 	if (is_relaxed)
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	return is_complete;
 }
 
-struct nt_layout *nt_graph_drop(const struct nt_layout *layout)
+struct nt_layout *nt_graph_choice_drop(const struct nt_layout *layout)
 {
-	struct nt_layout *ret = nt_layout_copy(layout);
+	struct nt_layout *ret = nt_graph_layout_copy(layout);
 
 	for (size_t i = 0; ret && i < ret->count; i++) {
 		struct nt_graph_node *node = &ret->nodes[i];

@@ -14,18 +14,18 @@ enum nt_chosen {
 };
 
 /* Take the numbers of the launches of the next replay, and note in the layout which are chosen. Lock-free. */
-enum nt_chosen nt_graph_ask(struct nt_layout *layout);
+enum nt_chosen nt_graph_choice_ask(struct nt_layout *layout);
 
 /* A copy that leaves out what is noted as not chosen. NULL without memory. */
-struct nt_layout *nt_graph_leave_out(const struct nt_layout *layout);
+struct nt_layout *nt_graph_choice_leave_out(const struct nt_layout *layout);
 
 /*
  * Have the nodes that the layout does not leave out run their twins, or if not is_any none, and the others their originals.
  * Without effect on replays that were launched before. False if a twin could not be put there.
  */
-bool nt_graph_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any);
+bool nt_graph_choice_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any);
 
-/* A copy in which the nodes that nt_graph_swap has failed for run their originals for good. NULL without memory. */
-struct nt_layout *nt_graph_drop(const struct nt_layout *layout);
+/* A copy in which the nodes that nt_graph_choice_swap has failed for run their originals for good. NULL without memory. */
+struct nt_layout *nt_graph_choice_drop(const struct nt_layout *layout);
 
 #endif

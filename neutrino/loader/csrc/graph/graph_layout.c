@@ -26,7 +26,7 @@ struct bodies {
 static pthread_mutex_t bodies_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct bodies *all_bodies;
 
-void nt_bodies_add(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
+void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
 {
 	size_t count = parameters->conditional.size;
 	struct bodies *bodies;
@@ -58,7 +58,7 @@ static void forget_bodies(CUgraph graph)
 	}
 }
 
-void nt_bodies_forget(CUgraph graph)
+void nt_graph_layout_forget_bodies(CUgraph graph)
 {
 	pthread_mutex_lock(&bodies_mutex);
 	forget_bodies(graph);
@@ -152,11 +152,11 @@ static bool is_updatable(CUgraphNode node)
  * Have a node run its twin if it can; offset: where its regions may begin. Sets the other members of node by parameters.
  * Returns the reason, PROBED if the twin runs.
  */
-static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph_node *node, const struct place *place,
-			   uint64_t offset)
+static enum neutrino_reason probe_node(const struct nt_graph_target *target, struct nt_graph_node *node, const struct place *place,
+				       uint64_t offset)
 {
 	const CUDA_KERNEL_NODE_PARAMS *parameters = place->parameters;
-	struct nt_function *function = nt_registry_find(parameters->kern ? parameters->kern : parameters->func);
+	struct nt_function *function = nt_function_find(parameters->kern ? parameters->kern : parameters->func);
 	struct nt_launch launch = launch_of(place);
 	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
 				     .cell = target->cell, .base = offset};
@@ -170,28 +170,28 @@ static unsigned probe_node(const struct nt_graph_target *target, struct nt_graph
 	struct nt_kernel *kernel = function->kernel;
 	if (!nt_choice_has_context(parameters->ctx ? parameters->ctx : target->context) || nt_choice_is_over(kernel))
 		return NEUTRINO_REASON_NOT_SELECTED;
-	unsigned reason = nt_function_reason(function);
-	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function))
-		nt_background_request(function, target->context);
+	enum neutrino_reason reason = nt_function_reason(function);
+	if (reason == NEUTRINO_REASON_NOT_READY && nt_requests_is_due(function))
+		nt_requests_add(function, target->context);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return reason;
 	if (target->refusal != NEUTRINO_REASON_PROBED)
 		return target->refusal;
 	if (parameters->ctx && parameters->ctx != target->context)
 		return NEUTRINO_REASON_CONTEXT;
-	if (is_updatable(node->node) || (node->may_repeat && !nt_maps_add_up(kernel->maps, kernel->map_count)))
+	if (is_updatable(node->node) || (node->may_repeat && !nt_regions_add_up(kernel->maps, kernel->map_count)))
 		return NEUTRINO_REASON_GRAPH;
 	reason = nt_launch_extent(&launch, kernel, &attempt.extent);
 	if (reason == NEUTRINO_REASON_PROBED)
 		reason = kernel->backend->choose(&attempt);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return reason;
-	nt_attempt_measure(&attempt, target->most);
+	nt_backend_measure(&attempt, target->most);
 	if (attempt.size > target->most || offset > target->most - attempt.size)
 		return NEUTRINO_REASON_MAP_SIZE;
 	size_t packed_size = nt_twin_parameters_size(kernel);
 	uint8_t *packed = pack(kernel, parameters, packed_size);
-	if (!packed || (!nt_measures_only && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
+	if (!packed || (!nt_own_memory_measures_only && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
 		free(packed);
 		return NEUTRINO_REASON_REFUSED;
 	}
@@ -225,13 +225,13 @@ static struct nt_graph_node *add_node(struct nt_layout *layout)
 }
 
 /* Set a node's reason, and the layout's totals by it. */
-static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, unsigned reason)
+static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, enum neutrino_reason reason)
 {
 	node->reason = reason;
 	if (reason != NEUTRINO_REASON_PROBED)
 		return;
 	layout->probed++;
-	node->has_twin = !nt_measures_only;
+	node->has_twin = !nt_own_memory_measures_only;
 	layout->twins += node->has_twin;
 	if (node->room < node->size)
 		node->room = node->size;
@@ -306,7 +306,7 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 	free(nodes);
 }
 
-struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)
+struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)
 {
 	struct making making = {target, calloc(1, sizeof(struct nt_layout)), true};
 
@@ -318,12 +318,12 @@ struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph g
 		return making.layout;
 	/* Nodes that already have their twin would write to memory that nobody reserved. */
 	if (!clone)
-		nt_layout_restore(target, making.layout);
-	nt_layout_free(making.layout);
+		nt_graph_layout_restore(target, making.layout);
+	nt_graph_layout_free(making.layout);
 	return NULL;
 }
 
-struct nt_layout *nt_layout_copy(const struct nt_layout *from)
+struct nt_layout *nt_graph_layout_copy(const struct nt_layout *from)
 {
 	struct nt_layout *ret = calloc(1, sizeof(*ret));
 	bool is_complete = ret && (ret->nodes = calloc(from->count + 1, sizeof(*ret->nodes)));
@@ -340,7 +340,7 @@ struct nt_layout *nt_layout_copy(const struct nt_layout *from)
 	}
 	if (!is_complete) {
 		if (ret)
-			nt_layout_free(ret);
+			nt_graph_layout_free(ret);
 		return NULL;
 	}
 	ret->graph = from->graph;
@@ -359,8 +359,8 @@ static struct nt_graph_node *find_node(struct nt_layout *layout, CUgraphNode nod
 	return NULL;
 }
 
-void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
-		   const CUDA_KERNEL_NODE_PARAMS *parameters)
+void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
+			 const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct nt_graph_node *found = find_node(layout, node);
 	struct place place = {target->exec, node, parameters};
@@ -379,19 +379,19 @@ void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layou
 		return;
 	}
 	/* Where its regions were, as long as they fit: programs may set parameters before each replay. */
-	unsigned reason = probe_node(target, found, &place, before.room ? before.offset : free_offset(layout));
+	enum neutrino_reason reason = probe_node(target, found, &place, before.room ? before.offset : free_offset(layout));
 	if (reason == NEUTRINO_REASON_PROBED && before.room && found->size > before.room) {
 		free(found->packed);
 		found->packed = NULL;
 		found->room = 0;
 		reason = probe_node(target, found, &place, free_offset(layout));
 		if (reason != NEUTRINO_REASON_PROBED && nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node, parameters))
-			nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
+			nt_event_note("graph %u: a kernel node could not be put back", layout->graph);
 	}
 	settle_node(layout, found, reason);
 }
 
-void nt_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other)
+void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other)
 {
 	size_t count = 0, other_count = 0;
 	CUgraphNode *nodes = NULL, *others = NULL;
@@ -411,18 +411,18 @@ void nt_layout_set_child(const struct nt_graph_target *target, struct nt_layout 
 			bool is_paired = count == other_count;
 			if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
 				is_paired = is_paired && nt_driver.cuGraphKernelNodeGetParams_v2(others[i], &parameters) == CUDA_SUCCESS;
-				nt_layout_set(target, layout, nodes[i], is_paired ? &parameters : NULL);
+				nt_graph_layout_set(target, layout, nodes[i], is_paired ? &parameters : NULL);
 			} else if (type == CU_GRAPH_NODE_TYPE_GRAPH && is_paired &&
 				   nt_driver.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS &&
 				   nt_driver.cuGraphChildGraphNodeGetGraph(others[i], &other_inner) == CUDA_SUCCESS) {
-				nt_layout_set_child(target, layout, inner, other_inner);
+				nt_graph_layout_set_child(target, layout, inner, other_inner);
 			}
 		}
 	free(nodes);
 	free(others);
 }
 
-void nt_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled)
+void nt_graph_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled)
 {
 	struct nt_graph_node *found = find_node(layout, node);
 
@@ -453,7 +453,7 @@ static CUDA_KERNEL_NODE_PARAMS own_launch(const struct nt_graph_target *target, 
 	};
 }
 
-bool nt_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+bool nt_graph_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
 {
 	void *extra[5];
 	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, node, extra);
@@ -461,7 +461,7 @@ bool nt_layout_put_original(const struct nt_graph_target *target, struct nt_layo
 	if (!node->is_paired)
 		return false;
 	if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS) {
-		nt_trace_note("graph %u: a kernel node could not be put back", layout->graph);
+		nt_event_note("graph %u: a kernel node could not be put back", layout->graph);
 		node->is_paired = false; /* so that it is not tried again */
 		return false;
 	}
@@ -470,11 +470,11 @@ bool nt_layout_put_original(const struct nt_graph_target *target, struct nt_layo
 	return true;
 }
 
-bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
 {
 	void *extra[5];
 	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, node, extra);
-	struct nt_function *function = nt_registry_find(node->kern ? node->kern : node->function);
+	struct nt_function *function = nt_function_find(node->kern ? node->kern : node->function);
 	struct place place = {target->exec, node->node, &parameters};
 	struct nt_launch launch = launch_of(&place);
 	struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context,
@@ -486,7 +486,7 @@ bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *
 		return false;
 	attempt.extent.log_units = node->log_units;
 	if (node->kernel->backend->submit(&attempt) != CUDA_SUCCESS) {
-		nt_trace_note("graph %u: a kernel node could not get its twin again", layout->graph);
+		nt_event_note("graph %u: a kernel node could not get its twin again", layout->graph);
 		return false;
 	}
 	node->has_twin = true;
@@ -494,24 +494,24 @@ bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *
 	return true;
 }
 
-bool nt_layout_records(const struct nt_layout *layout)
+bool nt_graph_layout_records(const struct nt_layout *layout)
 {
-	return nt_measures_only ? layout->probed : layout->twins;
+	return nt_own_memory_measures_only ? layout->probed : layout->twins;
 }
 
-void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)
+void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];
 		/* A node that cannot be named with certainty keeps its twin, and its cell is written as before. */
-		if (node->reason != NEUTRINO_REASON_PROBED || (node->has_twin && !nt_layout_put_original(target, layout, node)))
+		if (node->reason != NEUTRINO_REASON_PROBED || (node->has_twin && !nt_graph_layout_put_original(target, layout, node)))
 			continue;
 		node->reason = NEUTRINO_REASON_GRAPH;
 		layout->probed -= !node->is_left_out;
 	}
 }
 
-void nt_layout_free(struct nt_layout *layout)
+void nt_graph_layout_free(struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++)
 		free(layout->nodes[i].packed);

@@ -18,7 +18,7 @@ struct nt_graph_target {
 	CUgraphExec exec;
 	CUcontext context; /* current now */
 	CUdeviceptr cell;
-	unsigned refusal; /* why no kernel can be probed; PROBED: they can be */
+	enum neutrino_reason refusal; /* why no kernel can be probed; PROBED: they can be */
 	uint32_t graph; /* id */
 	uint64_t most;	/* bytes of a replay's memory */
 };
@@ -27,40 +27,40 @@ struct nt_graph_target {
  * Have the kernel nodes of a graph run their twins in the executable graph that was made of it, or with a clone in that
  * clone instead; return the layout. NULL without memory. Calls the driver.
  */
-struct nt_layout *nt_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone);
+struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone);
 
 /* A copy, without counters. NULL without memory. */
-struct nt_layout *nt_layout_copy(const struct nt_layout *from);
+struct nt_layout *nt_graph_layout_copy(const struct nt_layout *from);
 
 /*
  * The program has given a node of the executable graph these parameters (NULL: they are not known): put its twin there
  * again. No replay has used the layout.
  */
-void nt_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
-		   const CUDA_KERNEL_NODE_PARAMS *parameters);
+void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
+			 const CUDA_KERNEL_NODE_PARAMS *parameters);
 /* The same of all kernel nodes in a child graph, which got those of another graph. */
-void nt_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other);
+void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other);
 /* The program has enabled or disabled a node. */
-void nt_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled);
+void nt_graph_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled);
 
 /* Whether replays need memory for maps: twins are in the executable graph, or with --memusage would be. */
-bool nt_layout_records(const struct nt_layout *layout);
+bool nt_graph_layout_records(const struct nt_layout *layout);
 
 /* Put the program's own launches back in the executable graph. */
-void nt_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout);
+void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout);
 
 /*
  * Put a node's own launch, or its twin with regions where they were, into the executable graph. False, with a note, if that
  * fails, or if the node cannot be named with certainty.
  */
-bool nt_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node);
-bool nt_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node);
+bool nt_graph_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node);
+bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node);
 
-void nt_layout_free(struct nt_layout *layout);
+void nt_graph_layout_free(struct nt_layout *layout);
 
 /* The program has added a conditional node to a graph; later its bodies are found by it. */
-void nt_bodies_add(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters);
+void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters);
 /* Before a graph is destroyed: forget the bodies of its conditional nodes. */
-void nt_bodies_forget(CUgraph graph);
+void nt_graph_layout_forget_bodies(CUgraph graph);
 
 #endif

@@ -54,7 +54,7 @@ static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 	return ret;
 }
 
-CUdeviceptr nt_graph_cell(struct nt_graph_memory *memory)
+CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 {
 	CUdeviceptr cell = next_cell(memory);
 	CUdeviceptr page = cell ? 0 : nt_own_memory_get(NT_OWN_GRAPHS, CELLS_SIZE);
@@ -75,7 +75,7 @@ CUdeviceptr nt_graph_cell(struct nt_graph_memory *memory)
 	return next_cell(memory);
 }
 
-bool nt_graph_spare(struct nt_graph_memory *memory, uint64_t size)
+bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size)
 {
 	uint64_t before = __atomic_load_n(&memory->spare_size, __ATOMIC_ACQUIRE);
 
@@ -99,7 +99,7 @@ bool nt_graph_spare(struct nt_graph_memory *memory, uint64_t size)
 	return true;
 }
 
-CUdeviceptr nt_graph_spare_address(const struct nt_graph_memory *memory)
+CUdeviceptr nt_graph_memory_spare_address(const struct nt_graph_memory *memory)
 {
 	return __atomic_load_n(&memory->spare, __ATOMIC_ACQUIRE);
 }

@@ -13,13 +13,13 @@ struct nt_graph_memory;
 struct nt_graph_memory *nt_graph_memory_of(CUcontext context);
 
 /* A new cell, 8 bytes that no replay uses yet; 0 without memory. Never used again, since a replay may still read it. */
-CUdeviceptr nt_graph_cell(struct nt_graph_memory *memory);
+CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory);
 
 /* Have at least size bytes of spare memory, to which all replays without room write; false if there are not so many. */
-bool nt_graph_spare(struct nt_graph_memory *memory, uint64_t size);
+bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size);
 
 /* Where the spare memory is. On the launch path. */
-CUdeviceptr nt_graph_spare_address(const struct nt_graph_memory *memory);
+CUdeviceptr nt_graph_memory_spare_address(const struct nt_graph_memory *memory);
 
 /* The context ends, and the driver frees what was allocated in it. */
 void nt_graph_memory_forget(CUcontext context);

@@ -44,7 +44,7 @@ void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, stru
 {
 	if (!bytes->has_ptx) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
-	} else if (!nt_entry_key(arch, bytes->data, bytes->size, ret->key)) {
+	} else if (!nt_entry_fetch_key(arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;
 		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a valid key");
 	}

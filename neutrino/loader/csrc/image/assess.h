@@ -7,7 +7,7 @@
 
 /* What is known of an image before its entry is read. */
 struct nt_assessment {
-	unsigned reason; /* PROBED: there may be an entry with this key; else why the image has no twins */
+	enum neutrino_reason reason; /* PROBED: there may be an entry with this key; else why the image has no twins */
 	uint8_t key[32];
 	char detail[NT_SECTION_PATH + 128];
 };

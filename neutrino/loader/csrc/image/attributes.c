@@ -59,18 +59,18 @@ static bool keep(struct nt_function *function, const struct nt_setting *setting)
 
 void nt_attributes_set(const void *handle, struct nt_setting setting)
 {
-	uint32_t *reading = nt_reading_begin();
-	struct nt_function *function = nt_registry_find(handle);
+	uint32_t *reading = nt_grace_reading_begin();
+	struct nt_function *function = nt_function_find(handle);
 
 	if (function && !keep(function, &setting)) {
 		if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY)
 			apply(function, &setting);
 		nt_twin_forget_shapes(function);
 	}
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
-void nt_attributes_publish(struct nt_function *function, unsigned reason)
+void nt_attributes_publish(struct nt_function *function, enum neutrino_reason reason)
 {
 	const struct nt_setting *last = NULL, *next;
 

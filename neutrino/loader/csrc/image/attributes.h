@@ -31,7 +31,7 @@ void nt_attributes_set(const void *handle, struct nt_setting setting);
  * A function's twins are loaded now: set of them what the program has set of it so far, and give it its reason, from which
  * on launches run them. By the one thread that makes it ready.
  */
-void nt_attributes_publish(struct nt_function *function, unsigned reason);
+void nt_attributes_publish(struct nt_function *function, enum neutrino_reason reason);
 
 /* Free what is kept of a function that nobody uses any more. */
 void nt_attributes_release(struct nt_function *function);

@@ -2,7 +2,7 @@
 
 #include "image/twin.h"
 
-const struct nt_backend nt_backends[NT_BACKENDS] = {
+const struct nt_backend nt_backend_table[NT_BACKENDS] = {
 	[NT_BACKEND_TWIN] = {.prepare = nt_twin_prepare, .choose = nt_twin_choose, .submit = nt_twin_submit},
 };
 
@@ -34,7 +34,7 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	uint64_t spare = size < most / 2 ? (most / 2 - size) / kernel->log_count : 0;
 	uint64_t units = spare > NEUTRINO_REGION_ALIGN ? (spare - NEUTRINO_REGION_ALIGN) / NEUTRINO_LOG_UNIT : 0;
 	/* The nodes of a graph keep what they get, and replays are many. */
-	uint64_t guess = attempt->cell ? nt_log_units_for(kernel->maps, kernel->map_count, extent, LOG_RECORDS_IN_GRAPH) : units;
+	uint64_t guess = attempt->cell ? nt_regions_log_units(kernel->maps, kernel->map_count, extent, LOG_RECORDS_IN_GRAPH) : units;
 	if (!wanted && guess < units)
 		units = guess;
 	/* Some to spare, and more if it takes little. */
@@ -52,7 +52,7 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	return nt_regions_size(kernel->maps, kernel->map_count, extent);
 }
 
-void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most)
+void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 
@@ -68,14 +68,14 @@ void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most)
 static void leave_half(struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
-	uint64_t free_bytes = nt_pool_free_large(attempt->pool), before = attempt->size;
+	uint64_t free_bytes = nt_room_free_large(attempt->pool), before = attempt->size;
 
 	while (attempt->size > free_bytes / 2 && attempt->extent.log_units > LOG_LEAST) {
 		attempt->extent.log_units /= 2;
 		attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
 	}
 	if (attempt->size < before)
-		nt_pool_want_large(attempt->pool, before);
+		nt_room_want_large(attempt->pool, before);
 }
 
 void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
@@ -85,7 +85,7 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 	if (!pool || !wanted || !kernel->log_count)
 		return;
 	/* As choose_log takes it, and some more: what the other maps need depends on the launch. */
-	uint64_t most = nt_pool_most(pool) / 2, size = 2 * wanted * kernel->log_count * NEUTRINO_LOG_UNIT;
+	uint64_t most = nt_slabs_most(pool) / 2, size = 2 * wanted * kernel->log_count * NEUTRINO_LOG_UNIT;
 	size += size / 8;
 	nt_pool_expect(pool, kernel, size < most ? size : most);
 }
@@ -123,25 +123,25 @@ static uint64_t least_units(struct nt_attempt *attempt)
 	if (wanted < LOG_LEAST || wanted > units)
 		return LOG_LEAST;
 	/* More than the pool can have is not asked for. */
-	while (units > wanted && !nt_pool_reaches(attempt->pool, attempt->size)) {
+	while (units > wanted && !nt_room_reaches(attempt->pool, attempt->size)) {
 		units = units / 2 > wanted ? units / 2 : wanted;
 		set_units(attempt, units);
 	}
-	return nt_pool_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
+	return nt_room_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
 }
 
-unsigned nt_attempt_take_room(struct nt_attempt *attempt)
+enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	uint64_t least = LOG_LEAST;
 
-	nt_attempt_measure(attempt, nt_pool_most(attempt->pool));
+	nt_backend_measure(attempt, nt_slabs_most(attempt->pool));
 	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
 		leave_half(attempt);
 	else if (kernel->log_count)
 		least = least_units(attempt);
 	for (;;) {
-		switch (nt_pool_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
+		switch (nt_room_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
 		case NT_ROOM:
 			attempt->base = attempt->room.address;
 			return NEUTRINO_REASON_PROBED;

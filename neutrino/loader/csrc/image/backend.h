@@ -56,9 +56,9 @@ struct nt_backend {
 	 * program obtains the function, and for each further context that it may be launched in, which is current then;
 	 * context is NULL if none is. PROBED, or the reason why the original has to run.
 	 */
-	unsigned (*prepare)(struct nt_function *function, CUcontext context);
+	enum neutrino_reason (*prepare)(struct nt_function *function, CUcontext context);
 	/* On the launch path: choose the code for this launch. PROBED, or the reason why the original has to run. */
-	unsigned (*choose)(struct nt_attempt *attempt);
+	enum neutrino_reason (*choose)(struct nt_attempt *attempt);
 	/* On the launch path: launch. Returns the driver's result. */
 	CUresult (*submit)(const struct nt_attempt *attempt);
 };
@@ -68,14 +68,14 @@ enum {
 	NT_BACKENDS,
 };
 
-extern const struct nt_backend nt_backends[NT_BACKENDS];
+extern const struct nt_backend nt_backend_table[NT_BACKENDS];
 
 /*
  * Set size, and the memory of logs: as much as earlier launches of the kernel needed and more, less if the regions would
  * otherwise take more than most bytes. Logs of a kernel that has no earlier launch get all of that; in a graph enough for
  * some records of each thread, warp or block.
  */
-void nt_attempt_measure(struct nt_attempt *attempt, uint64_t most);
+void nt_backend_measure(struct nt_attempt *attempt, uint64_t most);
 
 /* Have the pool get memory for a kernel that was obtained, if the need of its logs is known. Not on the launch path. */
 void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool);
@@ -84,6 +84,6 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool);
  * Take memory for all maps of the kernel. If the pool has no more at the moment, logs get less: if their need is known and
  * the pool can hold it, not less than that. PROBED, or the reason why there is none. Lock-free.
  */
-unsigned nt_attempt_take_room(struct nt_attempt *attempt);
+enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt);
 
 #endif

@@ -42,12 +42,12 @@ void nt_background_begin(void)
 	if (!settings->hot && !settings->waits_for_none)
 		return;
 	if (!nt_quiet_is_supported()) {
-		nt_trace_note("this driver, older than CUDA 12.5, cannot tell when a context is idle: twins are waited for");
+		nt_event_note("this driver, older than CUDA 12.5, cannot tell when a context is idle: twins are waited for");
 		return;
 	}
 	nt_requests_hot = settings->hot;
 	nt_quiet_counts = true;
-	nt_background_is_on = true;
+	nt_requests_are_on = true;
 }
 
 static bool is_ending(void)
@@ -94,7 +94,7 @@ static bool hand_on(struct nt_kernel **list)
 		nt_image_resolve(kernel->image);
 		nt_image_complete(kernel);
 		*list = kernel->next_requested;
-		nt_inbox_push(&resolved, kernel);
+		nt_requests_push(&resolved, kernel);
 		is_any = true;
 	}
 	return is_any;
@@ -110,21 +110,21 @@ static void *fetch(void *unused)
 	(void)unused;
 	pthread_setname_np(pthread_self(), "neutrino-fetch");
 	/* Without one, what it opens is in the program's for a short time. */
-	if (nt_own_table())
-		filters_fd = nt_filters_open();
-	int filters = nt_filters_count(filters_fd);
+	if (nt_files_unshare())
+		filters_fd = nt_files_open_filters();
+	int filters = nt_files_count_filters(filters_fd);
 	while (!is_ending()) {
 		uint32_t seen = __atomic_load_n(&nt_requests.wakes, __ATOMIC_ACQUIRE);
 		/* What a new filter forbids might end the process. */
-		if (nt_filters_count(filters_fd) != filters)
+		if (nt_files_count_filters(filters_fd) != filters)
 			break;
 		take_announced(&begun);
-		nt_inbox_take(&nt_requests, &list);
+		nt_requests_take(&nt_requests, &list);
 		/* So that twins of many images are made side by side. */
 		for (struct nt_kernel *kernel = list; kernel; kernel = kernel->next_requested)
 			nt_image_begin(kernel->image);
 		if (!list)
-			nt_inbox_sleep(&nt_requests, seen);
+			nt_requests_sleep(&nt_requests, seen);
 		else if (hand_on(&list))
 			continue;
 		else if (list->image->begun_fd >= 0)
@@ -182,13 +182,13 @@ static void *load(void *unused)
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	while (!is_ending()) {
 		uint32_t seen = __atomic_load_n(&resolved.wakes, __ATOMIC_ACQUIRE);
-		nt_inbox_take(&resolved, &list);
+		nt_requests_take(&resolved, &list);
 		if (!list) {
-			nt_inbox_sleep(&resolved, seen);
+			nt_requests_sleep(&resolved, seen);
 		} else if (load_all(&list)) {
 			pause = SHORTEST_PAUSE_US;
 		} else {
-			nt_sleep_us(pause);
+			nt_clock_sleep_us(pause);
 			pause = pause < LONGEST_PAUSE_US ? 2 * pause : pause;
 		}
 	}
@@ -210,7 +210,7 @@ void nt_background_start(void)
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (pthread_create(&thread, &attributes, fetch, NULL) != 0 || pthread_create(&thread, &attributes, load, NULL) != 0)
-		nt_trace_note("no thread could be started to get twins: kernels run unprobed");
+		nt_event_note("no thread could be started to get twins: kernels run unprobed");
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -220,15 +220,15 @@ void nt_background_start(void)
 /* Wait until the thread is in no call of the driver; false after that many milliseconds. */
 static void wait_outside(unsigned milliseconds)
 {
-	uint64_t until = nt_now_ns() + milliseconds * UINT64_C(1000000);
+	uint64_t until = nt_clock_now_ns() + milliseconds * UINT64_C(1000000);
 
-	while (__atomic_load_n(&is_inside, __ATOMIC_ACQUIRE) && nt_now_ns() < until)
-		nt_sleep_us(100);
+	while (__atomic_load_n(&is_inside, __ATOMIC_ACQUIRE) && nt_clock_now_ns() < until)
+		nt_clock_sleep_us(100);
 }
 
 void nt_background_hold(void)
 {
-	if (!nt_background_is_on || is_holding)
+	if (!nt_requests_are_on || is_holding)
 		return;
 	is_holding = true;
 	pthread_mutex_lock(&mutex);
@@ -249,7 +249,7 @@ void nt_background_release(void)
 
 void nt_background_end(void)
 {
-	if (!nt_background_is_on)
+	if (!nt_requests_are_on)
 		return;
 	pthread_mutex_lock(&mutex);
 	__atomic_store_n(&is_stopped, 1, __ATOMIC_RELEASE);
@@ -259,6 +259,6 @@ void nt_background_end(void)
 
 void nt_background_child(void)
 {
-	nt_background_is_on = false;
+	nt_requests_are_on = false;
 	nt_quiet_child();
 }

@@ -38,7 +38,7 @@ void nt_choice_begin(void)
 	if (nt_choice.end <= nt_choice.begin)
 		nt_choice.end = 0;
 	nt_choice.devices = settings->devices;
-	nt_choice.until_ns = settings->duration_ms ? nt_now_ns() + settings->duration_ms * 1000000 : 0;
+	nt_choice.until_ns = settings->duration_ms ? nt_clock_now_ns() + settings->duration_ms * 1000000 : 0;
 	nt_choice.is_switched = settings->is_switched;
 	nt_choice.is_ranged = nt_ranges_are_set();
 	nt_choice.is_changing = nt_choice.until_ns || nt_choice.is_switched || nt_choice.is_ranged;
@@ -52,7 +52,7 @@ bool nt_choice_has_ended(void)
 		return false;
 	if (__atomic_load_n(&nt_choice.has_ended, __ATOMIC_RELAXED))
 		return true;
-	if (nt_now_ns() < nt_choice.until_ns)
+	if (nt_clock_now_ns() < nt_choice.until_ns)
 		return false;
 	__atomic_store_n(&nt_choice.has_ended, true, __ATOMIC_RELAXED);
 	return true;
@@ -134,8 +134,8 @@ bool nt_choice_has_context(CUcontext context)
 {
 	if (!nt_choice.devices || !context)
 		return true;
-	const struct nt_pool *pool = nt_pool_find(context);
-	CUdevice device = pool ? nt_pool_device(pool) : device_of(context);
+	const struct nt_pool *pool = nt_pools_find(context);
+	CUdevice device = pool ? nt_pools_device(pool) : device_of(context);
 	return device < 0 || (device < MOST_DEVICES && nt_choice.devices >> device & 1);
 }
 

@@ -113,9 +113,9 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 		if (entry.images[i].offset > size || entry.images[i].size > size - entry.images[i].offset)
 			return false;
 	for (uint32_t i = 0; i < header->maps; i++) {
-		if (!nt_map_is_valid(&entry.maps[i]))
+		if (!nt_regions_is_valid(&entry.maps[i]))
 			return false;
-		logs |= (uint64_t)nt_map_is_log(&entry.maps[i]) << i;
+		logs |= (uint64_t)nt_regions_is_log(&entry.maps[i]) << i;
 	}
 	for (uint32_t i = 0; i < header->kernels; i++)
 		if (!kernel_fits(&entry, &entry.kernels[i]) || (entry.unused_logs && entry.unused_logs[i] & ~logs))

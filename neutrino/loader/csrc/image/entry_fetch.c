@@ -40,7 +40,7 @@ static int nibble(char digit)
 	return -1;
 }
 
-bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
+bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
 	const char *text = nt_settings()->key;
 	uint8_t run[KEY_SIZE]; /* the part of the key that all images of this run share */
@@ -90,7 +90,7 @@ static bool entry_path(const uint8_t key[32], char ret[PATH_MAX])
 	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.twins", cache, hex, hex) < PATH_MAX;
 }
 
-bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
+bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
 {
 	char path[PATH_MAX];
 	struct stat status;
@@ -98,7 +98,7 @@ bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret)
 
 	if (!entry_path(key, path))
 		return false;
-	int fd = nt_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 	if (fd < 0)
 		return false;
 	/* Read, not mapped: if another process truncated a mapped file, the program would get SIGBUS. */
@@ -124,7 +124,7 @@ static bool is_own_peer(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && size == sizeof(peer) && peer.uid == geteuid();
 }
 
-/* Connect to the listener, before a deadline (nt_now_ns). The descriptor, or -1 if that fails. */
+/* Connect to the listener, before a deadline (nt_clock_now_ns). The descriptor, or -1 if that fails. */
 static int connect_listener(uint64_t deadline)
 {
 	const char *path = nt_settings()->socket;
@@ -133,16 +133,16 @@ static int connect_listener(uint64_t deadline)
 	if (!path || strlen(path) >= sizeof(address.sun_path))
 		return -1;
 	strcpy(address.sun_path, path);
-	int fd = nt_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
+	int fd = nt_quiet_write_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd < 0)
 		return -1;
 	/* EAGAIN: the listener is running, but its queue of connections is full. One cannot poll for that. */
 	while (nt_raw_connect(fd, &address, sizeof(address)) != 0) {
-		if ((errno != EAGAIN && errno != EINTR) || nt_now_ns() >= deadline) {
+		if ((errno != EAGAIN && errno != EINTR) || nt_clock_now_ns() >= deadline) {
 			nt_raw_close(fd);
 			return -1;
 		}
-		nt_sleep_us(5000);
+		nt_clock_sleep_us(5000);
 	}
 	if (!is_own_peer(fd)) {
 		nt_raw_close(fd);
@@ -152,14 +152,14 @@ static int connect_listener(uint64_t deadline)
 }
 
 /*
- * Send size bytes of data, or if not sending receive them into data, before a deadline (nt_now_ns). False if that fails.
+ * Send size bytes of data, or if not sending receive them into data, before a deadline (nt_clock_now_ns). False if that fails.
  */
 static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t deadline)
 {
 	uint8_t *bytes = data;
 
 	while (size) {
-		uint64_t now = nt_now_ns();
+		uint64_t now = nt_clock_now_ns();
 		if (now >= deadline)
 			return false;
 		struct pollfd ready = {.fd = fd, .events = sending ? POLLOUT : POLLIN};
@@ -194,21 +194,21 @@ static bool is_readable(int fd, int milliseconds)
 }
 
 /*
- * Wait for the first bytes of an answer, before a deadline (nt_now_ns). Once the process has waited for more than a second
+ * Wait for the first bytes of an answer, before a deadline (nt_clock_now_ns). Once the process has waited for more than a second
  * in all, a line on the terminal says for what.
  */
 static void wait_for_answer(int fd, uint64_t deadline)
 {
-	uint64_t begin = nt_now_ns(), now = begin, before = __atomic_load_n(&waited, __ATOMIC_RELAXED);
+	uint64_t begin = nt_clock_now_ns(), now = begin, before = __atomic_load_n(&waited, __ATOMIC_RELAXED);
 
 	while (now < deadline && !is_readable(fd, 100)) {
-		now = nt_now_ns();
+		now = nt_clock_now_ns();
 		if (before + now - begin < SECOND_NS || __atomic_exchange_n(&was_said, true, __ATOMIC_RELAXED))
 			continue;
 		if (!nt_settings()->is_quiet && isatty(STDERR_FILENO))
-			nt_say("neutrino: adding the probes to this program's kernels; later runs find them in the cache\n");
+			nt_quiet_write_say("neutrino: adding the probes to this program's kernels; later runs find them in the cache\n");
 	}
-	__atomic_add_fetch(&waited, nt_now_ns() - begin, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&waited, nt_clock_now_ns() - begin, __ATOMIC_RELAXED);
 }
 
 /* A request of that kind, from this process; its other members are 0. */
@@ -221,17 +221,17 @@ static struct neutrino_request request_of(uint32_t kind)
 }
 
 /* NEUTRINO_TIMEOUT, by default DEFAULT_TIMEOUT_S. */
-uint64_t nt_entry_timeout(void)
+uint64_t nt_entry_fetch_timeout(void)
 {
 	uint64_t seconds = nt_settings()->timeout;
 
 	return (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }
 
-/* When to stop waiting for an entry (nt_now_ns). */
+/* When to stop waiting for an entry (nt_clock_now_ns). */
 static uint64_t request_deadline(void)
 {
-	return nt_now_ns() + nt_entry_timeout();
+	return nt_clock_now_ns() + nt_entry_fetch_timeout();
 }
 
 /*
@@ -269,7 +269,7 @@ static bool send_at_once(int fd, const void *data, size_t size)
 	return nt_raw_send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
 }
 
-int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
+int nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
 {
 	struct neutrino_request request = twins_request(REQUEST_MAKE_AHEAD, key, arch, driver_version, size);
 	struct rlimit limit;
@@ -296,12 +296,12 @@ int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, 
 	return -1;
 }
 
-bool nt_entry_is_near(int fd, const uint8_t key[32], unsigned milliseconds)
+bool nt_entry_fetch_is_near(int fd, const uint8_t key[32], unsigned milliseconds)
 {
 	return fd >= 0 ? is_readable(fd, (int)milliseconds) : seems_cached(key);
 }
 
-void nt_entry_drop(int fd)
+void nt_entry_fetch_drop(int fd)
 {
 	if (fd < 0)
 		return;
@@ -310,7 +310,7 @@ void nt_entry_drop(int fd)
 }
 
 /*
- * Receive the answer to a request for an entry, before a deadline (nt_now_ns). As nt_entry_request; *is_cached: set if it
+ * Receive the answer to a request for an entry, before a deadline (nt_clock_now_ns). As nt_entry_fetch_request; *is_cached: set if it
  * is no entry, since that may be in the cache.
  */
 static bool receive_entry(int fd, const uint8_t key[32], uint64_t deadline, bool *is_cached, struct nt_entry *ret,
@@ -323,7 +323,7 @@ static bool receive_entry(int fd, const uint8_t key[32], uint64_t deadline, bool
 	*is_cached = false;
 	wait_for_answer(fd, deadline);
 	if (!transfer(fd, &reply, sizeof(reply), false, deadline)) {
-		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
+		snprintf(error, error_size, nt_clock_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
 	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
 		   !(data = malloc(reply.size + 1)) /* with NUL after a message */ || !transfer(fd, data, reply.size, false, deadline)) {
 		snprintf(error, error_size, "the helper's answer is incomplete");
@@ -342,7 +342,7 @@ static bool receive_entry(int fd, const uint8_t key[32], uint64_t deadline, bool
 	return is_valid;
 }
 
-/* nt_entry_request of an entry that nobody has asked for, before a deadline (nt_now_ns). */
+/* nt_entry_fetch_request of an entry that nobody has asked for, before a deadline (nt_clock_now_ns). */
 static bool request_entry(const struct neutrino_request *request, const void *image, uint64_t deadline,
 			  struct nt_entry *ret, char *error, size_t error_size)
 {
@@ -351,50 +351,50 @@ static bool request_entry(const struct neutrino_request *request, const void *im
 
 	if (fd < 0) {
 		snprintf(error, error_size,
-			 nt_now_ns() >= deadline ? "the helper took too long" : "the helper is not running");
+			 nt_clock_now_ns() >= deadline ? "the helper took too long" : "the helper is not running");
 		return false;
 	}
 	if (!transfer(fd, (void *)(uintptr_t)request, sizeof(*request), true, deadline) ||
 	    !transfer(fd, (void *)(uintptr_t)image, request->size, true, deadline))
-		snprintf(error, error_size, nt_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
+		snprintf(error, error_size, nt_clock_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
 	else
 		is_valid = receive_entry(fd, request->key, deadline, &is_cached, ret, error, error_size);
 	nt_raw_close(fd);
 	return is_valid;
 }
 
-bool nt_entry_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
-		      size_t size, struct nt_entry *ret, char *error, size_t error_size)
+bool nt_entry_fetch_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
+			    size_t size, struct nt_entry *ret, char *error, size_t error_size)
 {
 	struct neutrino_request request = twins_request(REQUEST_MAKE_TWINS, key, arch, driver_version, size);
 	uint64_t deadline = request_deadline();
 	bool is_valid = false, is_cached = true;
 
 	if (__atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS) {
-		nt_entry_drop(begun_fd);
+		nt_entry_fetch_drop(begun_fd);
 		snprintf(error, error_size, "the helper took too long for others, and is not waited for any more");
 		return false;
 	}
 	if (begun_fd >= 0) {
 		is_valid = receive_entry(begun_fd, key, deadline, &is_cached, ret, error, error_size);
-		nt_entry_drop(begun_fd);
+		nt_entry_fetch_drop(begun_fd);
 	}
 	/* Where nothing can be written to the cache, it is asked for again. */
 	if (is_cached)
-		is_valid = (begun_fd >= 0 && nt_entry_read(key, ret)) ||
+		is_valid = (begun_fd >= 0 && nt_entry_fetch_read(key, ret)) ||
 			   request_entry(&request, image, deadline, ret, error, error_size);
-	if (nt_now_ns() >= deadline)
+	if (nt_clock_now_ns() >= deadline)
 		__atomic_add_fetch(&timeouts, 1, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&timeouts, 0, __ATOMIC_RELAXED);
 	return is_valid;
 }
 
-void nt_listener_hello(const char *trace)
+void nt_entry_fetch_hello(const char *trace)
 {
 	struct neutrino_request request = request_of(REQUEST_TRACE_BEGINS);
 	/* At most a second: the program waits for this. */
-	uint64_t deadline = nt_now_ns() + SECOND_NS;
+	uint64_t deadline = nt_clock_now_ns() + SECOND_NS;
 	int fd = connect_listener(deadline);
 
 	if (fd < 0)

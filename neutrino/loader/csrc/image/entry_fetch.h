@@ -12,38 +12,38 @@
  * Compute the cache key of an image for a device: SHA-256 of the run's key (NEUTRINO_KEY), the architecture and the image.
  * False if the run's key is not valid.
  */
-bool nt_entry_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
+bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
 
 /* Read the entry of that key from the cache. False when it is missing or not valid. */
-bool nt_entry_read(const uint8_t key[32], struct nt_entry *ret);
+bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret);
 
 /*
- * Ask the listener to make an entry, and do not wait: a descriptor for nt_entry_request or nt_entry_drop, or -1 if the
+ * Ask the listener to make an entry, and do not wait: a descriptor for nt_entry_fetch_request or nt_entry_fetch_drop, or -1 if the
  * entry is in the cache, or has to be asked for when it is needed. Keeps nothing of the image.
  */
-int nt_entry_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
+int nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
 
 /*
- * Whether nt_entry_request would not wait, or nt_entry_read find the entry, as far as is known. fd: of nt_entry_begin, on
+ * Whether nt_entry_fetch_request would not wait, or nt_entry_fetch_read find the entry, as far as is known. fd: of nt_entry_fetch_begin, on
  * whose answer this waits at most that long; -1 if nobody has asked for the entry yet.
  */
-bool nt_entry_is_near(int fd, const uint8_t key[32], unsigned milliseconds);
+bool nt_entry_fetch_is_near(int fd, const uint8_t key[32], unsigned milliseconds);
 
 /* How long the process waits for an entry, in nanoseconds. */
-uint64_t nt_entry_timeout(void);
+uint64_t nt_entry_fetch_timeout(void);
 
-/* Close a descriptor of nt_entry_begin that is not used. -1 is ignored. */
-void nt_entry_drop(int fd);
+/* Close a descriptor of nt_entry_fetch_begin that is not used. -1 is ignored. */
+void nt_entry_fetch_drop(int fd);
 
 /*
  * Get an entry from the listener, and wait for it, NEUTRINO_TIMEOUT seconds at most; not at all once two in a row took
- * longer. begun_fd: of nt_entry_begin, which is closed; -1 if nobody has asked for the entry yet. False with a message in
+ * longer. begun_fd: of nt_entry_fetch_begin, which is closed; -1 if nobody has asked for the entry yet. False with a message in
  * error if that fails. ret refers to memory that is never freed.
  */
-bool nt_entry_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
-		      size_t size, struct nt_entry *ret, char *error, size_t error_size);
+bool nt_entry_fetch_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
+			    size_t size, struct nt_entry *ret, char *error, size_t error_size);
 
 /* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */
-void nt_listener_hello(const char *trace);
+void nt_entry_fetch_hello(const char *trace);
 
 #endif

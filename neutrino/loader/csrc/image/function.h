@@ -47,7 +47,7 @@ struct nt_function {
 	struct nt_retired retired;
 	struct nt_kernel *kernel;
 	uint32_t kernel_id;
-	unsigned reason; /* PROBED: launches go to the kernel's backend. nt_function_reason */
+	enum neutrino_reason reason; /* PROBED: launches go to the kernel's backend. nt_function_reason */
 	struct nt_counters *counters; /* of the kernel: nt_counters_of */
 	bool is_kernel;		      /* a CUkernel: one handle for all contexts */
 	/* Up to here: all that a launch reads which is not probed, in one line. */
@@ -66,18 +66,18 @@ struct nt_function {
 } __attribute__((aligned(64)));
 
 /* Lock-free. It changes at most once, from NOT_READY. */
-static inline unsigned nt_function_reason(const struct nt_function *function)
+static inline enum neutrino_reason nt_function_reason(const struct nt_function *function)
 {
 	return __atomic_load_n(&function->reason, __ATOMIC_ACQUIRE);
 }
 
-static inline void nt_function_set_reason(struct nt_function *function, unsigned reason)
+static inline void nt_function_set_reason(struct nt_function *function, enum neutrino_reason reason)
 {
 	__atomic_store_n(&function->reason, reason, __ATOMIC_RELEASE);
 }
 
 /* The library that a module was made of; else the owner itself. */
-static inline struct nt_owner *nt_owner_library(struct nt_owner *owner)
+static inline struct nt_owner *nt_function_library_of(struct nt_owner *owner)
 {
 	return owner->alias ? owner->alias : owner;
 }
@@ -88,7 +88,7 @@ extern NT_HIDDEN struct nt_handles nt_function_table;
  * The function of that handle, or NULL. In a reading section (grace.h), which lasts as long as it is used: it is freed some
  * time after its module was unloaded. Lock-free.
  */
-static inline struct nt_function *nt_registry_find(const void *handle)
+static inline struct nt_function *nt_function_find(const void *handle)
 {
 	return handle ? (struct nt_function *)nt_handles_find(&nt_function_table, handle) : NULL;
 }

@@ -25,11 +25,11 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_hash_table images;
 static uint32_t image_count, kernel_count;
-static bool in_sections; /* set by nt_images_use_sections: twins come from patched files */
+static bool in_sections; /* set by nt_image_use_sections: twins come from patched files */
 
 #define LOGGED_DEVICES 64
 
-void nt_images_use_sections(void)
+void nt_image_use_sections(void)
 {
 	in_sections = true;
 }
@@ -135,7 +135,7 @@ static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 
 static void free_image(struct nt_image *image)
 {
-	nt_entry_drop(image->begun_fd);
+	nt_entry_fetch_drop(image->begun_fd);
 	free(image->copy);
 	free(image->source);
 	free(image->detail);
@@ -196,7 +196,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	else if (has_entry) {
 		copy_bytes(image, bytes->data, bytes->size);
 		/* Its twins are made while the program goes on, until it obtains a kernel. */
-		if (!nt_background_is_on)
+		if (!nt_requests_are_on)
 			nt_image_begin(image);
 	}
 	pthread_mutex_lock(&mutex);
@@ -210,7 +210,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		return other;
 	}
 	if (has_entry)
-		nt_background_announce(image);
+		nt_requests_announce(image);
 	return image;
 }
 
@@ -224,22 +224,22 @@ void nt_image_begin(struct nt_image *image)
 		return;
 	if (image->copy) {
 		image->begun_pid = getpid();
-		image->begun_ns = nt_now_ns();
-		image->begun_fd = nt_entry_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+		image->begun_ns = nt_clock_now_ns();
+		image->begun_fd = nt_entry_fetch_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
 	}
 	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
 }
 
 void nt_image_drop(struct nt_image *image)
 {
-	nt_entry_drop(image->begun_fd);
+	nt_entry_fetch_drop(image->begun_fd);
 	image->begun_fd = -1;
 }
 
 bool nt_image_is_answered(const struct nt_image *image, unsigned milliseconds)
 {
-	return image->from_section || nt_entry_is_near(image->begun_fd, image->key, milliseconds) ||
-	       (image->begun_fd >= 0 && nt_now_ns() - image->begun_ns > nt_entry_timeout());
+	return image->from_section || nt_entry_fetch_is_near(image->begun_fd, image->key, milliseconds) ||
+	       (image->begun_fd >= 0 && nt_clock_now_ns() - image->begun_ns > nt_entry_fetch_timeout());
 }
 
 /* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
@@ -249,7 +249,7 @@ static void log_image(const struct nt_image *image, bool cached, double ready_ms
 
 	nt_event_begin(&event, "image");
 	nt_event_number(&event, "id", image->id);
-	nt_event_string(&event, "kind", nt_image_kind_word(image->kind));
+	nt_event_string(&event, "kind", nt_image_bytes_kind(image->kind));
 	nt_event_number(&event, "size", image->size);
 	nt_event_string(&event, "source", image->source ? image->source : "");
 	if (image->from_section)
@@ -291,13 +291,13 @@ static bool fetch_entry(struct nt_image *image)
 
 	/* After a fork, the answer is for the parent. */
 	if (begun_fd >= 0 && image->begun_pid != getpid()) {
-		nt_entry_drop(begun_fd);
+		nt_entry_fetch_drop(begun_fd);
 		begun_fd = -1;
 	}
-	if (begun_fd < 0 && nt_entry_read(image->key, &image->entry))
+	if (begun_fd < 0 && nt_entry_fetch_read(image->key, &image->entry))
 		return true;
 	image->begun_fd = -1;
-	if (!image->copy || !nt_entry_request(begun_fd, image->key, image->arch, image->driver_version, image->copy, image->size,
+	if (!image->copy || !nt_entry_fetch_request(begun_fd, image->key, image->arch, image->driver_version, image->copy, image->size,
 					  &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
 		image->detail = strdup(error);
@@ -320,19 +320,19 @@ static void settle(struct nt_image *image, bool cached, uint64_t begin)
 	/* The image's bytes, if these were copied, are not needed any more. */
 	free(image->copy);
 	image->copy = NULL;
-	log_image(image, cached, (double)(nt_now_ns() - begin) / 1e6);
+	log_image(image, cached, (double)(nt_clock_now_ns() - begin) / 1e6);
 	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
 bool nt_image_resolve_at_once(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
-	uint64_t begin = nt_now_ns();
+	uint64_t begin = nt_clock_now_ns();
 	struct nt_entry entry;
 
 	if (image->from_section)
 		nt_image_resolve(image);
-	if (nt_image_is_resolved(image) || !nt_entry_read(image->key, &entry))
+	if (nt_image_is_resolved(image) || !nt_entry_fetch_read(image->key, &entry))
 		return nt_image_is_resolved(image);
 	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
@@ -348,14 +348,14 @@ bool nt_image_resolve_at_once(struct nt_image *image)
 void nt_image_resolve(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
-	uint64_t begin = nt_now_ns();
+	uint64_t begin = nt_clock_now_ns();
 	bool cached = true;
 
 	/* Another thread resolves it, or has done so: wait. */
 	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		while (__atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVING)
-			nt_sleep_us(500);
+			nt_clock_sleep_us(500);
 		return;
 	}
 	/* Twins that no launch can have are not waited for. */
@@ -390,7 +390,7 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
 	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
 	struct nt_event event;
-	unsigned reason = kernel->reason;
+	enum neutrino_reason reason = kernel->reason;
 
 	if (reason == NEUTRINO_REASON_PROBED)
 		write_kernel_files(image, kernel);
@@ -401,18 +401,18 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
 	nt_event_string(&event, "detail", detail ? detail : "");
 	/* What an earlier process has learnt. */
-	if (nt_measures_only && kernel->log_kept.units) {
+	if (nt_own_memory_measures_only && kernel->log_kept.units) {
 		nt_event_number(&event, "log_units", kernel->log_kept.units);
 		nt_event_number(&event, "log_per_warp", kernel->log_kept.per_warp);
 	}
 	nt_event_end(&event);
 	if (reason == NEUTRINO_REASON_PROBED)
-		nt_trace_log("kernel %u %s: probed%s%s", kernel->id, kernel->name, detail && *detail ? "; " : "",
+		nt_event_log("kernel %u %s: probed%s%s", kernel->id, kernel->name, detail && *detail ? "; " : "",
 			     detail ? detail : "");
 	else if (reason == NEUTRINO_REASON_NOT_READY)
-		nt_trace_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
+		nt_event_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
 	else
-		nt_trace_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
+		nt_event_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
 			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
 }
 
@@ -431,7 +431,7 @@ static struct nt_kernel *find_kernel(const struct nt_image *image, const char *n
  * Set what launches of a kernel need, by the entry of its image, which is resolved. Returns the kernel's reason, and in
  * detail what that does not say, or NULL. Without memory it is PROBED without maps.
  */
-static unsigned describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
+static enum neutrino_reason describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
 {
 	const struct nt_entry *entry = &image->entry;
 
@@ -441,19 +441,19 @@ static unsigned describe(const struct nt_image *image, struct nt_kernel *kernel,
 	kernel->twin = nt_entry_find(entry, kernel->name);
 	*detail = kernel->twin ? nt_entry_string(entry, kernel->twin->detail_offset)
 			       : "the image's PTX has no kernel of this name";
-	unsigned reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
+	enum neutrino_reason reason = kernel->twin ? kernel->twin->reason : NEUTRINO_REASON_NO_PTX;
 	if (reason != NEUTRINO_REASON_PROBED)
 		return reason;
-	kernel->backend = &nt_backends[NT_BACKEND_TWIN];
+	kernel->backend = &nt_backend_table[NT_BACKEND_TWIN];
 	kernel->maps = nt_entry_maps(entry, kernel->twin);
 	kernel->map_count = entry->header->maps;
 	for (uint32_t i = 0; kernel->maps && i < kernel->map_count; i++) {
-		kernel->log_count += nt_map_is_log(&kernel->maps[i]);
-		kernel->run_count += nt_map_is_of_run(&kernel->maps[i]);
+		kernel->log_count += nt_regions_is_log(&kernel->maps[i]);
+		kernel->run_count += nt_regions_is_of_run(&kernel->maps[i]);
 	}
 	if (kernel->log_count) {
-		struct nt_need kept = nt_need_of(image->key, kernel->name);
-		/* nt_images_keep_needs reads them. */
+		struct nt_need kept = nt_needs_of(image->key, kernel->name);
+		/* nt_image_keep_needs reads them. */
 		pthread_mutex_lock(&mutex);
 		kernel->log_kept = kept;
 		kernel->log_wanted = kept.units;
@@ -503,7 +503,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		free(kernel);
 		return other;
 	}
-	nt_trace_kernel(kernel->id);
+	nt_counters_make(kernel->id);
 	log_kernel(image, kernel, detail);
 	return kernel;
 }
@@ -514,7 +514,7 @@ void nt_image_complete(struct nt_kernel *kernel)
 
 	if (kernel->reason != NEUTRINO_REASON_NOT_READY)
 		return;
-	unsigned reason = describe(kernel->image, kernel, &detail);
+	enum neutrino_reason reason = describe(kernel->image, kernel, &detail);
 	/* Without memory. */
 	if (reason == NEUTRINO_REASON_PROBED && !kernel->maps)
 		reason = NEUTRINO_REASON_LOAD;
@@ -542,7 +542,7 @@ static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint
 	return count;
 }
 
-void nt_images_keep_needs(void)
+void nt_image_keep_needs(void)
 {
 	pthread_mutex_lock(&mutex);
 	for (uint32_t i = 0; images.buckets && i < 1u << images.bits; i++)

@@ -28,7 +28,7 @@ struct nt_image {
 	uint8_t key[32];
 	char arch[16];
 	int driver_version;
-	unsigned reason; /* PROBED: the entry has a reason per kernel */
+	enum neutrino_reason reason; /* PROBED: the entry has a reason per kernel */
 	char *detail;
 	int state;	   /* enum nt_resolve_state */
 	bool has_entry;	   /* or may have one: kernels that are obtained before it is resolved are not ready */
@@ -37,14 +37,14 @@ struct nt_image {
 	size_t copy_size;
 	int begun_fd;	 /* until resolved: of the request for its entry, or -1; of the thread that resolves it */
 	pid_t begun_pid; /* of the process that made it */
-	uint64_t begun_ns; /* and when (nt_now_ns) */
+	uint64_t begun_ns; /* and when (nt_clock_now_ns) */
 	struct nt_image *next_begun; /* background.c's: in a list of those that were, or are to be, asked for */
 	struct nt_entry entry;
 	struct nt_hash_table kernels; /* by name */
 };
 
 /* Take twins from the sections of patched files, not from the run. Called before the first image is loaded. */
-void nt_images_use_sections(void);
+void nt_image_use_sections(void);
 
 /*
  * The image with these bytes, which is made if it is new; NULL without memory. source: path of the file that the driver
@@ -55,7 +55,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 			     bool may_be_chosen);
 
 /* Keep in the cache what memory the logs of all images' kernels wanted, where it is more than is kept there. */
-void nt_images_keep_needs(void);
+void nt_image_keep_needs(void);
 
 /* Get an image's entry, once. Takes long if twins have to be made; other threads wait for the first. */
 void nt_image_resolve(struct nt_image *image);

@@ -79,7 +79,7 @@ static bool is_mapped(const uint8_t *data, uint64_t size, size_t limit)
 }
 
 /*
- * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as in nt_image_measure;
+ * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as in nt_image_bytes_measure;
  * SIZE_MAX if it is not known, so that additions may overflow.
  */
 static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
@@ -173,7 +173,7 @@ static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes
 	return true;
 }
 
-bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *ret)
+bool nt_image_bytes_measure(const void *image, size_t limit, struct nt_image_bytes *ret)
 {
 	const uint8_t *data = image;
 
@@ -193,7 +193,7 @@ bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *re
 	return measure_ptx(data, limit, ret);
 }
 
-const char *nt_image_kind_word(enum nt_image_kind kind)
+const char *nt_image_bytes_kind(enum nt_image_kind kind)
 {
 	switch (kind) {
 	case NT_IMAGE_FATBIN:

@@ -24,9 +24,9 @@ struct nt_image_bytes {
  * Find out the kind, the size and the start of an image that the driver has accepted. limit: bytes that may be read
  * (SIZE_MAX if only the image's own headers show its size). False if its kind is unknown.
  */
-bool nt_image_measure(const void *image, size_t limit, struct nt_image_bytes *ret);
+bool nt_image_bytes_measure(const void *image, size_t limit, struct nt_image_bytes *ret);
 
 /* "fatbin", "cubin", "ptx" or "unknown". */
-const char *nt_image_kind_word(enum nt_image_kind kind);
+const char *nt_image_bytes_kind(enum nt_image_kind kind);
 
 #endif

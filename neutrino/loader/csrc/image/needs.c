@@ -40,7 +40,7 @@ static struct file *read_file(const char *path)
 {
 	struct stat status;
 	struct file *file = NULL;
-	int fd = nt_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 
 	if (fd < 0)
 		return NULL;
@@ -59,7 +59,7 @@ static struct file *read_file(const char *path)
 	return file;
 }
 
-struct nt_need nt_need_of(const uint8_t key[32], const char *kernel)
+struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 {
 	char path[PATH_MAX];
 	struct nt_need need = {.kernel = nt_hash_text(kernel)};

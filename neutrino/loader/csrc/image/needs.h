@@ -9,7 +9,7 @@
 
 #include "base/kernel.h"
 /* What earlier processes have learnt of a kernel, 0: nothing. key: of the image's entry. */
-struct nt_need nt_need_of(const uint8_t key[32], const char *kernel);
+struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel);
 
 /* Keep needs of kernels of one image, beside those of others that are kept already. The writer does it later. */
 void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t count);

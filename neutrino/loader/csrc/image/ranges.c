@@ -138,7 +138,7 @@ static void read_patterns(void)
 	ranges.is_for_process = settings->is_range_for_process;
 	ranges.has_key = pthread_key_create(&ranges.key, thread_ends) == 0;
 	other.name = "";
-	nt_domain_named("");
+	nt_ranges_domain_named("");
 }
 
 bool nt_ranges_are_set(void)
@@ -156,7 +156,7 @@ bool nt_ranges_are_open(void)
 
 /* --- domains --- */
 
-struct nt_domain *nt_domain_named(const char *name)
+struct nt_domain *nt_ranges_domain_named(const char *name)
 {
 	uint64_t patterns = 0;
 	struct nt_domain *ret = &other;
@@ -181,7 +181,7 @@ struct nt_domain *nt_domain_named(const char *name)
 	return ret;
 }
 
-struct nt_domain *nt_domain_of(void *handle)
+struct nt_domain *nt_ranges_domain_of(void *handle)
 {
 	uint32_t count = __atomic_load_n(&domain_count, __ATOMIC_ACQUIRE);
 	uintptr_t offset = (uintptr_t)handle - (uintptr_t)domains;
@@ -191,7 +191,7 @@ struct nt_domain *nt_domain_of(void *handle)
 	return offset % sizeof(domains[0]) == 0 && offset / sizeof(domains[0]) < count ? handle : &other;
 }
 
-void nt_domain_ends(struct nt_domain *domain)
+void nt_ranges_domain_ends(struct nt_domain *domain)
 {
 	uint64_t started = __atomic_exchange_n(&domain->started, 0, __ATOMIC_ACQ_REL);
 
@@ -199,7 +199,7 @@ void nt_domain_ends(struct nt_domain *domain)
 		count_down(&open_in_process);
 }
 
-struct nt_chosen_range nt_range_chosen(const struct nt_domain *domain, const char *name)
+struct nt_chosen_range nt_ranges_chosen(const struct nt_domain *domain, const char *name)
 {
 	struct nt_chosen_range ret = {false, false};
 
@@ -247,7 +247,7 @@ static uint64_t bit_of(uint32_t level)
 	return UINT64_C(1) << level % 64;
 }
 
-int nt_range_push(struct nt_domain *domain, struct nt_chosen_range chosen)
+int nt_ranges_push(struct nt_domain *domain, struct nt_chosen_range chosen)
 {
 	struct stack *stack = domain->patterns ? stack_in(domain, true) : NULL;
 
@@ -264,7 +264,7 @@ int nt_range_push(struct nt_domain *domain, struct nt_chosen_range chosen)
 	return (int)level;
 }
 
-int nt_range_pop(struct nt_domain *domain)
+int nt_ranges_pop(struct nt_domain *domain)
 {
 	struct stack *stack = domain->patterns ? stack_in(domain, false) : NULL;
 
@@ -281,7 +281,7 @@ int nt_range_pop(struct nt_domain *domain)
 }
 
 /* A number holds its domain's place and whether the range is chosen, so that nothing need be kept until it ends. */
-uint64_t nt_range_start(struct nt_domain *domain, struct nt_chosen_range chosen)
+uint64_t nt_ranges_start(struct nt_domain *domain, struct nt_chosen_range chosen)
 {
 	uint64_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED) * MOST_DOMAINS;
 
@@ -293,7 +293,7 @@ uint64_t nt_range_start(struct nt_domain *domain, struct nt_chosen_range chosen)
 	return (number + (uint64_t)(domain - domains)) * 2 + 1;
 }
 
-void nt_range_end(uint64_t number)
+void nt_ranges_end(uint64_t number)
 {
 	uint64_t *started = &domains[number / 2 % MOST_DOMAINS].started;
 	uint64_t now = __atomic_load_n(started, __ATOMIC_RELAXED);
@@ -321,17 +321,17 @@ void nt_ranges_note_begin(void)
 
 	if (!nt_ranges_are_set() || (now && settings->own_injection && !strcmp(now, settings->own_injection)))
 		return;
-	nt_trace_note("NVTX_INJECTION64_PATH is %s, so NVTX does not call Neutrino: --range chooses none of its ranges",
+	nt_event_note("NVTX_INJECTION64_PATH is %s, so NVTX does not call Neutrino: --range chooses none of its ranges",
 		      now ? now : "not set any more");
 	if (!settings->is_quiet)
-		nt_say("neutrino: NVTX_INJECTION64_PATH is %s: --range chooses no NVTX range; run COMMAND without that tool\n",
-		       now ? now : "not set any more");
+		nt_quiet_write_say("neutrino: NVTX_INJECTION64_PATH is %s: --range chooses no NVTX range; run COMMAND without that tool\n",
+				   now ? now : "not set any more");
 }
 
 void nt_ranges_note_end(void)
 {
 	if (nt_ranges_are_set() && !__atomic_load_n(&was_any, __ATOMIC_RELAXED))
-		nt_trace_note("--range: the process %s",
+		nt_event_note("--range: the process %s",
 			      __atomic_load_n(&has_arrived, __ATOMIC_RELAXED) ? "was in none of these ranges"
 									      : "has never marked a range by NVTX");
 }

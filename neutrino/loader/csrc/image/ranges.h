@@ -19,27 +19,27 @@ bool nt_ranges_are_open(void);
 struct nt_domain;
 
 /* That of a name, "" for NVTX's default one; the same each time. Never NULL, and never freed. */
-struct nt_domain *nt_domain_named(const char *name);
+struct nt_domain *nt_ranges_domain_named(const char *name);
 
-/* That of a handle, which the program may have from anywhere: one of nt_domain_named, or NULL for the default one. */
-struct nt_domain *nt_domain_of(void *handle);
+/* That of a handle, which the program may have from anywhere: one of nt_ranges_domain_named, or NULL for the default one. */
+struct nt_domain *nt_ranges_domain_of(void *handle);
 
 /* Whether a range of that name is chosen: if it is pushed, if it is started. */
 struct nt_chosen_range {
 	bool if_pushed, if_started;
 };
-struct nt_chosen_range nt_range_chosen(const struct nt_domain *domain, const char *name);
+struct nt_chosen_range nt_ranges_chosen(const struct nt_domain *domain, const char *name);
 
 /* Push a range, or pop the last one of this thread: its level from 0 on, negative if that is not known. */
-int nt_range_push(struct nt_domain *domain, struct nt_chosen_range chosen);
-int nt_range_pop(struct nt_domain *domain);
+int nt_ranges_push(struct nt_domain *domain, struct nt_chosen_range chosen);
+int nt_ranges_pop(struct nt_domain *domain);
 
 /* Start a range, whose number is returned, and end it in any thread. */
-uint64_t nt_range_start(struct nt_domain *domain, struct nt_chosen_range chosen);
-void nt_range_end(uint64_t number);
+uint64_t nt_ranges_start(struct nt_domain *domain, struct nt_chosen_range chosen);
+void nt_ranges_end(uint64_t number);
 
 /* The program needs a domain no more: what was started in it has ended. */
-void nt_domain_ends(struct nt_domain *domain);
+void nt_ranges_domain_ends(struct nt_domain *domain);
 
 /* The program calls NVTX, and its calls arrive here. */
 void nt_ranges_arrive(void);

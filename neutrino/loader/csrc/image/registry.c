@@ -27,15 +27,15 @@ static struct nt_handles owner_table;
 static int any_probed;
 
 /* Why a function is not prepared: NOT_READY if that comes later; PROBED if it is to be prepared now. */
-static unsigned reason_before(const struct nt_function *function)
+static enum neutrino_reason reason_before(const struct nt_function *function)
 {
-	unsigned reason = nt_kernel_reason(function->kernel);
+	enum neutrino_reason reason = nt_kernel_reason(function->kernel);
 
 	if (!nt_choice_has_context(function->context) || nt_choice_is_over(function->kernel))
 		return NEUTRINO_REASON_NOT_SELECTED;
 	if (reason != NEUTRINO_REASON_PROBED && reason != NEUTRINO_REASON_NOT_READY)
 		return reason;
-	if (nt_context_is_green(function->context))
+	if (nt_greens_has(function->context))
 		return NEUTRINO_REASON_LAUNCH_FORM;
 	return reason;
 }
@@ -45,22 +45,22 @@ static unsigned reason_before(const struct nt_function *function)
  * module belongs to the module's context, which is made current meanwhile if it is not. quiet_ms: how long that may take to
  * be idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
  */
-static unsigned prepare(struct nt_function *function, unsigned quiet_ms)
+static enum neutrino_reason prepare(struct nt_function *function, unsigned quiet_ms)
 {
 	CUcontext current = NULL, own = function->context, popped; /* own: NULL for a CUkernel */
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	unsigned reason = reason_before(function);
+	enum neutrino_reason reason = reason_before(function);
 
 	if (reason != NEUTRINO_REASON_PROBED)
 		return reason;
 	if (quiet_ms && function->is_kernel)
 		own = __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE);
-	if (nt_context_is_green(own) || !nt_choice_has_context(own))
+	if (nt_greens_has(own) || !nt_choice_has_context(own))
 		own = NULL;
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	nt_driver.cuCtxGetCurrent(&current);
 	/* A CUkernel is prepared for other contexts all the same. */
-	if (nt_context_is_green(current) || !nt_choice_has_context(current))
+	if (nt_greens_has(current) || !nt_choice_has_context(current))
 		current = NULL;
 	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
 	bool is_own = !own || own == current || pushed;
@@ -125,15 +125,15 @@ static void retire_all(struct nt_owner *owner)
 		struct nt_owner *next = owner->next;
 		for (struct nt_function *function = owner->functions; function;) {
 			struct nt_function *next_function = function->next;
-			nt_retire(&function->retired, release_function);
+			nt_grace_retire(&function->retired, release_function);
 			function = next_function;
 		}
-		nt_retire(&owner->retired, release_owner);
+		nt_grace_retire(&owner->retired, release_owner);
 		owner = next;
 	}
 	/* The drain thread frees them; a process without probed kernels has none until now. */
-	nt_drain_start();
-	nt_drain_wake_from(NT_ASLEEP);
+	nt_drain_thread_start();
+	nt_wake_from(NT_ASLEEP);
 }
 
 /*
@@ -142,21 +142,21 @@ static void retire_all(struct nt_owner *owner)
  */
 static bool is_deferred(struct nt_image *image)
 {
-	if (!nt_background_is_on || !image->has_entry)
+	if (!nt_requests_are_on || !image->has_entry)
 		return false;
-	return nt_background_is_by_launch() ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
+	return nt_requests_are_by_launch() ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
 }
 
 /* Whether a function's twin is loaded later, by the thread of background.c. */
 static bool is_later(const struct nt_function *function)
 {
-	if (!nt_background_is_on)
+	if (!nt_requests_are_on)
 		return false;
-	unsigned reason = reason_before(function);
+	enum neutrino_reason reason = reason_before(function);
 	/* If that thread is loading for the same module, nobody waits for it either. */
-	bool is_loading = __atomic_load_n(&nt_owner_library(function->owner)->users, __ATOMIC_ACQUIRE);
+	bool is_loading = __atomic_load_n(&nt_function_library_of(function->owner)->users, __ATOMIC_ACQUIRE);
 	return reason == NEUTRINO_REASON_NOT_READY ||
-	       (reason == NEUTRINO_REASON_PROBED && (nt_background_is_by_launch() || is_loading));
+	       (reason == NEUTRINO_REASON_PROBED && (nt_requests_are_by_launch() || is_loading));
 }
 
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
@@ -195,7 +195,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 	pthread_mutex_unlock(&mutex);
 	/* In the reading section of the caller. */
 	if (added && !is_ready)
-		nt_background_added(function);
+		nt_requests_added(function);
 	if (!added)
 		release_function(&function->retired);
 }
@@ -259,12 +259,12 @@ void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_byt
 
 void nt_registry_alias(CUmodule module, CUlibrary library)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	struct nt_owner *owner = find_owner(library, true);
 
 	if (owner && !find_owner(module, false))
 		add_owner(module, false, owner->image, owner);
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
 /* nt_registry_obtained in a reading section. */
@@ -275,7 +275,7 @@ static void obtained(void *owner_handle, bool is_library, void *handle, const ch
 	if (!owner || !handle)
 		return;
 	struct nt_function *function = nt_handles_find(&nt_function_table, handle);
-	if (function && nt_owner_library(function->owner) == nt_owner_library(owner))
+	if (function && nt_function_library_of(function->owner) == nt_function_library_of(owner))
 		return; /* it is registered already */
 	/* Functions that look up a name are not in every driver; without a name its kernels run unprobed. */
 	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
@@ -290,22 +290,22 @@ static void obtained(void *owner_handle, bool is_library, void *handle, const ch
 
 void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 
 	obtained(owner_handle, is_library, handle, name);
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
 void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 {
-	uint32_t *reading = nt_reading_begin();
-	struct nt_function *origin = nt_registry_find(kernel);
-	struct nt_function *known = nt_registry_find(handle);
+	uint32_t *reading = nt_grace_reading_begin();
+	struct nt_function *origin = nt_function_find(kernel);
+	struct nt_function *known = nt_function_find(handle);
 
 	/* Unless the CUkernel is not registered, or the CUfunction is already. */
 	if (origin && origin->is_kernel && (!known || known->kernel != origin->kernel))
 		add_function(origin->owner, handle, origin->kernel, false);
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
 /* Take one owner and its functions out of the lists and tables. Under the lock. */
@@ -345,7 +345,7 @@ static struct nt_owner *take_owner(struct nt_owner *gone)
 
 void nt_registry_unloading(void *handle, bool is_library)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	struct nt_owner *owner = find_owner(handle, is_library), *taken = NULL;
 
 	if (owner) {
@@ -354,10 +354,10 @@ void nt_registry_unloading(void *handle, bool is_library)
 		pthread_mutex_unlock(&mutex);
 	}
 	if (taken) {
-		nt_twins_unload(owner);
+		nt_twin_unload_all(owner);
 		retire_all(taken);
 	}
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
 /* Forget the modules of a context; the driver unloads them with it, our twins included. */
@@ -368,7 +368,7 @@ static void forget_owners(CUcontext context)
 	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
 		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
 		struct nt_owner *owner = (struct nt_owner *)row;
-		if (!row || row == &nt_handle_gone || owner->is_library || owner->context != context)
+		if (!row || row == &nt_handles_gone || owner->is_library || owner->context != context)
 			continue;
 		pthread_mutex_lock(&mutex);
 		struct nt_owner *taken = take_owner(owner);
@@ -385,7 +385,7 @@ static void forget_functions(CUcontext context)
 	for (uint32_t i = 0; rows && i < 1u << rows->bits; i++) {
 		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
 		struct nt_function *function = (struct nt_function *)row;
-		if (!row || row == &nt_handle_gone)
+		if (!row || row == &nt_handles_gone)
 			continue;
 		if (!function->is_kernel && function->context == context) {
 			pthread_mutex_lock(&mutex);
@@ -408,18 +408,18 @@ static void forget_functions(CUcontext context)
 /* The tables are walked without the lock: what is added meanwhile is not of the context that is gone. */
 void nt_registry_forget_context(CUcontext context)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 
 	forget_owners(context);
 	forget_functions(context);
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
 void nt_registry_prepare_context(CUcontext context)
 {
 	struct nt_function **list = NULL;
 	size_t count = 0, capacity = 0;
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 
 	/* Collect the functions under the lock, and prepare them without it, since that calls the driver. */
 	pthread_mutex_lock(&mutex);
@@ -437,14 +437,14 @@ void nt_registry_prepare_context(CUcontext context)
 			}
 			list[count++] = function;
 			/* Keeps the twins loaded until they are prepared. */
-			__atomic_add_fetch(&nt_owner_library(owner)->users, 1, __ATOMIC_ACQ_REL);
+			__atomic_add_fetch(&nt_function_library_of(owner)->users, 1, __ATOMIC_ACQ_REL);
 		}
 	pthread_mutex_unlock(&mutex);
 
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	for (size_t i = 0; i < count; i++) {
-		struct nt_owner *owner = nt_owner_library(list[i]->owner);
+		struct nt_owner *owner = nt_function_library_of(list[i]->owner);
 		list[i]->kernel->backend->prepare(list[i], context);
 		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
 	}
@@ -452,7 +452,7 @@ void nt_registry_prepare_context(CUcontext context)
 	struct nt_pool *pool = nt_pool_prepare(context);
 	for (size_t i = 0; i < count; i++)
 		nt_backend_expect(list[i]->kernel, pool);
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 	free(list);
 }
 
@@ -474,27 +474,27 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 				found = function;
 	}
 	if (found)
-		__atomic_add_fetch(&nt_owner_library(found->owner)->users, 1, __ATOMIC_ACQ_REL);
+		__atomic_add_fetch(&nt_function_library_of(found->owner)->users, 1, __ATOMIC_ACQ_REL);
 	pthread_mutex_unlock(&mutex);
 	return found;
 }
 
 bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	struct nt_function *function;
 	unsigned skipped = 0;
 
 	while ((function = take_unready(kernel, skipped))) {
-		struct nt_owner *owner = nt_owner_library(function->owner);
-		unsigned reason = prepare(function, milliseconds);
+		struct nt_owner *owner = nt_function_library_of(function->owner);
+		enum neutrino_reason reason = prepare(function, milliseconds);
 		if (reason == NEUTRINO_REASON_NOT_READY)
 			skipped++;
 		else
 			nt_attributes_publish(function, reason);
 		__atomic_sub_fetch(&owner->users, 1, __ATOMIC_ACQ_REL);
 	}
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 	return !skipped;
 }
 

@@ -6,37 +6,37 @@
 
 #include "base/upcalls.h"
 
-bool nt_background_is_on;
+bool nt_requests_are_on;
 uint64_t nt_requests_hot;
 struct nt_inbox nt_requests;
 struct nt_image *nt_requests_announced;
 
-bool nt_background_is_by_launch(void)
+bool nt_requests_are_by_launch(void)
 {
-	return nt_background_is_on && nt_requests_hot;
+	return nt_requests_are_on && nt_requests_hot;
 }
 
-void nt_inbox_wake(struct nt_inbox *inbox)
+void nt_requests_wake(struct nt_inbox *inbox)
 {
 	__atomic_add_fetch(&inbox->wakes, 1, __ATOMIC_ACQ_REL);
 	syscall(SYS_futex, &inbox->wakes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-void nt_inbox_sleep(struct nt_inbox *inbox, uint32_t seen)
+void nt_requests_sleep(struct nt_inbox *inbox, uint32_t seen)
 {
 	syscall(SYS_futex, &inbox->wakes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-void nt_inbox_push(struct nt_inbox *inbox, struct nt_kernel *kernel)
+void nt_requests_push(struct nt_inbox *inbox, struct nt_kernel *kernel)
 {
 	kernel->next_requested = __atomic_load_n(&inbox->last, __ATOMIC_ACQUIRE);
 	while (!__atomic_compare_exchange_n(&inbox->last, &kernel->next_requested, kernel, false, __ATOMIC_ACQ_REL,
 					    __ATOMIC_ACQUIRE))
 		;
-	nt_inbox_wake(inbox);
+	nt_requests_wake(inbox);
 }
 
-void nt_inbox_take(struct nt_inbox *inbox, struct nt_kernel **list)
+void nt_requests_take(struct nt_inbox *inbox, struct nt_kernel **list)
 {
 	struct nt_kernel *taken = __atomic_exchange_n(&inbox->last, NULL, __ATOMIC_ACQ_REL), *reversed = NULL;
 
@@ -56,10 +56,10 @@ static void request(struct nt_kernel *kernel)
 {
 	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
 		return;
-	nt_inbox_push(&nt_requests, kernel);
+	nt_requests_push(&nt_requests, kernel);
 }
 
-bool nt_background_is_due(struct nt_function *function)
+bool nt_requests_is_due(struct nt_function *function)
 {
 	struct nt_kernel *kernel = function->kernel;
 
@@ -69,7 +69,7 @@ bool nt_background_is_due(struct nt_function *function)
 	       __atomic_add_fetch(&kernel->called, 1, __ATOMIC_RELAXED) >= nt_requests_hot;
 }
 
-void nt_background_request(struct nt_function *function, CUcontext context)
+void nt_requests_add(struct nt_function *function, CUcontext context)
 {
 	CUcontext none = NULL;
 
@@ -78,18 +78,18 @@ void nt_background_request(struct nt_function *function, CUcontext context)
 	request(function->kernel);
 }
 
-void nt_background_announce(struct nt_image *image)
+void nt_requests_announce(struct nt_image *image)
 {
-	if (!nt_background_is_on || nt_requests_hot)
+	if (!nt_requests_are_on || nt_requests_hot)
 		return;
 	nt_upcalls.background_start();
 	image->next_begun = __atomic_load_n(&nt_requests_announced, __ATOMIC_ACQUIRE);
 	while (!__atomic_compare_exchange_n(&nt_requests_announced, &image->next_begun, image, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		;
-	nt_inbox_wake(&nt_requests);
+	nt_requests_wake(&nt_requests);
 }
 
-void nt_background_added(const struct nt_function *function)
+void nt_requests_added(const struct nt_function *function)
 {
 	nt_upcalls.background_start();
 	/* A CUkernel that was obtained without a context waits for its first launch, which has one. */

@@ -49,7 +49,7 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 	if (!__atomic_compare_exchange_n(&part->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		while (__atomic_load_n(&part->state, __ATOMIC_ACQUIRE) == RESOLVING)
-			nt_sleep_us(200);
+			nt_clock_sleep_us(200);
 		return;
 	}
 	CUresult result = owner->is_library ? nt_driver.cuLibraryLoadData(&twins, data, NULL, NULL, 0, NULL, NULL, 0)
@@ -58,7 +58,7 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 		part->twins = twins;
 	else if (nt_entry_has_twins(&image->entry, number) &&
 		 !__atomic_exchange_n(&owner->load_noted, 1, __ATOMIC_ACQ_REL))
-		nt_trace_note("the driver did not load the twins of image %u: error %d", image->id, result);
+		nt_event_note("the driver did not load the twins of image %u: error %d", image->id, result);
 	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
@@ -116,7 +116,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 				: nt_driver.cuModuleGetGlobal_v2(&addresses->values[i], &size, owner->handle.handle,
 								 name);
 		if (result != CUDA_SUCCESS) {
-			nt_trace_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
+			nt_event_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
 				      kernel->name, name, result);
 			free(addresses);
 			return false;
@@ -177,9 +177,9 @@ static bool needs_more_local(const struct nt_function *function, CUfunction twin
 	return (size_t)needed > set_aside;
 }
 
-unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
+enum neutrino_reason nt_twin_prepare(struct nt_function *function, CUcontext context)
 {
-	struct nt_owner *owner = nt_owner_library(function->owner);
+	struct nt_owner *owner = nt_function_library_of(function->owner);
 	void *twin = function->twin, *capped = function->capped;
 	bool is_loaded = twin;
 
@@ -219,17 +219,17 @@ unsigned nt_twin_prepare(struct nt_function *function, CUcontext context)
  */
 static bool wait_for_users(const struct nt_owner *owner)
 {
-	uint64_t until = nt_now_ns() + USERS_LIMIT_NS;
+	uint64_t until = nt_clock_now_ns() + USERS_LIMIT_NS;
 
 	while (__atomic_load_n(&owner->users, __ATOMIC_ACQUIRE)) {
-		if (nt_now_ns() >= until)
+		if (nt_clock_now_ns() >= until)
 			return false;
-		nt_sleep_us(100);
+		nt_clock_sleep_us(100);
 	}
 	return true;
 }
 
-void nt_twins_unload(struct nt_owner *owner)
+void nt_twin_unload_all(struct nt_owner *owner)
 {
 	/* First: another thread may be about to load them. */
 	bool is_unused = wait_for_users(owner);
@@ -358,7 +358,7 @@ void nt_twin_forget_shapes(struct nt_function *function)
 		__atomic_store_n(&function->shapes[i], 0, __ATOMIC_RELEASE);
 }
 
-unsigned nt_twin_choose(struct nt_attempt *attempt)
+enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 {
 	struct nt_function *function = attempt->function;
 

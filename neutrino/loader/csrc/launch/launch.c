@@ -40,8 +40,8 @@ void nt_launch_unknown(uint64_t launches, bool is_chosen)
 	static int logged;
 
 	/* Kernel 0 stands for all of them. Its event is written once, after the trace has begun. */
-	nt_trace_count_many(0, is_chosen ? NEUTRINO_REASON_LAUNCH_FORM : NEUTRINO_REASON_NOT_SELECTED, launches);
-	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_trace_path()[0] ||
+	nt_counters_count_many(0, is_chosen ? NEUTRINO_REASON_LAUNCH_FORM : NEUTRINO_REASON_NOT_SELECTED, launches);
+	if (__atomic_load_n(&logged, __ATOMIC_RELAXED) || !nt_path_of_trace()[0] ||
 	    __atomic_exchange_n(&logged, 1, __ATOMIC_ACQ_REL))
 		return;
 	struct nt_event event;
@@ -55,21 +55,22 @@ void nt_launch_unknown(uint64_t launches, bool is_chosen)
 }
 
 /* Launch the program's own function as the program asked for it, and count it under a reason. */
-static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch,
+			     enum neutrino_reason reason)
 {
-	nt_trace_count(function->kernel->id, reason);
+	nt_counters_count(function->kernel->id, reason);
 	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
 }
 
-void nt_capture_begins(void)
+void nt_launch_capture_begins(void)
 {
 	/* Before the other: see record() of quiet.c. */
 	__atomic_add_fetch(&nt_captures, 1, __ATOMIC_SEQ_CST);
 	nt_quiet_capture_begins();
-	nt_drain_pass();
+	nt_drain_thread_pass();
 }
 
-void nt_capture_ends(void)
+void nt_launch_capture_ends(void)
 {
 	/* One may have begun before the hook was loaded. */
 	if (__atomic_sub_fetch(&nt_captures, 1, __ATOMIC_RELAXED) < 0)
@@ -121,7 +122,8 @@ static bool is_elsewhere(const struct nt_function *function, const struct nt_lau
 	return function->is_kernel && nt_choice_is_by_device() && !nt_choice_has_context(context_of(function, launch));
 }
 
-unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+enum neutrino_reason nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch,
+				      enum neutrino_reason reason)
 {
 	if (!nt_choice_is_set())
 		return reason;
@@ -132,7 +134,7 @@ unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_la
 }
 
 /* Whether a launch is not chosen, as far as that is certain even if it is a node of a graph. Takes its number if so. */
-static bool is_passed(const struct nt_function *function, const struct nt_launch *launch, unsigned reason)
+static bool is_passed(const struct nt_function *function, const struct nt_launch *launch, enum neutrino_reason reason)
 {
 	return reason != NEUTRINO_REASON_NOT_SELECTED && !__atomic_load_n(&nt_captures, __ATOMIC_RELAXED) &&
 	       (is_elsewhere(function, launch) ||
@@ -140,7 +142,7 @@ static bool is_passed(const struct nt_function *function, const struct nt_launch
 }
 
 /* Whether a launch of a function outside of captures runs the original by the function's reason and the choice alone. */
-static inline bool is_certain(const struct nt_function *function, unsigned *reason)
+static inline bool is_certain(const struct nt_function *function, enum neutrino_reason *reason)
 {
 	*reason = nt_function_reason(function);
 	if (NT_UNLIKELY(*reason == NEUTRINO_REASON_NOT_READY))
@@ -157,19 +159,19 @@ uint32_t nt_launch_passed;
 
 NT_HOT_PATH struct nt_found nt_launch_find(CUfunction handle)
 {
-	uint32_t thread = nt_thread_number_own;
-	unsigned reason;
+	uint32_t thread = nt_grace_thread_own;
+	enum neutrino_reason reason;
 
-	if (NT_UNLIKELY(nt_process_mode() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() ||
+	if (NT_UNLIKELY(nt_mode_of_process() < NT_TRACING || nt_quiet_counts || nt_launch_is_ended() ||
 			nt_choice_is_by_device() || __atomic_load_n(&nt_captures, __ATOMIC_RELAXED) ||
-			!nt_thread_owns_shard(thread)))
+			!nt_grace_owns_shard(thread)))
 		return (struct nt_found){NULL, NULL};
-	uint32_t *reading = nt_reading_begin_own(thread);
-	struct nt_function *function = nt_registry_find(handle);
+	uint32_t *reading = nt_grace_reading_begin_own(thread);
+	struct nt_function *function = nt_function_find(handle);
 	if (NT_UNLIKELY(!function || !is_certain(function, &reason)))
 		return (struct nt_found){reading, function};
-	nt_count_own(function->counters, thread, function->kernel_id, reason, 1);
-	nt_reading_end_own(reading);
+	nt_counters_count_own(function->counters, thread, function->kernel_id, reason, 1);
+	nt_grace_reading_end_own(reading);
 	return (struct nt_found){&nt_launch_passed, NULL};
 }
 
@@ -230,7 +232,7 @@ static void start_preparation(CUcontext context)
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (pthread_create(&thread, &attributes, prepare, preparation) != 0) {
 		__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
-		nt_trace_note("context %p could not be prepared: its kernels run unprobed", context);
+		nt_event_note("context %p could not be prepared: its kernels run unprobed", context);
 	}
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -238,18 +240,18 @@ static void start_preparation(CUcontext context)
 
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 {
-	uint64_t deadline = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t deadline = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
 	for (int i = 0; i < PREPARATIONS; i++) {
 		if (__atomic_load_n(&preparations[i].context, __ATOMIC_ACQUIRE) != context)
 			continue;
-		while (__atomic_load_n(&preparations[i].is_running, __ATOMIC_ACQUIRE) && nt_now_ns() < deadline)
-			nt_sleep_us(200);
+		while (__atomic_load_n(&preparations[i].is_running, __ATOMIC_ACQUIRE) && nt_clock_now_ns() < deadline)
+			nt_clock_sleep_us(200);
 		__atomic_store_n(&preparations[i].context, NULL, __ATOMIC_RELEASE);
 	}
 }
 
-CUstream nt_explicit_stream(CUstream stream, bool per_thread)
+CUstream nt_launch_explicit_stream(CUstream stream, bool per_thread)
 {
 	if (stream)
 		return stream;
@@ -266,9 +268,9 @@ static bool may_be_caused_by_probe(CUresult result)
 	       result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
-unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
+enum neutrino_reason nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
 {
-	switch (nt_extent_of(launch->grid, launch->block, kernel->lanes, ret)) {
+	switch (nt_regions_extent(launch->grid, launch->block, kernel->lanes, ret)) {
 	case NT_EXTENT:
 		return NEUTRINO_REASON_PROBED;
 	case NT_EXTENT_TOO_LARGE:
@@ -283,18 +285,18 @@ unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel
 static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint64_t *index)
 {
 	const struct nt_launch *launch = attempt->launch;
-	struct neutrino_launch *record = nt_trace_launch(index);
+	struct neutrino_launch *record = nt_records_take(index);
 
 	if (!record)
 		return NULL;
 	record->kernel = attempt->function->kernel->id;
 	record->context = (uint64_t)(uintptr_t)attempt->context;
 	record->stream = (uint64_t)(uintptr_t)launch->stream;
-	record->submit_ns = nt_now_ns();
+	record->submit_ns = nt_clock_now_ns();
 	memcpy(record->grid, launch->grid, sizeof(record->grid));
 	memcpy(record->block, launch->block, sizeof(record->block));
 	record->shared = launch->shared;
-	record->device = (uint32_t)nt_pool_device(attempt->pool);
+	record->device = (uint32_t)nt_pools_device(attempt->pool);
 	record->thread = nt_thread_id();
 	record->variant = attempt->variant;
 	record->log_units = attempt->extent.log_units;
@@ -307,7 +309,7 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
  * The rest of nt_launch, where the pool is found and the code is chosen. reason: PROBED, or why it could not be. Sets
  * is_submitted.
  */
-static CUresult run_twin(struct nt_attempt *attempt, unsigned reason)
+static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason)
 {
 	struct nt_function *function = attempt->function;
 	const struct nt_launch *launch = attempt->launch;
@@ -315,33 +317,33 @@ static CUresult run_twin(struct nt_attempt *attempt, unsigned reason)
 	uint64_t index;
 
 	if (reason == NEUTRINO_REASON_PROBED)
-		reason = nt_attempt_take_room(attempt);
+		reason = nt_backend_take_room(attempt);
 	/* Not while its pool is made, or is given up because the context is another one now. */
-	if (reason == NEUTRINO_REASON_CONTEXT && (attempt->pool || !nt_pool_known(attempt->context)))
+	if (reason == NEUTRINO_REASON_CONTEXT && (attempt->pool || !nt_pools_has(attempt->context)))
 		start_preparation(attempt->context);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
 	struct neutrino_launch *record = add_record(attempt, &index);
 	if (!record) {
 		/* The room must be given back, as that of a launch that was not submitted. */
-		nt_pool_submitted(&attempt->room, kernel, NULL, 0, attempt->size, false);
+		nt_room_submitted(&attempt->room, kernel, NULL, 0, attempt->size, false);
 		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
 	}
 
-	CUresult result = nt_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
+	CUresult result = nt_own_memory_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
 					   : kernel->backend->submit(attempt);
-	/* Before nt_pool_submitted, after which the drain thread may complete the record. */
+	/* Before nt_room_submitted, after which the drain thread may complete the record. */
 	if (result != CUDA_SUCCESS)
 		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
-	nt_pool_submitted(&attempt->room, kernel, NULL, index, attempt->size, result == CUDA_SUCCESS);
+	nt_room_submitted(&attempt->room, kernel, NULL, index, attempt->size, result == CUDA_SUCCESS);
 	if (result == CUDA_SUCCESS) {
 		attempt->is_submitted = true;
-		nt_trace_count(kernel->id, NEUTRINO_REASON_PROBED);
+		nt_counters_count(kernel->id, NEUTRINO_REASON_PROBED);
 		return result;
 	}
-	if (may_be_caused_by_probe(result) && !nt_measures_only)
+	if (may_be_caused_by_probe(result) && !nt_own_memory_measures_only)
 		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
-	nt_trace_count(kernel->id, NEUTRINO_REASON_REFUSED);
+	nt_counters_count(kernel->id, NEUTRINO_REASON_REFUSED);
 	return result;
 }
 
@@ -359,9 +361,9 @@ static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *atte
 	timing->sample.shared = launch->shared;
 	memcpy(timing->sample.grid, launch->grid, sizeof(timing->sample.grid));
 	memcpy(timing->sample.block, launch->block, sizeof(timing->sample.block));
-	nt_timing_draw(timing);
+	nt_benchmark_draw(timing);
 	timing->sample.variant = timing->is_probed ? attempt->variant : 0;
-	nt_timing_begin(timing);
+	nt_benchmark_begin(timing);
 	return timing->is_probed;
 }
 
@@ -370,15 +372,15 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;
 	/* Once: it may change meanwhile. */
-	unsigned reason = nt_function_reason(function);
+	enum neutrino_reason reason = nt_function_reason(function);
 
 	if (nt_launch_is_ended())
 		return run_original(function, launch,
 				    nt_launch_chosen(function, launch, reason) == NEUTRINO_REASON_NOT_SELECTED
 					    ? NEUTRINO_REASON_NOT_SELECTED
 					    : NEUTRINO_REASON_ENDING);
-	if (reason == NEUTRINO_REASON_NOT_READY && nt_background_is_due(function) && !is_elsewhere(function, launch))
-		nt_background_request(function, context_of(function, launch));
+	if (reason == NEUTRINO_REASON_NOT_READY && nt_requests_is_due(function) && !is_elsewhere(function, launch))
+		nt_requests_add(function, context_of(function, launch));
 	if (nt_choice_is_set() && is_passed(function, launch, reason))
 		return run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
 	bool is_probed = reason == NEUTRINO_REASON_PROBED, captured = false;
@@ -394,26 +396,26 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	struct nt_attempt attempt = {
 		.function = function,
 		.launch = launch,
-		.stream = nt_explicit_stream(launch->stream, launch->per_thread),
+		.stream = nt_launch_explicit_stream(launch->stream, launch->per_thread),
 	};
 	reason = asked ? NEUTRINO_REASON_REFUSED : nt_launch_extent(launch, kernel, &attempt.extent);
 	if (reason != NEUTRINO_REASON_PROBED)
 		return run_original(function, launch, reason);
 
 	attempt.context = context_of(function, launch);
-	attempt.pool = nt_pool_find(attempt.context);
-	if (!attempt.pool && nt_context_is_green(attempt.context))
+	attempt.pool = nt_pools_find(attempt.context);
+	if (!attempt.pool && nt_greens_has(attempt.context))
 		return run_original(function, launch, NEUTRINO_REASON_LAUNCH_FORM);
 	reason = attempt.pool ? kernel->backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
 	struct nt_timing timing;
 	bool is_timed = nt_benchmark_is_set() && reason == NEUTRINO_REASON_PROBED;
 	if (is_timed && !begin_timing(&attempt, &timing)) {
 		CUresult result = run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
-		nt_timing_end(&timing, result == CUDA_SUCCESS);
+		nt_benchmark_end(&timing, result == CUDA_SUCCESS);
 		return result;
 	}
 	CUresult result = run_twin(&attempt, reason);
 	if (is_timed)
-		nt_timing_end(&timing, attempt.is_submitted);
+		nt_benchmark_end(&timing, attempt.is_submitted);
 	return result;
 }

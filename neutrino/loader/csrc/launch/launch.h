@@ -35,23 +35,24 @@ static inline bool nt_launch_passes(struct nt_found found)
 }
 
 /* A capture of a stream begins, or has ended: what is launched in one is counted when its graph is. */
-void nt_capture_begins(void);
-void nt_capture_ends(void);
+void nt_launch_capture_begins(void);
+void nt_launch_capture_ends(void);
 
 /* Whether a launch's stream is being captured. */
 bool nt_launch_is_captured(CUstream stream, bool per_thread);
 
 /* The stream that a call means: for 0 the explicit handle of the default stream. */
-CUstream nt_explicit_stream(CUstream stream, bool per_thread);
+CUstream nt_launch_explicit_stream(CUstream stream, bool per_thread);
 
 /*
  * Take the number of a launch, which is no node of a graph: NOT_SELECTED if it is not chosen, else reason, the function's.
  * Lock-free.
  */
-unsigned nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch, unsigned reason);
+enum neutrino_reason nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch,
+				      enum neutrino_reason reason);
 
 /* Compute a launch's extent. PROBED, or the reason to run the original. */
-unsigned nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret);
+enum neutrino_reason nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret);
 
 /* End the trace: from now on every launch runs the original. */
 void nt_launch_end(void);

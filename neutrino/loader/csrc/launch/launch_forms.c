@@ -11,9 +11,9 @@
  */
 static struct nt_function *recorded(CUfunction handle)
 {
-	if (nt_process_mode() < NT_TRACING)
+	if (nt_mode_of_process() < NT_TRACING)
 		return NULL;
-	struct nt_function *function = nt_registry_find(handle);
+	struct nt_function *function = nt_function_find(handle);
 	if (!function)
 		nt_launch_unknown(1, !nt_choice_is_off());
 	return function;
@@ -23,7 +23,7 @@ static struct nt_function *recorded(CUfunction handle)
 static uint32_t *begin_launch(void)
 {
 	nt_quiet_launch_begins();
-	return nt_reading_begin();
+	return nt_grace_reading_begin();
 }
 
 /* The same, with the function that launches are recorded of, or NULL, after nt_launch_find. */
@@ -42,7 +42,7 @@ static uint32_t *begin_with(CUfunction handle, struct nt_found found, struct nt_
 
 static void end_launch(uint32_t *reading)
 {
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 	nt_quiet_launch_ends();
 }
 
@@ -61,7 +61,7 @@ static CUresult submit_config(const struct nt_launch *l, CUfunction function, vo
 											     parameters, extra);
 }
 
-CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch, struct nt_found found)
+CUresult nt_launch_forms_plain(CUfunction handle, struct nt_launch *launch, struct nt_found found)
 {
 	struct nt_function *function;
 	uint32_t *reading = begin_with(handle, found, &function);
@@ -74,8 +74,8 @@ CUresult nt_launch_plain(CUfunction handle, struct nt_launch *launch, struct nt_
 	return result;
 }
 
-CUresult nt_launch_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
-			  bool per_thread, struct nt_found found)
+CUresult nt_launch_forms_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
+				bool per_thread, struct nt_found found)
 {
 	struct nt_function *function = NULL;
 	uint32_t *reading = config ? begin_with(handle, found, &function) : begin_launch();
@@ -113,7 +113,7 @@ static CUresult submit_cooperative(const struct nt_launch *l, CUfunction functio
 		parameters);
 }
 
-CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch)
+CUresult nt_launch_forms_cooperative(CUfunction handle, struct nt_launch *launch)
 {
 	uint32_t *reading = begin_launch();
 	struct nt_function *function = recorded(handle);
@@ -125,24 +125,24 @@ CUresult nt_launch_cooperative(CUfunction handle, struct nt_launch *launch)
 	return result;
 }
 
-void nt_launch_of_other_form(CUfunction handle)
+void nt_launch_forms_other(CUfunction handle)
 {
 	nt_quiet_launch_begins();
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	const struct nt_function *function = recorded(handle);
-	unsigned reason = function ? nt_function_reason(function) : 0;
+	enum neutrino_reason reason = function ? nt_function_reason(function) : 0;
 
 	/* By the kernel's own reason if it has one. */
 	if (function && (reason == NEUTRINO_REASON_PROBED || reason == NEUTRINO_REASON_NOT_READY))
 		reason = NEUTRINO_REASON_LAUNCH_FORM;
 	if (function)
-		nt_trace_count(function->kernel->id, nt_launch_chosen(function, &(struct nt_launch){.stream = NULL}, reason));
-	nt_reading_end(reading);
+		nt_counters_count(function->kernel->id, nt_launch_chosen(function, &(struct nt_launch){.stream = NULL}, reason));
+	nt_grace_reading_end(reading);
 }
 
-void nt_launch_unknown_form(void)
+void nt_launch_forms_unknown(void)
 {
 	nt_quiet_launch_begins();
-	if (nt_process_mode() >= NT_TRACING)
+	if (nt_mode_of_process() >= NT_TRACING)
 		nt_launch_unknown(1, !nt_choice_is_off());
 }

@@ -32,12 +32,12 @@ void nt_greens_remove(CUcontext context)
 	}
 }
 
-bool nt_context_is_green(CUcontext context)
+bool nt_greens_has(CUcontext context)
 {
 	int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);
 
 	for (int i = 0; i < count && context; i++)
 		if (__atomic_load_n(&greens[i], __ATOMIC_ACQUIRE) == context)
 			return true;
-	return context && count == GREENS && !nt_pool_known(context);
+	return context && count == GREENS && !nt_pools_has(context);
 }

@@ -14,6 +14,6 @@ void nt_greens_add(CUcontext context);
 void nt_greens_remove(CUcontext context);
 
 /* Lock-free. */
-bool nt_context_is_green(CUcontext context);
+bool nt_greens_has(CUcontext context);
 
 #endif

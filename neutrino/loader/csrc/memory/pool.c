@@ -23,7 +23,7 @@ void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t 
 		return;
 	__atomic_store_n(&kernel->size_noted, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&pool->oversized_size, size, __ATOMIC_RELEASE);
-	nt_drain_wake_from(NT_DOZING);
+	nt_wake_from(NT_DOZING);
 }
 
 /*
@@ -84,7 +84,7 @@ static bool make_pool(struct nt_pool *pool)
 	if (!pool->segments || !nt_streams_make(pool))
 		return false;
 	/* Nothing is copied then. */
-	if (nt_measures_only)
+	if (nt_own_memory_measures_only)
 		return nt_slabs_make(pool);
 	if (nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
 		return false;
@@ -127,7 +127,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 
 	if (!context)
 		return NULL;
-	struct nt_pool *pool = nt_pool_find(context);
+	struct nt_pool *pool = nt_pools_find(context);
 	if (pool)
 		return pool;
 	pool = claim_pool(context, &claimed);
@@ -143,24 +143,24 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		__atomic_store_n(&pool->state, made ? POOL_READY : POOL_FAILED, __ATOMIC_RELEASE);
 		if (!made)
-			nt_trace_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
+			nt_event_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
 	}
 	/* If another thread makes it, wait; that takes milliseconds. */
 	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
-		nt_sleep_us(100);
-	return nt_pool_find(context);
+		nt_clock_sleep_us(100);
+	return nt_pools_find(context);
 }
 
 /* Wait until a pool is no longer in a state; false after that many milliseconds. */
 static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
 {
-	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
-	nt_drain_wake();
+	nt_wake_up();
 	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == (int)state) {
-		if (nt_now_ns() >= until)
+		if (nt_clock_now_ns() >= until)
 			return false;
-		nt_sleep_us(200);
+		nt_clock_sleep_us(200);
 	}
 	return true;
 }
@@ -181,20 +181,20 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 	if (closed)
 		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 	else
-		nt_trace_note("a context was destroyed before its records could be copied back");
+		nt_event_note("a context was destroyed before its records could be copied back");
 }
 
 /* Ask something of the drain thread, and wait until it has done that; false after that many milliseconds. */
 static bool request(int *flag, unsigned milliseconds)
 {
-	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
 	__atomic_store_n(flag, 1, __ATOMIC_RELEASE); /* of a flush: NT_FLUSH_NOW */
-	nt_drain_wake();
+	nt_wake_up();
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE)) {
-		if (nt_now_ns() >= until)
+		if (nt_clock_now_ns() >= until)
 			return false;
-		nt_sleep_us(200);
+		nt_clock_sleep_us(200);
 	}
 	return true;
 }
@@ -211,33 +211,33 @@ void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t siz
 	nt_raise_to(&pool->largest_expected, size);
 	/* A drain thread that has to wait for the device must not stop the program again and again. */
 	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))
-		nt_drain_wake();
+		nt_wake_up();
 	else if (!request(&pool->expect, LIMIT_MS))
 		__atomic_store_n(&too_slow, 1, __ATOMIC_RELAXED);
 }
 
 void nt_pool_flush(CUcontext context, unsigned milliseconds)
 {
-	struct nt_pool *pool = nt_pool_find(context);
+	struct nt_pool *pool = nt_pools_find(context);
 
 	if (pool && !request(&pool->flush, milliseconds))
-		nt_trace_note("a context may have ended before its records could be copied back");
+		nt_event_note("a context may have ended before its records could be copied back");
 }
 
 bool nt_pool_flush_all(unsigned milliseconds)
 {
-	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 	bool all = true;
 
 	for (unsigned i = 0; i < CONTEXTS; i++) {
-		uint64_t now = nt_now_ns();
+		uint64_t now = nt_clock_now_ns();
 		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
 			all &= request(&nt_pools[i].flush, now < until ? (unsigned)((until - now) / 1000000) : 0);
 	}
 	return all;
 }
 
-void nt_pools_flush(void)
+void nt_pool_flush_gently(void)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		int none = NT_FLUSH_NONE;
@@ -245,10 +245,10 @@ void nt_pools_flush(void)
 			__atomic_compare_exchange_n(&nt_pools[i].flush, &none, NT_FLUSH_GENTLY, false, __ATOMIC_ACQ_REL,
 						    __ATOMIC_ACQUIRE);
 	}
-	nt_drain_wake();
+	nt_wake_up();
 }
 
-bool nt_pools_are_flushed(void)
+bool nt_pool_are_all_flushed(void)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++)
 		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY &&
@@ -257,7 +257,7 @@ bool nt_pools_are_flushed(void)
 	return true;
 }
 
-uint64_t nt_pools_size(void)
+uint64_t nt_pool_size_all(void)
 {
 	uint64_t ret = 0;
 
@@ -272,7 +272,7 @@ bool nt_pool_give_back(unsigned milliseconds)
 	CUdevice device;
 	bool freed = false;
 
-	if (nt_measures_only || nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+	if (nt_own_memory_measures_only || nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return false;
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		struct nt_pool *pool = &nt_pools[i];
@@ -293,18 +293,18 @@ void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 		return;
 	/* A pool that could not be made has nothing to forget but its context: a new one is tried anew. */
 	int failed = POOL_FAILED;
-	if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_FAILED && !nt_pool_is_current(pool, context)) {
+	if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_FAILED && !nt_pools_is_current(pool, context)) {
 		__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
 		__atomic_compare_exchange_n(&pool->state, &failed, POOL_NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		return;
 	}
-	nt_pool_find(context);
+	nt_pools_find(context);
 	wait_out(pool, POOL_GONE, milliseconds);
 }
 
 bool nt_pool_drain_all(unsigned milliseconds)
 {
-	uint64_t until = nt_now_ns() + (uint64_t)milliseconds * 1000000;
+	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 	bool drained = true;
 
 	for (unsigned i = 0; i < CONTEXTS; i++) {
@@ -315,7 +315,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 					    __ATOMIC_ACQUIRE);
 	}
 	for (unsigned i = 0; i < CONTEXTS; i++) {
-		uint64_t now = nt_now_ns();
+		uint64_t now = nt_clock_now_ns();
 		drained &= wait_out(&nt_pools[i], POOL_CLOSING, now < until ? (unsigned)((until - now) / 1000000) : 0);
 	}
 	return drained;

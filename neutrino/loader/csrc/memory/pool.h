@@ -45,19 +45,19 @@ struct nt_pool *nt_pool_prepare(CUcontext context);
  * The pool of a context if it is ready. If the driver has since made a new context at the address, the old one's pool is
  * given up, and it is NULL. Lock-free.
  */
-struct nt_pool *nt_pool_find(CUcontext context);
+struct nt_pool *nt_pools_find(CUcontext context);
 
 /* Whether a pool was made for the context, is being made, or could not be. */
-bool nt_pool_known(CUcontext context);
+bool nt_pools_has(CUcontext context);
 
 /* Bytes of the largest launch that the pool can take. */
-uint64_t nt_pool_most(const struct nt_pool *pool);
+uint64_t nt_slabs_most(const struct nt_pool *pool);
 
 /* Bytes of memory for large launches that are free now, in one piece at best. Lock-free. */
-uint64_t nt_pool_free_large(const struct nt_pool *pool);
+uint64_t nt_room_free_large(const struct nt_pool *pool);
 
 /* Ask the drain thread for memory for large launches of so many bytes. Lock-free. */
-void nt_pool_want_large(struct nt_pool *pool, uint64_t size);
+void nt_room_want_large(struct nt_pool *pool, uint64_t size);
 
 /*
  * A kernel was obtained one launch of which takes so many bytes: have memory for it beside what was expected before, and
@@ -66,25 +66,25 @@ void nt_pool_want_large(struct nt_pool *pool, uint64_t size);
 void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
 
 /* Whether a launch of size bytes can find room once others have ended, as far as is known. Lock-free. */
-bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size);
+bool nt_room_reaches(const struct nt_pool *pool, uint64_t size);
 
 /* A launch of a kernel needs more than the pool can ever give: the trace notes it once. Lock-free. */
 void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
 
 /* Ordinal of the pool's device. */
-CUdevice nt_pool_device(const struct nt_pool *pool);
+CUdevice nt_pools_device(const struct nt_pool *pool);
 
 /*
  * Take size zeroed bytes for a launch on a stream (default streams by their explicit handles). After NT_ROOM the caller
- * must call nt_pool_submitted. Lock-free.
+ * must call nt_room_submitted. Lock-free.
  */
-enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream stream, uint64_t size, struct nt_room *ret);
+enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream stream, uint64_t size, struct nt_room *ret);
 
 /*
  * Record that a launch was submitted, or with launched = false that it was not; then its maps may be drained. It is of a
  * kernel, or a replay of a graph with that layout; the other is NULL. launch: its number in launches.bin. size: bytes of its maps. Lock-free.
  */
-void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
+void nt_room_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
 		       uint64_t size, bool launched);
 
 /*
@@ -100,11 +100,11 @@ struct nt_watermark {
 	uint32_t life; /* of its row */
 	uint64_t moment;
 };
-void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream);
-void nt_watermark_after(const struct nt_watermark *mark, CUcontext context);
+void nt_streams_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream stream);
+void nt_streams_watermark_after(const struct nt_watermark *mark, CUcontext context);
 
 /* Close a stream's segment just before the program destroys the stream, while an event can be recorded on it. */
-void nt_pool_forget_stream(CUcontext context, CUstream stream);
+void nt_streams_forget(CUcontext context, CUstream stream);
 
 /*
  * Just before the program destroys a context: have its pool drained and freed by the drain thread, and wait for that at
@@ -121,14 +121,14 @@ void nt_pool_flush(CUcontext context, unsigned milliseconds);
 bool nt_pool_flush_all(unsigned milliseconds);
 
 /*
- * The same in all contexts, without a wait: it is done when nt_pools_are_flushed. A capture of the program, which a wait for
+ * The same in all contexts, without a wait: it is done when nt_pool_are_all_flushed. A capture of the program, which a wait for
  * a context would end, comes first.
  */
-void nt_pools_flush(void);
-bool nt_pools_are_flushed(void);
+void nt_pool_flush_gently(void);
+bool nt_pool_are_all_flushed(void);
 
 /* Bytes of device memory of all pools. */
-uint64_t nt_pools_size(void);
+uint64_t nt_pool_size_all(void);
 
 /*
  * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed, and

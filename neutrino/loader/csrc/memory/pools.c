@@ -21,30 +21,30 @@ uint64_t nt_pools_id_of(CUcontext context)
 	return nt_driver.cuCtxGetId(context, &id) == CUDA_SUCCESS ? id : ~UINT64_C(0);
 }
 
-bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context)
+bool nt_pools_is_current(const struct nt_pool *pool, CUcontext context)
 {
 	return nt_pools_id_of(context) == __atomic_load_n(&pool->id, __ATOMIC_ACQUIRE);
 }
 
-struct nt_pool *nt_pool_find(CUcontext context)
+struct nt_pool *nt_pools_find(CUcontext context)
 {
 	struct nt_pool *pool = context ? nt_pools_known(context) : NULL;
 	int ready = POOL_READY;
 
 	if (!pool || __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY)
 		return NULL;
-	if (nt_pool_is_current(pool, context))
+	if (nt_pools_is_current(pool, context))
 		return pool;
 	__atomic_compare_exchange_n(&pool->state, &ready, POOL_GONE, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	return NULL;
 }
 
-bool nt_pool_known(CUcontext context)
+bool nt_pools_has(CUcontext context)
 {
 	return nt_pools_known(context) != NULL;
 }
 
-CUdevice nt_pool_device(const struct nt_pool *pool)
+CUdevice nt_pools_device(const struct nt_pool *pool)
 {
 	return pool->device;
 }

@@ -28,7 +28,7 @@ static struct nt_segment *take_small(struct nt_pool *pool)
 	return NULL;
 }
 
-void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
+void nt_room_give(struct nt_pool *pool, struct nt_segment *segment)
 {
 	uint64_t index = (uint64_t)(segment - pool->segments);
 
@@ -40,7 +40,7 @@ void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment)
 static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 {
 	for (;;) {
-		struct nt_stream *stream = nt_stream_find(pool, handle, true);
+		struct nt_stream *stream = nt_streams_find(pool, handle, true);
 		if (!stream)
 			return NULL;
 		__atomic_fetch_add(&stream->references, 1, __ATOMIC_ACQ_REL);
@@ -56,7 +56,7 @@ static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 						      __ATOMIC_ACQUIRE));
 		if (!nt_state_is_gone(state))
 			return stream;
-		nt_stream_release(pool, stream);
+		nt_streams_release(pool, stream);
 	}
 }
 
@@ -98,7 +98,7 @@ static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area
 	return NULL;
 }
 
-uint64_t nt_pool_free_large(const struct nt_pool *pool)
+uint64_t nt_room_free_large(const struct nt_pool *pool)
 {
 	uint64_t most = 0;
 
@@ -111,7 +111,7 @@ uint64_t nt_pool_free_large(const struct nt_pool *pool)
 	return most;
 }
 
-bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size)
+bool nt_room_reaches(const struct nt_pool *pool, uint64_t size)
 {
 	uint64_t refused = __atomic_load_n(&pool->large_refused, __ATOMIC_RELAXED);
 
@@ -123,15 +123,15 @@ bool nt_pool_reaches(const struct nt_pool *pool, uint64_t size)
 	return false;
 }
 
-void nt_pool_want_large(struct nt_pool *pool, uint64_t size)
+void nt_room_want_large(struct nt_pool *pool, uint64_t size)
 {
 	nt_raise_to(&pool->large_wanted, size);
 }
 
-/* As nt_pool_take, for a launch that does not fit in a small segment: take a run of free chunks. */
+/* As nt_room_take, for a launch that does not fit in a small segment: take a run of free chunks. */
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
-	if (size > nt_pool_most(pool))
+	if (size > nt_slabs_most(pool))
 		return NT_ROOM_TOO_LARGE;
 	struct nt_stream *stream = hold_stream(pool, handle);
 	if (!stream)
@@ -148,18 +148,18 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 		*ret = (struct nt_room){segment, stream, pool, 0, segment->address};
 		return NT_ROOM;
 	}
-	nt_stream_release(pool, stream);
+	nt_streams_release(pool, stream);
 	nt_raise_to(&pool->large_wanted, size);
 	return NT_ROOM_FULL;
 }
 
-/* nt_pool_take in a reading section. */
+/* nt_room_take in a reading section. */
 static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	if (size > SEGMENT_SIZE)
 		return take_large(pool, handle, size, ret);
 
-	struct nt_stream *stream = nt_stream_find(pool, handle, true);
+	struct nt_stream *stream = nt_streams_find(pool, handle, true);
 	if (!stream)
 		return NT_ROOM_FULL;
 	uint64_t units = (size + UNIT - 1) / UNIT;
@@ -167,7 +167,7 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 	for (;;) {
 		if (nt_state_is_gone(state)) {
 			/* It has left the table since it was found. */
-			stream = nt_stream_find(pool, handle, true);
+			stream = nt_streams_find(pool, handle, true);
 			if (!stream)
 				return NT_ROOM_FULL;
 			state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
@@ -195,7 +195,7 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 		struct nt_segment *next = take_small(pool);
 		if (!next) {
 			/* Close the current one all the same: only a closed segment is recycled. */
-			if (current && __atomic_compare_exchange_n(&stream->state, &state, nt_stream_without_segment(state), false,
+			if (current && __atomic_compare_exchange_n(&stream->state, &state, nt_streams_without_segment(state), false,
 								   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 				nt_segment_close(current, count, stream);
 			__atomic_store_n(&pool->small_wanted, 1, __ATOMIC_RELAXED);
@@ -220,24 +220,24 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 		}
 		/* Another thread has changed the stream's state: return the new segment and try again. */
 		nt_segment_release(next, stream);
-		nt_segment_give(pool, next);
-		nt_stream_release(pool, stream);
+		nt_room_give(pool, next);
+		nt_streams_release(pool, stream);
 	}
 }
 
-enum nt_room_result nt_pool_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
-	uint32_t *reading = nt_reading_begin();
+	uint32_t *reading = nt_grace_reading_begin();
 	enum nt_room_result result = take(pool, handle, size, ret);
 
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 	/* A thread that dozes has to make room; one that sleeps is woken once the launch is submitted. */
 	if (result == NT_ROOM_FULL || (result == NT_ROOM && ret->slot == 0))
-		nt_drain_wake_from(NT_DOZING);
+		nt_wake_from(NT_DOZING);
 	return result;
 }
 
-void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
+void nt_room_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
 		       uint64_t size, bool launched)
 {
 	struct nt_slot *slot = &room->segment->slots[room->slot];
@@ -252,5 +252,5 @@ void nt_pool_submitted(const struct nt_room *room, struct nt_kernel *kernel, str
 	/* Last: a slot with a sequence is read by the drain thread. */
 	__atomic_store_n(&slot->sequence, sequence, __ATOMIC_RELEASE);
 	nt_segment_release(room->segment, room->stream);
-	nt_drain_wake_from(NT_ASLEEP);
+	nt_wake_from(NT_ASLEEP);
 }

@@ -6,7 +6,7 @@
 static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
 {
 	segment->recorded = segment->stream == own &&
-			    nt_driver.cuEventRecord(segment->event, nt_stream_handle(own)) == CUDA_SUCCESS;
+			    nt_driver.cuEventRecord(segment->event, nt_segment_handle(own)) == CUDA_SUCCESS;
 	/* One step: the segment may be recycled as soon as it is done. */
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
 }

@@ -171,14 +171,14 @@ extern struct nt_pool nt_pools[CONTEXTS];
 #define KEY_MARK_MASK 7u
 #define PER_THREAD 2u
 
-static inline bool nt_stream_is_per_thread(const struct nt_stream *stream)
+static inline bool nt_segment_is_per_thread(const struct nt_stream *stream)
 {
 	return (stream->key & KEY_MARK_MASK) == PER_THREAD;
 }
 
-static inline CUstream nt_stream_handle(const struct nt_stream *stream)
+static inline CUstream nt_segment_handle(const struct nt_stream *stream)
 {
-	return nt_stream_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
+	return nt_segment_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
 }
 
 /* --- streams.c --- */
@@ -187,16 +187,16 @@ static inline CUstream nt_stream_handle(const struct nt_stream *stream)
  * The stream of a handle. add: whether to add it if it is missing. NULL if it is missing, or there is no free row. In a
  * reading section, lock-free.
  */
-struct nt_stream *nt_stream_find(struct nt_pool *pool, CUstream handle, bool add);
+struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool add);
 
 /* Give up a segment's reference, or the table's: the last one frees the row after a grace period. Lock-free. */
-void nt_stream_release(struct nt_pool *pool, struct nt_stream *stream);
+void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream);
 
 /* Take a stream that has no segment out of the table, unless a launch comes meanwhile. By the drain thread. */
-void nt_stream_retire(struct nt_pool *pool, struct nt_stream *stream);
+void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream);
 
 /* A stream's state without a segment, which is not equal to any recent state of it. */
-uint64_t nt_stream_without_segment(uint64_t state);
+uint64_t nt_streams_without_segment(uint64_t state);
 
 /* Map rows, of which there are enough for some streams more; false without memory. */
 bool nt_streams_make(struct nt_pool *pool);
@@ -223,7 +223,7 @@ void nt_slabs_unmake(struct nt_pool *pool, bool has_context);
 /* Bytes of large launches that the pool may ever have room for. */
 uint64_t nt_slabs_large_most(const struct nt_pool *pool);
 /* The area of a large segment. */
-struct nt_area *nt_segment_area(struct nt_pool *pool, const struct nt_segment *segment);
+struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *segment);
 
 /* --- segment.c --- */
 
@@ -256,7 +256,7 @@ static inline void nt_segment_release(struct nt_segment *segment, const struct n
 /* --- room.c --- */
 
 /* Make a small segment available. Lock-free. */
-void nt_segment_give(struct nt_pool *pool, struct nt_segment *segment);
+void nt_room_give(struct nt_pool *pool, struct nt_segment *segment);
 
 /* Raise *value to at least a value. Lock-free. */
 static inline void nt_raise_to(uint64_t *value, uint64_t least)
@@ -280,7 +280,7 @@ uint64_t nt_pools_id_of(CUcontext context);
  * Whether the pool's context is still the one that it was made in. What was allocated in one that is gone may be the
  * program's by now. Lock-free.
  */
-bool nt_pool_is_current(const struct nt_pool *pool, CUcontext context);
+bool nt_pools_is_current(const struct nt_pool *pool, CUcontext context);
 
 /* --- pool.c --- */
 

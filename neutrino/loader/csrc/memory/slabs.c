@@ -45,8 +45,8 @@ static CUdeviceptr allocate(struct nt_pool *pool, uint64_t size)
 
 	if (!base)
 		return 0;
-	if (nt_measures_only || (nt_driver.cuMemsetD8Async(base, 0, size, pool->stream) == CUDA_SUCCESS &&
-				 nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS)) {
+	if (nt_own_memory_measures_only || (nt_driver.cuMemsetD8Async(base, 0, size, pool->stream) == CUDA_SUCCESS &&
+					    nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS)) {
 		__atomic_fetch_add(&pool->size, size, __ATOMIC_RELAXED);
 		return base;
 	}
@@ -153,7 +153,7 @@ uint64_t nt_slabs_large_most(const struct nt_pool *pool)
 	return (pool->most - small_part(pool->most)) / CHUNKS / UNIT * UNIT * CHUNKS;
 }
 
-uint64_t nt_pool_most(const struct nt_pool *pool)
+uint64_t nt_slabs_most(const struct nt_pool *pool)
 {
 	return nt_slabs_large_most(pool);
 }
@@ -301,7 +301,7 @@ void nt_slabs_grow(struct nt_pool *pool)
 	uint64_t large = __atomic_exchange_n(&pool->large_wanted, 0, __ATOMIC_RELAXED);
 	uint64_t most = small_part(pool->most);
 
-	if (nt_now_ns() < pool->grow_after) {
+	if (nt_clock_now_ns() < pool->grow_after) {
 		if (large)
 			refuse(pool, large);
 		return;
@@ -328,10 +328,10 @@ void nt_slabs_give_back(struct nt_pool *pool)
 		free_slab(pool, &pool->slabs[i]);
 	for (uint32_t i = 0; i < AREAS; i++)
 		free_area(pool, &pool->areas[i]);
-	pool->grow_after = nt_now_ns() + GROW_PAUSE_NS;
+	pool->grow_after = nt_clock_now_ns() + GROW_PAUSE_NS;
 }
 
-struct nt_area *nt_segment_area(struct nt_pool *pool, const struct nt_segment *segment)
+struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *segment)
 {
 	return &pool->areas[((uint64_t)(segment - pool->segments) - SMALL_MOST) / CHUNKS];
 }

@@ -13,7 +13,7 @@
 static uint64_t stream_key(CUstream handle)
 {
 	if (handle == CU_STREAM_PER_THREAD)
-		return (uint64_t)nt_thread_number() << KEY_MARK_BITS | PER_THREAD;
+		return (uint64_t)nt_grace_thread() << KEY_MARK_BITS | PER_THREAD;
 	return (uint64_t)(uintptr_t)handle;
 }
 
@@ -74,7 +74,7 @@ static struct nt_stream *find_in(const struct nt_pool *pool, uint32_t number, ui
 	return NULL;
 }
 
-struct nt_stream *nt_stream_find(struct nt_pool *pool, CUstream handle, bool add)
+struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool add)
 {
 	uint64_t key = stream_key(handle);
 	uint32_t *bucket = bucket_of(pool, key);
@@ -91,7 +91,7 @@ struct nt_stream *nt_stream_find(struct nt_pool *pool, CUstream handle, bool add
 	stream->submitted = stream->watermark = 0;
 	stream->references = 1;
 	stream->life++;
-	__atomic_store_n(&stream->state, nt_stream_without_segment(stream->state), __ATOMIC_RELAXED);
+	__atomic_store_n(&stream->state, nt_streams_without_segment(stream->state), __ATOMIC_RELAXED);
 	for (;;) {
 		__atomic_store_n(&stream->next, head, __ATOMIC_RELAXED);
 		if (__atomic_compare_exchange_n(bucket, &head, number, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -110,7 +110,7 @@ struct nt_stream *nt_stream_find(struct nt_pool *pool, CUstream handle, bool add
 	}
 }
 
-uint64_t nt_stream_without_segment(uint64_t state)
+uint64_t nt_streams_without_segment(uint64_t state)
 {
 	return (((state >> STATE_GENERATION_SHIFT) + 1) & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT;
 }
@@ -133,7 +133,7 @@ static void unlink_row(struct nt_pool *pool, struct nt_stream *stream)
 	}
 }
 
-void nt_stream_release(struct nt_pool *pool, struct nt_stream *stream)
+void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream)
 {
 	if (__atomic_sub_fetch(&stream->references, 1, __ATOMIC_ACQ_REL))
 		return;
@@ -151,16 +151,16 @@ static void leave(struct nt_pool *pool, struct nt_stream *stream)
 	pthread_mutex_lock(&pool->streams_mutex);
 	unlink_row(pool, stream);
 	pthread_mutex_unlock(&pool->streams_mutex);
-	nt_stream_release(pool, stream);
+	nt_streams_release(pool, stream);
 }
 
 /* The state of a row that leaves the table; the generation goes on. */
 static uint64_t gone_state(uint64_t state)
 {
-	return nt_stream_without_segment(state) | (uint64_t)STATE_GONE << STATE_SEGMENT_SHIFT;
+	return nt_streams_without_segment(state) | (uint64_t)STATE_GONE << STATE_SEGMENT_SHIFT;
 }
 
-void nt_stream_retire(struct nt_pool *pool, struct nt_stream *stream)
+void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 {
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
 
@@ -170,16 +170,16 @@ void nt_stream_retire(struct nt_pool *pool, struct nt_stream *stream)
 		leave(pool, stream);
 }
 
-void nt_pool_forget_stream(CUcontext context, CUstream handle)
+void nt_streams_forget(CUcontext context, CUstream handle)
 {
-	struct nt_pool *pool = nt_pool_find(context);
+	struct nt_pool *pool = nt_pools_find(context);
 	int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
 
 	if (!pool)
 		return;
-	uint32_t *reading = nt_reading_begin();
-	struct nt_stream *stream = nt_stream_find(pool, handle, false);
-	nt_reading_end(reading);
+	uint32_t *reading = nt_grace_reading_begin();
+	struct nt_stream *stream = nt_streams_find(pool, handle, false);
+	nt_grace_reading_end(reading);
 	/* It stays in the table until here: only this call takes it out. */
 	if (!stream)
 		return;
@@ -199,14 +199,14 @@ void nt_pool_forget_stream(CUcontext context, CUstream handle)
 				 recordable ? stream : NULL);
 	}
 	leave(pool, stream);
-	nt_drain_wake_from(NT_ASLEEP);
+	nt_wake_from(NT_ASLEEP);
 }
 
 /* --- waits of the program --- */
 
-void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream handle)
+void nt_streams_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream handle)
 {
-	*mark = (struct nt_watermark){.pool = nt_pool_find(context), .handle = handle};
+	*mark = (struct nt_watermark){.pool = nt_pools_find(context), .handle = handle};
 	if (!mark->pool)
 		return;
 	mark->id = mark->pool->id;
@@ -214,32 +214,32 @@ void nt_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream 
 		mark->moment = __atomic_fetch_add(&mark->pool->wave, 1, __ATOMIC_ACQ_REL);
 		return;
 	}
-	uint32_t *reading = nt_reading_begin();
-	mark->stream = nt_stream_find(mark->pool, handle, false);
+	uint32_t *reading = nt_grace_reading_begin();
+	mark->stream = nt_streams_find(mark->pool, handle, false);
 	if (mark->stream) {
 		mark->life = mark->stream->life;
 		mark->moment = __atomic_load_n(&mark->stream->submitted, __ATOMIC_ACQUIRE);
 	}
-	nt_reading_end(reading);
+	nt_grace_reading_end(reading);
 }
 
-void nt_watermark_after(const struct nt_watermark *mark, CUcontext context)
+void nt_streams_watermark_after(const struct nt_watermark *mark, CUcontext context)
 {
 	/* Everything may have gone meanwhile, and something else may be in its place. */
-	if (!mark->pool || (mark->handle && !mark->stream) || nt_pool_find(context) != mark->pool ||
+	if (!mark->pool || (mark->handle && !mark->stream) || nt_pools_find(context) != mark->pool ||
 	    mark->pool->id != mark->id)
 		return;
 	if (!mark->handle) {
 		nt_raise_to(&mark->pool->watermark, mark->moment + 1);
-		nt_drain_wake_from(NT_DOZING);
+		nt_wake_from(NT_DOZING);
 		return;
 	}
-	uint32_t *reading = nt_reading_begin();
-	struct nt_stream *stream = nt_stream_find(mark->pool, mark->handle, false);
+	uint32_t *reading = nt_grace_reading_begin();
+	struct nt_stream *stream = nt_streams_find(mark->pool, mark->handle, false);
 	if (stream == mark->stream && stream->life == mark->life)
 		nt_raise_to(&stream->watermark, mark->moment);
-	nt_reading_end(reading);
-	nt_drain_wake_from(NT_DOZING);
+	nt_grace_reading_end(reading);
+	nt_wake_from(NT_DOZING);
 }
 
 /* --- rows --- */

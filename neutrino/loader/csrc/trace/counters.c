@@ -13,7 +13,7 @@ struct nt_counters *nt_counters[NT_COUNTERS_PAGES];
 static uint32_t page_count;
 static uint32_t is_any_due; /* of the pages */
 
-void nt_trace_kernel(uint32_t kernel)
+void nt_counters_make(uint32_t kernel)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	uint32_t number = kernel / NT_COUNTERS_KERNELS;
@@ -35,42 +35,42 @@ void nt_trace_kernel(uint32_t kernel)
 
 bool nt_counters_start(void)
 {
-	nt_trace_kernel(0);
+	nt_counters_make(0);
 	return nt_counters[0];
 }
 
 void nt_counters_mark(uint32_t shard, uint64_t bit)
 {
-	__atomic_fetch_or(&nt_shards[shard].used, bit, __ATOMIC_RELAXED);
-	__atomic_fetch_or(&nt_shards[shard].changed, bit, __ATOMIC_SEQ_CST);
+	__atomic_fetch_or(&nt_grace_shards[shard].used, bit, __ATOMIC_RELAXED);
+	__atomic_fetch_or(&nt_grace_shards[shard].changed, bit, __ATOMIC_SEQ_CST);
 	/* A launch that is not probed wakes nobody else. */
-	nt_drain_wake_from(NT_ASLEEP);
+	nt_wake_from(NT_ASLEEP);
 }
 
-void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number)
+void nt_counters_count_many(uint32_t kernel, enum neutrino_reason reason, uint64_t number)
 {
 	struct nt_counters *counters = nt_counters_of(kernel);
-	uint32_t thread = nt_thread_number(), shard = nt_shard_of(thread);
+	uint32_t thread = nt_grace_thread(), shard = nt_grace_shard_of(thread);
 
-	if (nt_thread_owns_shard(thread)) {
-		nt_count_own(counters, thread, kernel, reason, number);
+	if (nt_grace_owns_shard(thread)) {
+		nt_counters_count_own(counters, thread, kernel, reason, number);
 	} else if (counters) {
 		__atomic_fetch_add(&counters->counts[shard][kernel % NT_COUNTERS_KERNELS][reason], number, __ATOMIC_SEQ_CST);
 		nt_counters_counted(shard, kernel);
 	}
 }
 
-void nt_trace_count(uint32_t kernel, unsigned reason)
+void nt_counters_count(uint32_t kernel, enum neutrino_reason reason)
 {
-	nt_trace_count_many(kernel, reason, 1);
+	nt_counters_count_many(kernel, reason, 1);
 }
 
 bool nt_counters_changed(void)
 {
-	uint32_t shards = nt_shards_used();
+	uint32_t shards = nt_grace_shards_used();
 
 	for (uint32_t i = 0; i < shards; i++)
-		if (__atomic_load_n(&nt_shards[i].changed, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&nt_grace_shards[i].changed, __ATOMIC_RELAXED))
 			return true;
 	return __atomic_load_n(&is_any_due, __ATOMIC_RELAXED);
 }
@@ -78,11 +78,11 @@ bool nt_counters_changed(void)
 /* Add up a kernel's counters of all shards that use its page. Whether they differ from those in the file. */
 static bool add_up(struct nt_counters *page, uint64_t bit, uint32_t kernel, uint64_t ret[NEUTRINO_REASON_SLOTS])
 {
-	uint32_t shards = nt_shards_used();
+	uint32_t shards = nt_grace_shards_used();
 
 	memset(ret, 0, NEUTRINO_REASON_SLOTS * sizeof(*ret));
 	for (uint32_t i = 0; i < shards; i++) {
-		if (!(__atomic_load_n(&nt_shards[i].used, __ATOMIC_RELAXED) & bit))
+		if (!(__atomic_load_n(&nt_grace_shards[i].used, __ATOMIC_RELAXED) & bit))
 			continue;
 		for (uint32_t j = 0; j < NEUTRINO_REASON_SLOTS; j++)
 			ret[j] += __atomic_load_n(&page->counts[i][kernel][j], __ATOMIC_ACQUIRE);
@@ -90,14 +90,14 @@ static bool add_up(struct nt_counters *page, uint64_t bit, uint32_t kernel, uint
 	return memcmp(ret, page->written[kernel], NEUTRINO_REASON_SLOTS * sizeof(*ret)) != 0;
 }
 
-uint64_t nt_trace_counted(uint32_t kernel, unsigned reason)
+uint64_t nt_counters_total(uint32_t kernel, enum neutrino_reason reason)
 {
 	const struct nt_counters *page = nt_counters_of(kernel);
 	uint64_t bit = nt_counters_bit(kernel / NT_COUNTERS_KERNELS), ret = 0;
-	uint32_t shards = nt_shards_used();
+	uint32_t shards = nt_grace_shards_used();
 
 	for (uint32_t i = 0; page && i < shards; i++)
-		if (__atomic_load_n(&nt_shards[i].used, __ATOMIC_RELAXED) & bit)
+		if (__atomic_load_n(&nt_grace_shards[i].used, __ATOMIC_RELAXED) & bit)
 			ret += __atomic_load_n(&page->counts[i][kernel % NT_COUNTERS_KERNELS][reason], __ATOMIC_RELAXED);
 	return ret;
 }
@@ -111,7 +111,7 @@ static bool write_page(int fd, struct nt_counters *page, uint32_t number)
 	for (uint32_t i = 0; i < NT_COUNTERS_KERNELS; i++) {
 		if (!add_up(page, nt_counters_bit(number), i, row))
 			continue;
-		if (!nt_pwrite_all(fd, row, sizeof(row), (first_kernel + i) * sizeof(row)))
+		if (!nt_quiet_write_all_at(fd, row, sizeof(row), (first_kernel + i) * sizeof(row)))
 			return false;
 		memcpy(page->written[i], row, sizeof(row));
 	}
@@ -121,19 +121,19 @@ static bool write_page(int fd, struct nt_counters *page, uint32_t number)
 /* Take what was counted since the last time: the bits of the pages. */
 static uint64_t take_changed(void)
 {
-	uint32_t shards = nt_shards_used();
+	uint32_t shards = nt_grace_shards_used();
 	uint64_t ret = 0;
 
 	for (uint32_t i = 0; i < shards; i++)
-		if (__atomic_load_n(&nt_shards[i].changed, __ATOMIC_RELAXED))
-			ret |= __atomic_exchange_n(&nt_shards[i].changed, 0, __ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&nt_grace_shards[i].changed, __ATOMIC_RELAXED))
+			ret |= __atomic_exchange_n(&nt_grace_shards[i].changed, 0, __ATOMIC_SEQ_CST);
 	return ret;
 }
 
 bool nt_counters_write(int fd)
 {
 	uint32_t count = __atomic_load_n(&page_count, __ATOMIC_ACQUIRE);
-	uint64_t now = nt_now_ns(), changed = take_changed();
+	uint64_t now = nt_clock_now_ns(), changed = take_changed();
 	bool written = true, is_due = false;
 
 	for (uint32_t i = 0; i < count; i++) {

@@ -52,13 +52,13 @@ static inline void nt_counters_counted(uint32_t shard, uint32_t kernel)
 {
 	uint64_t bit = nt_counters_bit(kernel / NT_COUNTERS_KERNELS);
 
-	if (NT_UNLIKELY(!(__atomic_load_n(&nt_shards[shard].changed, __ATOMIC_SEQ_CST) & bit)))
+	if (NT_UNLIKELY(!(__atomic_load_n(&nt_grace_shards[shard].changed, __ATOMIC_SEQ_CST) & bit)))
 		nt_counters_mark(shard, bit);
 }
 
-/* nt_trace_count_many in a thread that owns its shard. counters: nt_counters_of(kernel). */
-static inline void nt_count_own(struct nt_counters *counters, uint32_t thread, uint32_t kernel, unsigned reason,
-				uint64_t number)
+/* nt_counters_count_many in a thread that owns its shard. counters: nt_counters_of(kernel). */
+static inline void nt_counters_count_own(struct nt_counters *counters, uint32_t thread, uint32_t kernel, enum neutrino_reason reason,
+					 uint64_t number)
 {
 	if (NT_UNLIKELY(!counters))
 		return;

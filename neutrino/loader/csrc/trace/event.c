@@ -84,13 +84,13 @@ void nt_event_begin(struct nt_event *event, const char *kind)
 	int before = errno;
 
 	/* Not on the stack, which may be small in a thread of the program. Without memory the event is lost. */
-	event->text = nt_trace_path()[0] ? malloc(NT_EVENT_SIZE) : NULL;
+	event->text = nt_path_of_trace()[0] ? malloc(NT_EVENT_SIZE) : NULL;
 	event->used = 0;
 	event->cut = false;
 	errno = before;
 	event_add(event, "{", 1);
 	nt_event_string(event, "event", kind);
-	nt_event_number(event, "time_ns", nt_realtime_ns());
+	nt_event_number(event, "time_ns", nt_clock_realtime_ns());
 }
 
 /* End a member that began at offset start. If it did not fit, it is left out as a whole. */
@@ -158,14 +158,14 @@ void nt_event_end(struct nt_event *event)
 	event->text = NULL;
 }
 
-void nt_trace_log(const char *format, ...)
+void nt_event_log(const char *format, ...)
 {
 	enum { LONGEST = 2048 };
 	va_list arguments;
 	time_t now = time(NULL);
 	struct tm local;
 	int before = errno;
-	char *line = nt_trace_path()[0] && localtime_r(&now, &local) ? malloc(LONGEST) : NULL;
+	char *line = nt_path_of_trace()[0] && localtime_r(&now, &local) ? malloc(LONGEST) : NULL;
 
 	if (!line)
 		return;
@@ -185,7 +185,7 @@ void nt_trace_log(const char *format, ...)
 	errno = before;
 }
 
-void nt_trace_note(const char *format, ...)
+void nt_event_note(const char *format, ...)
 {
 	char text[1024];
 	va_list arguments;
@@ -197,5 +197,5 @@ void nt_trace_note(const char *format, ...)
 	nt_event_begin(&event, "note");
 	nt_event_string(&event, "text", text);
 	nt_event_end(&event);
-	nt_trace_log("%s", text);
+	nt_event_log("%s", text);
 }

@@ -50,12 +50,12 @@ static void close_copies(void)
 	closedir(listing);
 }
 
-int nt_filters_open(void)
+int nt_files_open_filters(void)
 {
-	return nt_above_stdio(nt_raw_open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC));
+	return nt_quiet_write_above_stdio(nt_raw_open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC));
 }
 
-int nt_filters_count(int fd)
+int nt_files_count_filters(int fd)
 {
 	char text[4096];
 	ssize_t size = fd < 0 ? -1 : nt_raw_pread(fd, text, sizeof(text) - 1, 0);
@@ -67,7 +67,7 @@ int nt_filters_count(int fd)
 	return line ? atoi(line + sizeof("\nSeccomp_filters:") - 1) : -1;
 }
 
-bool nt_own_table(void)
+bool nt_files_unshare(void)
 {
 	/* close_range copies nothing of the table; containers allow it where they forbid unshare. */
 	if (syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0)
@@ -80,11 +80,11 @@ bool nt_own_table(void)
 
 void nt_files_own_table(void)
 {
-	files.has_table = nt_own_table();
+	files.has_table = nt_files_unshare();
 	if (!files.has_table)
 		return;
-	files.status = nt_filters_open();
-	files.filters = nt_filters_count(files.status);
+	files.status = nt_files_open_filters();
+	files.filters = nt_files_count_filters(files.status);
 }
 
 bool nt_files_keep_open(void)
@@ -102,7 +102,7 @@ static int open_directory(void)
 
 	if (files.folder >= 0)
 		return files.folder;
-	int fd = nt_above_stdio(nt_raw_open(files.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(files.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 	if (fd < 0)
 		return -1;
 	if (nt_raw_stat(fd, &status) == 0 && status.st_dev == files.device && status.st_ino == files.inode)
@@ -146,7 +146,7 @@ static int open_parent(const char *path, const char **why)
 		errno = EPERM;
 		return -1;
 	}
-	int fd = nt_above_stdio(nt_raw_open(path, S_ISLNK(status.st_mode) ? flags : flags | O_NOFOLLOW));
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, S_ISLNK(status.st_mode) ? flags : flags | O_NOFOLLOW));
 	if (fd < 0 || nt_raw_stat(fd, &status) != 0)
 		return fd;
 	/* In a folder with the sticky bit, as /tmp, others cannot rename what is ours. */
@@ -191,7 +191,7 @@ bool nt_files_create(const char *folder, char *path, const char **why)
 		if (!made && errno != EEXIST)
 			break;
 	}
-	int fd = made ? nt_above_stdio(nt_raw_openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0)) : -1;
+	int fd = made ? nt_quiet_write_above_stdio(nt_raw_openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0)) : -1;
 	int cause = errno;
 	nt_raw_close(above);
 	errno = cause;
@@ -215,7 +215,7 @@ void nt_files_remove_directory(void)
 
 bool nt_files_is_filtered(void)
 {
-	return files.has_table && nt_filters_count(files.status) != files.filters;
+	return files.has_table && nt_files_count_filters(files.status) != files.filters;
 }
 
 int nt_files_open(const char *name, int flags)
@@ -227,7 +227,7 @@ int nt_files_open(const char *name, int flags)
 	int directory = open_directory();
 	if (directory < 0)
 		return -1;
-	int fd = nt_above_stdio(nt_raw_openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600));
+	int fd = nt_quiet_write_above_stdio(nt_raw_openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600));
 	close_directory(directory);
 	return fd;
 }
@@ -241,7 +241,7 @@ bool nt_files_write(const char *name, const void *data, size_t size)
 	int fd = nt_files_open(temporary, O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
 		return false;
-	bool written = nt_write_all(fd, data, size);
+	bool written = nt_quiet_write_all(fd, data, size);
 	written &= nt_raw_close(fd) == 0;
 	int directory = open_directory();
 	if (directory < 0)
@@ -259,11 +259,11 @@ bool nt_files_write_cached(const char *path, const void *data, size_t size)
 
 	if (nt_files_is_filtered() || snprintf(temporary, sizeof(temporary), "%s.%d~", path, getpid()) >= (int)sizeof(temporary))
 		return false;
-	int fd = nt_above_stdio(
+	int fd = nt_quiet_write_above_stdio(
 		nt_raw_openat(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (fd < 0)
 		return false;
-	bool written = nt_write_all(fd, data, size);
+	bool written = nt_quiet_write_all(fd, data, size);
 	written &= nt_raw_close(fd) == 0;
 	written = written && rename(temporary, path) == 0;
 	if (!written)
@@ -278,7 +278,7 @@ bool nt_files_copy(const char *name, const char *path)
 	char *data = NULL;
 	bool written = true;
 
-	int fd = nt_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0)
 		return true;
 	if (nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < LARGEST_COPY &&
@@ -327,7 +327,7 @@ void nt_files_reserve(void)
 	if (size > RESERVE_MOST)
 		size = RESERVE_MOST;
 	/* Where a file system cannot do that, or the program's limit on the size of files is lower, there is none. */
-	has_reserve = size && nt_allocate(fd, size);
+	has_reserve = size && nt_quiet_write_allocate(fd, size);
 	nt_raw_close(fd);
 	if (!has_reserve)
 		nt_files_unlink(RESERVE);

@@ -45,8 +45,8 @@ bool nt_launches_file_create(void)
 		.version = NEUTRINO_LAUNCHES_VERSION,
 		.record_size = sizeof(struct neutrino_launch),
 		.records_offset = NEUTRINO_LAUNCHES_HEADER_SIZE,
-		.monotonic_ns = nt_now_ns(),
-		.realtime_ns = nt_realtime_ns(),
+		.monotonic_ns = nt_clock_now_ns(),
+		.realtime_ns = nt_clock_realtime_ns(),
 		.pid = (uint32_t)getpid(),
 	};
 	memcpy(header.magic, NEUTRINO_LAUNCHES_MAGIC, sizeof(header.magic));
@@ -56,7 +56,7 @@ bool nt_launches_file_create(void)
 	written_header = header;
 	int launches = nt_files_open("launches.bin", O_WRONLY | O_CREAT | O_EXCL);
 	int counters = launches < 0 ? -1 : nt_files_open("counters.bin", O_WRONLY | O_CREAT | O_EXCL);
-	bool created = counters >= 0 && nt_pwrite_all(launches, space, sizeof(space), 0);
+	bool created = counters >= 0 && nt_quiet_write_all_at(launches, space, sizeof(space), 0);
 	if (created && nt_files_keep_open()) {
 		launches_fd = launches;
 		counters_fd = counters;
@@ -86,8 +86,8 @@ static bool write_records(int fd, const struct nt_changed *changed, uint32_t cou
 		/* A record that was removed before its data came stays removed. */
 		if (changed[i].index < header.records_first)
 			continue;
-		if (!nt_pwrite_all(fd, neighbours, length * sizeof(*neighbours),
-				   header.records_offset + changed[i].index * sizeof(*neighbours)))
+		if (!nt_quiet_write_all_at(fd, neighbours, length * sizeof(*neighbours),
+					   header.records_offset + changed[i].index * sizeof(*neighbours)))
 			return false;
 	}
 	header.records_used = used;
@@ -113,7 +113,7 @@ static void keep_limit(int fd)
 		header.records_first = first;
 	} else {
 		has_removal_failed = true;
-		nt_trace_note("--max-trace-size: the file system cannot free a part of launches.bin, which grows on");
+		nt_event_note("--max-trace-size: the file system cannot free a part of launches.bin, which grows on");
 	}
 }
 
@@ -124,7 +124,7 @@ static void restore_size(int fd)
 	struct stat status;
 
 	if (nt_raw_stat(fd, &status) == 0 && (uint64_t)status.st_size < size && ftruncate(fd, (off_t)size) != 0)
-		nt_trace_log("launches.bin was cut off");
+		nt_event_log("launches.bin was cut off");
 }
 
 /* Write the counters that have changed. False if that fails. */
@@ -141,7 +141,7 @@ static bool write_counters(void)
 static void write_header(int fd, bool always)
 {
 	if (fd >= 0 && (always || memcmp(&header, &written_header, sizeof(header)) != 0) &&
-	    nt_pwrite_all(fd, &header, sizeof(header), 0))
+	    nt_quiet_write_all_at(fd, &header, sizeof(header), 0))
 		written_header = header;
 }
 
@@ -152,7 +152,7 @@ void nt_launches_file_write(bool is_last)
 	bool written = true;
 
 	/* A full disk takes nothing a millisecond later either. */
-	if (!is_last && nt_now_ns() < retry_ns)
+	if (!is_last && nt_clock_now_ns() < retry_ns)
 		return;
 	int fd = open_file("launches.bin", launches_fd);
 	/* A disk that is copied on write may have space for little more: first what says most. */
@@ -175,5 +175,5 @@ void nt_launches_file_write(bool is_last)
 	if (fd >= 0 && is_last)
 		restore_size(fd);
 	done_with(fd, launches_fd);
-	retry_ns = written ? 0 : nt_now_ns() + RETRY_NS;
+	retry_ns = written ? 0 : nt_clock_now_ns() + RETRY_NS;
 }

@@ -74,7 +74,7 @@ static struct chunk *take_chunk(void)
 	return &chunks[chunk];
 }
 
-struct neutrino_launch *nt_trace_launch(uint64_t *index)
+struct neutrino_launch *nt_records_take(uint64_t *index)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) struct chunk *own;
 
@@ -110,7 +110,7 @@ static struct chunk *chunk_at(uint64_t index)
 	return number && run_of(&chunks[number - 1]) == run ? &chunks[number - 1] : NULL;
 }
 
-struct neutrino_launch *nt_trace_launch_at(uint64_t index)
+struct neutrino_launch *nt_records_at(uint64_t index)
 {
 	static struct neutrino_launch none;
 	struct chunk *chunk = chunk_at(index);
@@ -187,7 +187,7 @@ static uint32_t mask_of(uint32_t count)
 
 bool nt_records_prepare(void)
 {
-	uint64_t now = nt_now_ns();
+	uint64_t now = nt_clock_now_ns();
 	bool changed = false;
 
 	pthread_mutex_lock(&mutex);

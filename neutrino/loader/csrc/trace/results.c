@@ -139,7 +139,7 @@ static bool begin_part(uint32_t kernel, struct result *result)
 	memcpy(&header, result->header, sizeof(header));
 	header.base = result->end;
 	memcpy(result->header, &header, sizeof(header));
-	if (result->part_count == PARTS || !nt_pwrite_all(fd, result->header, result->header_size, 0)) {
+	if (result->part_count == PARTS || !nt_quiet_write_all_at(fd, result->header, result->header_size, 0)) {
 		nt_raw_close(fd);
 		nt_files_unlink(name);
 		return false;
@@ -217,7 +217,7 @@ static void cut_frame(uint32_t kernel, struct result *result)
 	uint64_t size = result->end - result->begin;
 
 	if (!open_result(kernel, result) || ftruncate(result->fd, (off_t)(result->begin - result->base)) != 0)
-		nt_trace_log("the data of kernel %u could not be cut back", kernel);
+		nt_event_log("the data of kernel %u could not be cut back", kernel);
 	if (result->part_count)
 		result->parts[result->part_count - 1].size -= size;
 	total_size -= size;
@@ -231,13 +231,13 @@ static void cut_frame(uint32_t kernel, struct result *result)
 static void note_failure(void)
 {
 	if (errno == ENOSPC || errno == EDQUOT)
-		retry_ns = nt_now_ns() + RETRY_NS;
+		retry_ns = nt_clock_now_ns() + RETRY_NS;
 }
 
 /* open_result, unless the disk was full a moment ago. */
 static bool open_if_room(uint32_t kernel, struct result *result)
 {
-	if (retry_ns && nt_now_ns() < retry_ns)
+	if (retry_ns && nt_clock_now_ns() < retry_ns)
 		return false;
 	retry_ns = 0;
 	errno = 0;
@@ -261,7 +261,7 @@ static bool append(const struct nt_piece *piece, struct result *result)
 	}
 	errno = 0;
 	if (!result->is_cut && !piece->failed &&
-	    nt_pwrite_all(result->fd, piece->data, piece->size, result->end - result->base)) {
+	    nt_quiet_write_all_at(result->fd, piece->data, piece->size, result->end - result->base)) {
 		result->end += piece->size;
 		grow_part(result, piece->size);
 		return true;
@@ -299,7 +299,7 @@ void nt_results_write(const struct nt_piece *piece)
 				  written ? result->begin + piece->launches[i].at : 0, piece->launches[i].size);
 	if (!written && piece->count && !lost_any) {
 		lost_any = true;
-		nt_trace_note("the data of a launch could not be copied back or written%s: it is marked lost",
+		nt_event_note("the data of a launch could not be copied back or written%s: it is marked lost",
 			      retry_ns ? " (the disk is full)" : "");
 	}
 }

@@ -21,18 +21,18 @@ static const char *failure;	  /* why it could not be, in words */
 
 bool nt_trace_file(const char *name, const void *data, size_t size)
 {
-	return nt_trace_path()[0] && nt_writer_file(name, data, size);
+	return nt_path_of_trace()[0] && nt_writer_file(name, data, size);
 }
 
 void nt_trace_copy(const char *name, const char *path)
 {
-	if (nt_trace_path()[0] && path)
+	if (nt_path_of_trace()[0] && path)
 		nt_writer_copy(name, path);
 }
 
 bool nt_trace_mkdir(const char *name)
 {
-	return nt_trace_path()[0] && nt_writer_mkdir(name);
+	return nt_path_of_trace()[0] && nt_writer_mkdir(name);
 }
 
 /* The folder for the trace as nt_trace_parent has it, absolute; "" if it was not called. */
@@ -88,7 +88,7 @@ bool nt_trace_start(void)
 	if (state == UNTRIED) {
 		state = start(path) ? STARTED : FAILED;
 		if (state == STARTED)
-			nt_trace_path_set(path);
+			nt_path_set(path);
 	}
 	pthread_mutex_unlock(&mutex);
 	pthread_setcancelstate(cancelling, NULL);
@@ -114,7 +114,7 @@ bool nt_trace_end(unsigned milliseconds, bool is_complete)
 	int cancelling;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-	bool written = nt_writer_flush(nt_now_ns() + (uint64_t)milliseconds * 1000000, is_complete);
+	bool written = nt_writer_flush(nt_clock_now_ns() + (uint64_t)milliseconds * 1000000, is_complete);
 	pthread_setcancelstate(cancelling, NULL);
 	return written;
 }

@@ -25,7 +25,7 @@ const char *nt_trace_failure(void);
 void nt_trace_parent(const char *folder);
 
 /* Path of the directory; "" before nt_trace_start has succeeded. */
-const char *nt_trace_path(void);
+const char *nt_path_of_trace(void);
 
 /* A line of events.jsonl under construction: a JSON object. Members that do not fit are left out. */
 #define NT_EVENT_SIZE 16384u
@@ -45,9 +45,9 @@ void nt_event_strings(struct nt_event *event, const char *key, char *const *valu
 void nt_event_end(struct nt_event *event);
 
 /* Write a "note" event, and the same line to event.log. */
-__attribute__((format(printf, 1, 2))) void nt_trace_note(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void nt_event_note(const char *format, ...);
 /* Write a line to event.log. */
-__attribute__((format(printf, 1, 2))) void nt_trace_log(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void nt_event_log(const char *format, ...);
 
 /* Write a file of the trace atomically. name: relative to the directory. data: copied. False if it cannot be queued. */
 bool nt_trace_file(const char *name, const void *data, size_t size);
@@ -57,17 +57,17 @@ void nt_trace_copy(const char *name, const char *path);
 bool nt_trace_mkdir(const char *name);
 
 /* Take a free launch record; NULL if there is none. *index gets its number in launches.bin. Lock-free. */
-struct neutrino_launch *nt_trace_launch(uint64_t *index);
-/* The record of a number that nt_trace_launch has returned, until it is settled. */
-struct neutrino_launch *nt_trace_launch_at(uint64_t index);
+struct neutrino_launch *nt_records_take(uint64_t *index);
+/* The record of a number that nt_records_take has returned, until it is settled. */
+struct neutrino_launch *nt_records_at(uint64_t index);
 /* Count a launch of a kernel, by its id, under a reason (NEUTRINO_REASON_...). Lock-free. */
-void nt_trace_count(uint32_t kernel, unsigned reason);
+void nt_counters_count(uint32_t kernel, enum neutrino_reason reason);
 /* The same for many launches at once. */
-void nt_trace_count_many(uint32_t kernel, unsigned reason, uint64_t number);
+void nt_counters_count_many(uint32_t kernel, enum neutrino_reason reason, uint64_t number);
 /* How many launches of a kernel were counted under a reason. */
-uint64_t nt_trace_counted(uint32_t kernel, unsigned reason);
+uint64_t nt_counters_total(uint32_t kernel, enum neutrino_reason reason);
 /* Make the counters of a kernel. Before its first launch; it allocates. */
-void nt_trace_kernel(uint32_t kernel);
+void nt_counters_make(uint32_t kernel);
 /*
  * Make records for the next launches, and have those written that have changed. Called by the drain thread only, from time
  * to time.

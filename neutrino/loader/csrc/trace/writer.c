@@ -85,7 +85,7 @@ static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 	if (is_whole)
 		cut_to[file] = -1;
 	bool has_size = is_whole && nt_raw_stat(fd, &before) == 0;
-	bool written = is_whole && nt_write_all(fd, data, size);
+	bool written = is_whole && nt_quiet_write_all(fd, data, size);
 	if (!written && has_size && nt_raw_stat(fd, &after) == 0 && after.st_size > before.st_size &&
 	    ftruncate(fd, before.st_size) != 0)
 		cut_to[file] = before.st_size;
@@ -101,7 +101,7 @@ static bool write_note(const char *text, uint64_t count)
 {
 	char line[256];
 	int size = snprintf(line, sizeof(line), "{\"event\":\"note\",\"time_ns\":%llu,\"text\":\"%llu %s\"}\n",
-			    (unsigned long long)nt_realtime_ns(), (unsigned long long)count, text);
+			    (unsigned long long)nt_clock_realtime_ns(), (unsigned long long)count, text);
 
 	return write_line(NT_WRITER_EVENTS, line, (size_t)size);
 }
@@ -123,7 +123,7 @@ static void free_job(struct job *job)
 /* Write the events that are held; whether none is any more. is_ending: also if that failed a moment ago. */
 static bool write_held(bool is_ending)
 {
-	if (held && !is_ending && nt_now_ns() < held_retry_ns)
+	if (held && !is_ending && nt_clock_now_ns() < held_retry_ns)
 		return false;
 	while (held && write_line(NT_WRITER_EVENTS, held->data, held->size)) {
 		struct job *job = held;
@@ -132,7 +132,7 @@ static bool write_held(bool is_ending)
 		free_job(job);
 	}
 	if (held)
-		held_retry_ns = nt_now_ns() + RETRY_NS;
+		held_retry_ns = nt_clock_now_ns() + RETRY_NS;
 	else
 		held_end = &held;
 	return !held;
@@ -147,7 +147,7 @@ static bool hold(struct job *job)
 	*held_end = job;
 	held_end = &job->next;
 	held_bytes += job->size;
-	held_retry_ns = nt_now_ns() + RETRY_NS;
+	held_retry_ns = nt_clock_now_ns() + RETRY_NS;
 	return true;
 }
 
