@@ -147,6 +147,9 @@ def _keys(entries: Sequence[MapSummary]) -> Columns:
 def _records(entries: Sequence[MapSummary]) -> Columns:
     """How many records, the median and the greatest value of a few fields, and where most are from."""
     titles, columns, left = ["records"], [[f"{entry.records:,}" for entry in entries]], []
+    if any(entry.all_zero for entry in entries):
+        titles.append("all zero or not saved")
+        columns.append([f"{entry.all_zero:,}" for entry in entries])
     names = list(dict.fromkeys(field.name for entry in entries for field in entry.fields))
     durations = [name for name in names if name in _DURATIONS]
     for name in (durations or names)[:_MOST_FIELDS]:

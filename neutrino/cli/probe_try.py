@@ -364,7 +364,7 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
 
 def _print_map(console: Console, view: MapView, rows: int) -> None:
     """Print the records of a map as a table, or sums as a list. rows: records at most."""
-    from neutrino.maps.declaration import Report
+    from neutrino.maps.declaration import Report, all_zero_words
 
     columns = _columns(view)
     if view.map.kind.report is Report.BUCKETS:
@@ -381,6 +381,9 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     console.print(f"  {view.map.name}: {recorded}{dropped}")
     if not count:
         return
+    all_zero = view.all_zero
+    if all_zero:
+        console.print(f"    {all_zero_words(all_zero, count)}", soft_wrap=True)
 
     # The records; sums are a single record, which has no room in one row if it has many fields.
     if view.map.kind.report is Report.TOTALS and not view.map.per.has_rows and len(columns) > _MAX_SUM_COLUMNS:
@@ -497,7 +500,7 @@ def _argument_document(argument: Buffer | Number) -> dict[str, Any]:
 def _map_document(view: MapView) -> dict[str, Any]:
     """Return a map's object in the JSON document, with all records as columns; the cap of a log is null."""
     from neutrino.abi.levels import Per
-    from neutrino.maps.declaration import Layout
+    from neutrino.maps.declaration import Layout, has_no_count
 
     return {
         "name": view.map.name,
@@ -506,6 +509,7 @@ def _map_document(view: MapView) -> dict[str, Any]:
         **({"per": view.map.per.value} if view.map.per is not Per.LAUNCH else {}),
         "cap": None if view.map.kind.layout is Layout.CHUNKS else view.cap,
         "dropped": view.dropped,
+        **({"all_zero": view.all_zero} if has_no_count(view.map.kind, view.map.cap) else {}),
         "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},
     }
 

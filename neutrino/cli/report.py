@@ -34,7 +34,7 @@ from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks
 from neutrino.cli.why import Why, coverage_document, explain, nothing_matches_line, why_document
 from neutrino.errors import NeutrinoError, TraceError
-from neutrino.maps.declaration import Layout, Report, result_words
+from neutrino.maps.declaration import Layout, Report, all_zero_words, result_words
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
@@ -516,6 +516,8 @@ class _Report:
         is_empty = not filled and not entry.keys and entry.kind.report in (Report.BUCKETS, Report.KEYS)
         self._line(f"  {entry.name}: {recorded}{'; nothing was saved' if is_empty else ''}")
 
+        if entry.all_zero:
+            self._line(f"    {all_zero_words(entry.all_zero, entry.records)}", soft_wrap=self.wide)
         if filled:
             self._buckets(entry)
         if entry.keys:

@@ -11,7 +11,7 @@ from neutrino.abi.levels import Per
 from neutrino.cli.benchmark import benchmark_document, readable_benchmark
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.why import coverage_document
-from neutrino.maps.declaration import Layout, Report
+from neutrino.maps.declaration import Layout, Report, has_no_count
 from neutrino.tracing.summary import KernelSummary, MapSummary, TraceSummary
 
 
@@ -88,6 +88,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
         "wanted": entry.wanted,
         "records": entry.records,
         "dropped": entry.dropped,
+        **({"all_zero": entry.all_zero} if has_no_count(entry.kind, entry.cap) else {}),
         "fields": [
             {
                 "name": field.name,

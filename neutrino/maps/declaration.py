@@ -238,5 +238,17 @@ def result_words(kind: MapType, per: Per) -> str:
     return kind.whole if per is Per.LAUNCH else kind.whole.replace("over all threads", f"per {per.value}")
 
 
+def has_no_count(kind: MapType, cap: int) -> bool:
+    """Return whether slots of a map say nothing of saves, so that one of zeros may be one that nothing was saved to."""
+    return kind.layout is Layout.SLOTS and cap == 1 and not kind.keeps_last
+
+
+def all_zero_words(all_zero: int, records: int) -> str:
+    """Return in words what records that are all zeros may be, of a map without counts. records: of the map."""
+    whole = "all" if all_zero == records else f"{all_zero:,}"
+    are = "is" if all_zero == 1 and records > 1 else "are"
+    return f'{whole} of them {are} zeros: saved so, or never saved (type = "ring" with cap = 1 tells which)'
+
+
 def _rows(fields: Sequence[Field]) -> list[dict[str, Any]]:
     return [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in fields]

@@ -16,7 +16,7 @@ from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.scalars import NUMPY_TYPES
-from neutrino.maps.declaration import Layout, Map, MapType, Report
+from neutrino.maps.declaration import Layout, Map, MapType, Report, has_no_count
 from neutrino.tracing.aggregate import count_values, ranges_of
 from neutrino.tracing.map_records import MapRecords
 from neutrino.tracing.trace import LaunchCounts, Trace, TraceKernel
@@ -95,7 +95,8 @@ class MapSummary:
     without records, and for a histogram. sites: of an array map with a field ``site``, which is not in fields; those
     with most records first. buckets: of a histogram. keys: of a map with keys, those with the greatest sum or count
     first. dropped_sum: of such a map that keeps sums, the sum of the values whose keys found no place. per: whose
-    values are one result; unless it is the launch's, records are these results.
+    values are one result; unless it is the launch's, records are these results. all_zero: of an array with a cap of 1,
+    which has no counts, records that are all zeros: saved so, or of slots that nothing was saved to.
     """
 
     name: str
@@ -111,6 +112,7 @@ class MapSummary:
     keys: tuple[KeySummary, ...] = ()
     dropped_sum: int = 0
     per: Per = Per.LAUNCH
+    all_zero: int = 0
 
 
 @dataclass(frozen=True)
@@ -366,10 +368,15 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
                     int(known.total) if is_sum else None, added=None if is_sum else known.total,
                 )
             )  # fmt: skip
+    # Records are looked at once more only where some may be all zeros.
+    may_be_zero = all(field.minimum <= 0 <= field.maximum for field in fields)
+    is_uncounted = has_no_count(entry.kind, entry.cap) and ranges.records > 0
+    all_zero = sum(view.all_zero for view in records.views()) if is_uncounted and may_be_zero else 0
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, ranges.wanted,
         records.launches if entry.per is Per.RUN else ranges.records, dropped, tuple(fields),
         _summarize_sites(records, ranges.records, by_site, sites) if by_site and ranges.records else (), per=entry.per,
+        all_zero=all_zero,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
-from neutrino.maps.declaration import Layout, Map, Report
+from neutrino.maps.declaration import Layout, Map, Report, has_no_count
 from neutrino.maps.log import chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import LANES, Region, copies_of, copy_stride, row_stride, rows_of
@@ -95,11 +95,12 @@ class MapView:
 
         Those of a slot are in the order in which they were saved.
 
-        With a cap of 1 there is no count: every slot of a thread, warp or block that exists is returned, and a record
-        of zeros means that nothing was saved. For a map without slots, the rows of its result (``MapType.read``): for a
-        sum one of totals, for a minimum, maximum or average one or none, for a histogram one per bucket, for a map with
-        keys one per key. Of several launches, each has its own records or rows, one launch after the other; they are
-        not combined. Of a log, its records by slot, lane and the order in which the lane saved them.
+        An array with a cap of 1 has no count: every slot of a thread, warp or block that exists is returned, and a
+        record of zeros (``all_zero``) may be of one that nothing was saved to. For a map without slots, the rows of
+        its result (``MapType.read``): for a sum one of totals, for a minimum, maximum or average one or none, for a
+        histogram one per bucket, for a map with keys one per key. Of several launches, each has its own records or
+        rows, one launch after the other; they are not combined. Of a log, its records by slot, lane and the order in
+        which the lane saved them.
 
         The array may be a view of ``records``.
         """
@@ -295,6 +296,19 @@ class MapView:
             saves, _ = self.map.kind.lost(self.records, self.map.document())
             return saves
         return 0 if self.counts is None else saves_of(self.tiles())[1]
+
+    @property
+    def all_zero(self) -> int:
+        """Of an array with a cap of 1, which has no count of saves, the records that are all zeros: saved so, or of
+        slots that nothing was saved to. 0 for other maps.
+        """
+        if not has_no_count(self.map.kind, self.map.cap):
+            return 0
+        records = np.ascontiguousarray(self.valid())
+        size = records.dtype.itemsize
+        width = next(width for width in (8, 4, 2, 1) if size % width == 0)
+        words = records.view(f"<u{width}").reshape(len(records), size // width)
+        return len(records) - int(np.count_nonzero(words.any(axis=1)))
 
     @property
     def dropped_sum(self) -> int:
