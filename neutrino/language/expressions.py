@@ -535,7 +535,7 @@ class ExpressionReader(ConstantReader):
             message = f"64-bit integers have no '//' and no '%' by what is computed, as '{what}'"
             raise self._faults.refuse(node.right, "python-type", message, hint)
         if divisor.bits == 0:
-            raise self._faults.refuse(node.right, "python-expression", "a division by 0")
+            raise self._faults.refuse(node.right, "python-expression", "a division by 0", "write another divisor")
         # Extended by its own sign.
         bits = divisor.bits
         if divisor.type.is_signed and bits >> (divisor.type.bits - 1):

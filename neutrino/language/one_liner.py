@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -172,7 +172,7 @@ class _Operands(ast.NodeTransformer):
     """Gives operands the type that the position names: ``OUT`` becomes ``s32(OUT)``.
 
     kinds: by the name in ``neutrino.language``, of those that have one. Others may be saved as they are, as unsigned
-    integers, but not computed with: how wide they are is not known. Raises LanguageError for that. of_elements: the
+    integers, but not computed with: how wide they are is not known, which is reported. of_elements: the
     types of elements of vectors. is_typed: all have a type that is known only when they are saved.
     """
 
@@ -211,12 +211,20 @@ class _Operands(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """Refuse to compute with an operand that has no type."""
         for side in (node.left, node.right):
-            if _operand_of(side) and not self._is_typed and _operand_of(side) not in self._kinds:
+            if self._is_untyped(side):
                 written = self._faults.quote(side)
                 hint = f"say which: u32({written}), s32({written}), u64({written}) …"
-                raise self._faults.refuse(side, "python-type", f"'{written}' has no type", hint)
+                self._faults.report(side, "python-type", f"'{written}' has no type", hint)
         self.generic_visit(node)
+        # With a type, whichever, what follows has no further fault.
+        node.left, node.right = (
+            self._as(Type.U32, side) if self._is_untyped(side) else side for side in (node.left, node.right)
+        )
         return node
+
+    def _is_untyped(self, node: ast.expr) -> bool:
+        """Return whether an expression is an operand that cannot be computed with as it is."""
+        return bool(_operand_of(node)) and not self._is_typed and _operand_of(node) not in self._kinds
 
     def _converted(self, node: ast.expr) -> ast.expr:
         kind = self._kinds.get(_operand_of(node))
@@ -503,6 +511,15 @@ def _kinds_of(opcode: tuple[str, ...], *, elements: bool) -> Mapping[str, Type]:
     return kinds
 
 
+def _shown_places(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Yield the expressions that are shown as they are: keys of maps, and values of rows and of topk."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Subscript) and hasattr(node.value, "map_name"):
+            yield node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*ROWS, "topk"}:
+            yield from node.args
+
+
 def _shown(name: str) -> str:
     """Return a map's name as it is written in a one-liner."""
     return "@" if name == UNNAMED else f"@{name}"
@@ -645,8 +662,10 @@ class _Reader:
         body = [typed.visit(statement) for statement in body]
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)
+        shown = set(_shown_places(function))
         for node in ast.walk(function):
-            if hasattr(node, "is_line") and not hasattr(node, "is_shown"):
+            # In a statement with a fault, the reader may not have come to it.
+            if hasattr(node, "is_line") and not hasattr(node, "is_shown") and node not in shown:
                 hint = "the position '* file.cu:42' selects a line; SITE is the instruction's number"
                 message = "'line' is a key, or a value of print and save"
                 self._faults.report(node, "one-liner", message, hint)

@@ -360,7 +360,7 @@ class SnippetReader:
         )
         if step == 0:
             message = "a loop whose step is 0 has no end"
-            raise self._faults.refuse(call.args[2], "python-statement", message)
+            raise self._faults.refuse(call.args[2], "python-statement", message, "write 1, or -1 to count down")
         return variable, range(start, stop, step)
 
     def _loop(self, node: ast.For, variable: Register, values: range, code: list[Statement]) -> None:

@@ -159,12 +159,13 @@ class _Checker:
         too_deep = _first_below(statements, DEPTH)
         # The checks below follow the nesting by recursion, so they need a limit to it.
         if too_deep is not None:
-            self._report(too_deep.span, "ir-budget", f"'if', 'for' and 'while' are nested more than {DEPTH} deep")
+            message = f"'if', 'for' and 'while' are nested more than {DEPTH} deep"
+            self._report(too_deep.span, "ir-budget", message, "join conditions with and")
             return
         size = _unrolled_size(statements)
         if size > BUDGET:
             message = f"probe '{probe.name}' has {_shown(size)} statements with its loops unrolled, more than {BUDGET}"
-            self._report(probe.span, "ir-budget", message)
+            self._report(probe.span, "ir-budget", message, "each turn and each side of an if counts: write fewer")
         self._check_block(statements, probe, assigned=set(), loops=frozenset())
 
     def _report(self, span: Span, code: str, message: str, hint: str = "") -> None:
@@ -213,7 +214,8 @@ class _Checker:
                 self._report(span, "ir-register", f"register {value.name} is not one of the probes'")
             # Shared registers always have a value: their initial one.
             elif value.is_local and value.name not in assigned:
-                self._report(span, "ir-unassigned", f"{_source_name(value)} may have no value here")
+                message = f"{_source_name(value)} may have no value here"
+                self._report(span, "ir-unassigned", message, "assign it before, on each way")
         elif isinstance(value, Constant) and not 0 <= value.bits < 1 << value.type.bits:
             self._report(span, "ir-type", f"{value.bits} does not fit in {value.type}")
 
@@ -225,7 +227,8 @@ class _Checker:
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
         if register.name in loops:
-            self._report(span, "ir-loop", f"{_source_name(register)} is the variable of a loop around this")
+            message = f"{_source_name(register)} is the variable of a loop around this"
+            self._report(span, "ir-loop", message, "choose another name")
         assigned.add(register.name)
 
     def _check_loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
@@ -244,7 +247,7 @@ class _Checker:
         # All other values are between the first and the last.
         elif loop.values and not all(_holds(variable.type, value) for value in (loop.values[0], loop.values[-1])):
             message = f"{variable.type} does not hold {_shown(loop.values[0])} to {_shown(loop.values[-1])}"
-            self._report(loop.span, "ir-type", message)
+            self._report(loop.span, "ir-type", message, "give the variable of this loop a name of its own")
         assigned_in_body = set(assigned)
         self._check_assignment(loop.variable, loop.span, assigned_in_body, loops)
         self._check_block(loop.body, probe, assigned_in_body, loops | {loop.variable.name})
@@ -356,7 +359,13 @@ class _Checker:
         if of_predicate:
             self._check_type(source, Type.PRED, span)
         elif not _reduces(source.type, reduction):
-            self._report(span, "ir-operator", f"values of {source.type} have no '{reduction.value}' between lanes")
+            hint = ""
+            if reduction is Reduction.SUM and source.type.is_float:
+                hint = "it would depend on the order of the lanes: add integers, or save each value"
+            elif reduction in {Reduction.MATCH, Reduction.SAME, Reduction.OR}:
+                hint = "convert it: to a u32" + ("" if reduction is Reduction.OR else " or a u64")
+            message = f"values of {source.type} have no '{reduction.value}' between lanes"
+            self._report(span, "ir-operator", message, hint)
             return
         self._check_type(destination, REDUCED_TYPES.get(reduction, source.type), span)
 
@@ -385,7 +394,12 @@ class _Checker:
             if not isinstance(divisor, Constant) or divisor.bits == 0:
                 self._report(span, "ir-operator", f"values of {result_type} have '{operator.value}' by constants alone")
         elif not _supports(result_type, operator):
-            self._report(span, "ir-operator", f"values of {result_type} have no '{operator.value}'")
+            hint = ""
+            if result_type.is_float:
+                hint = "save both, and divide afterwards" if operator in _DIVISIONS else "nl.bits(x) has the bits of x"
+            elif result_type is Type.PRED:
+                hint = "as an integer it is 1 or 0: nl.u32(…)"
+            self._report(span, "ir-operator", f"values of {result_type} have no '{operator.value}'", hint)
 
     # Records
 
