@@ -313,6 +313,13 @@ def _parser() -> _Parser:
         "times",
     )
     parser.add_argument(
+        "--follow",
+        choices=("all", "none"),
+        default="all",
+        help="whether the programs that COMMAND starts are probed, too (all, the default), or COMMAND alone (none), "
+        "whose children then start as without neutrino",
+    )
+    parser.add_argument(
         "--memusage",
         action="store_true",
         help="probe nothing: run COMMAND's own kernels, and print at the end how much memory their maps would take, by "
@@ -385,6 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             save_temps=save_temps,
             quiet=options.quiet,
             hides_arguments=options.no_argv,
+            follows=options.follow == "all",
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
             ranks=tuple(options.rank),

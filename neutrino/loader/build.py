@@ -44,6 +44,7 @@ LATE_SOURCES = (
     "front/memory_map.c", "front/nvtx.c", "front/object.c", "front/process.c", "front/slot_write.c", "front/slots.c",
 )  # fmt: skip
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
+AUDIT_SOURCES = ("front/audit.c", "front/audit_start.c")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 HOOK_PLACEHOLDER = "/neutrino-hook-placeholder".ljust(1023, "/")
 DRIVER_PLACEHOLDER = "/neutrino-driver-placeholder".ljust(1023, "/")
@@ -119,13 +120,13 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         """Link a shared library, whose SONAME is its name."""
         subprocess.run([*linking, *arguments, "-o", str(target / name), f"-Wl,-soname,{name}"], check=True)
 
-    def link_alone(name: str, source_name: str, *arguments: str) -> None:
+    def link_alone(name: str, source_names: Sequence[str], *arguments: str) -> None:
         """Compile and link a library that needs nothing: no startup files, no libc, no sanitizer's runtime."""
         subprocess.run(
             [
                 *compiling, "-O2", "-fno-stack-protector", "-fno-sanitize=all", "-shared", "-nostdlib",
                 "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--hash-style=gnu", *arguments, f"-Wl,-soname,{name}",
-                str(CSRC / source_name), "-o", str(target / name),
+                *(str(CSRC / source_name) for source_name in source_names), "-o", str(target / name),
             ],
             check=True,
         )  # fmt: skip
@@ -147,8 +148,8 @@ def build(target: Path, *, flags: tuple[str, ...] = ("-O2",), warnings: tuple[st
         # A compiler must not turn the module's loops into calls of strlen.
         # In two segments, which are mapped faster than four.
         alone = ("-ffreestanding", "-fno-tree-loop-distribute-patterns", "-Wl,-z,noseparate-code")
-        link_alone("libneutrino_audit.so", "front/audit.c", *alone)
-        link_alone("libneutrino_stub.so", "front/stub.c", "-Wl,-init,nt_stub_init")
+        link_alone("libneutrino_audit.so", AUDIT_SOURCES, *alone)
+        link_alone("libneutrino_stub.so", ["front/stub.c"], "-Wl,-init,nt_stub_init")
         # The hook depends on a library of which the linker needs only the name.
         driver = str(Path(temporary) / "driver.so")
         naming = ("-nostdlib", f"-Wl,-soname,{DRIVER_PLACEHOLDER}", "-x", "c", os.devnull)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from neutrino.private_files import private_folder, read_private, write_private
 _BUILT = Path(__file__).resolve().parent / "lib"
 MODULE = "libneutrino_audit.so"
 LATE = "libneutrino_late.so"
-
-_ROOM = "glibc.rtld.optional_static_tls"
-_LEAST_ROOM = 512 + 4096
-"""Bytes. With a module, glibc lays out the program's thread-local storage before it knows the program's libraries. What
-these have of the fixed kind must then fit into a room of which this is a part, 512 bytes by default, or it does not
-start. An allocator such as jemalloc has 2.6 KiB. Each thread's stack is shorter by the room: so not too much."""
 
 
 def install_hook(driver: Path, cache: Path, shared: Path | None = None) -> Path:
@@ -61,15 +54,7 @@ def variables(module: Path, before: Mapping[str, str]) -> dict[str, str]:
     """
     # After the user's own modules, each of which may change the name that the next one gets.
     modules = [path for path in before.get("LD_AUDIT", "").split(":") if path and Path(path).name != MODULE]
-    tunables = [text for text in before.get("GLIBC_TUNABLES", "").split(":") if text]
-    # The last one of a name counts.
-    rooms = [text.partition("=")[2] for text in tunables if text.partition("=")[0] == _ROOM]
-    # Numbers may be octal or hexadecimal, as in C; one that glibc refuses is as none.
-    match = re.fullmatch(r"0[xX]([0-9a-fA-F]+)|0([0-7]+)|([1-9][0-9]*)", rooms[-1]) if rooms else None
-    room = 0 if match is None else int(match[match.lastindex or 0], {1: 16, 2: 8, 3: 10}[match.lastindex or 0])
-    if room < _LEAST_ROOM:
-        tunables = [text for text in tunables if text.partition("=")[0] != _ROOM] + [f"{_ROOM}={_LEAST_ROOM}"]
-    return {"LD_AUDIT": ":".join([*modules, str(module)]), "GLIBC_TUNABLES": ":".join(tunables)}
+    return {"LD_AUDIT": ":".join([*modules, str(module)])}
 
 
 def _place(parent: Path, name: str, data: bytes, folder_mode: int = 0o700, file_mode: int = 0o600) -> Path:

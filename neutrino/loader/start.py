@@ -65,6 +65,7 @@ class Request:
     beside it. hot: the launch of a kernel, from 1, at which its twin is requested, 0: when its image is loaded; the
     program does not wait for those. save_temps: a folder for the output of each stage. quiet: whether not
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
+    follows: whether programs that COMMAND starts are probed.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
     none for all. choice: of the launches that are probed. scripts: False disables the probes'
@@ -90,6 +91,7 @@ class Request:
     save_temps: Path | None = None
     quiet: bool = False
     hides_arguments: bool = False
+    follows: bool = True
     max_trace_size: int | None = None
     retarget: bool = False
     ranks: tuple[int, ...] = ()
@@ -181,6 +183,8 @@ def prepare(request: Request) -> dict[str, str]:
         "BENCHMARK": request.benchmark or None,
         # Programs that it starts find the library of its NVTX calls in the environment, and are not probed.
         "PID": request.pid,
+        # "all" replaces what an outer neutrino has set.
+        "FOLLOW": "all" if request.follows else "none",
         "NO_ARGV": 1 if request.hides_arguments else None,
         "MAX_TRACE_SIZE": request.max_trace_size,
         "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,

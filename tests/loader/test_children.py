@@ -19,7 +19,7 @@ from neutrino.loader import build, install, shared_folder
 from neutrino.loader.program import why_not_hooked
 
 from .conftest import HERE, Bench, compile_c
-from .test_command import neutrino
+from .test_command import environment, neutrino
 
 PROGRAMS = HERE / "programs"
 PROBE = ("-p", "block_sched")
@@ -39,7 +39,7 @@ def test_the_module_needs_nothing_and_exports_what_the_loader_calls(bench: Bench
     assert "INIT" not in tags
     assert "no relocations" in output("readelf", "-rW", module)
     symbols = [line.split()[1:] for line in output("nm", "-D", module).splitlines()]
-    assert symbols == [["T", "la_objsearch"], ["T", "la_version"]]
+    assert symbols == [["T", "la_activity"], ["T", "la_objopen"], ["T", "la_objsearch"], ["T", "la_version"]]
 
 
 def test_a_child_has_the_module_alone(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_start_costs_little(tmp_path: Path) -> None:
     assert counted[0] < counted[1] <= counted[0] + MOST_INSTRUCTIONS
 
 
-@pytest.mark.parametrize("sanitizer", ["address", "undefined", "leak"])
+@pytest.mark.parametrize("sanitizer", ["address", "undefined", "leak", "thread"])
 def test_a_program_with_a_sanitizer_starts(tmp_path: Path, sanitizer: str) -> None:
     program = tmp_path / "program"
     source = tmp_path / "program.c"
@@ -71,21 +71,122 @@ def test_a_program_with_a_sanitizer_starts(tmp_path: Path, sanitizer: str) -> No
     command = [*build.compiler(), f"-fsanitize={sanitizer}", str(source), "-o", str(program)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip(f"this compiler has no -fsanitize={sanitizer}")
-    extra = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=0x20000"} if sanitizer == "leak" else {}
-    extra |= {"ASAN_OPTIONS": "", "LSAN_OPTIONS": "detect_leaks=0"}
+    extra = {"ASAN_OPTIONS": "", "LSAN_OPTIONS": "detect_leaks=0"}
     result = neutrino(tmp_path, *PROBE, str(program), extra=extra)
     assert (result.stdout, result.stderr, result.returncode) == ("ran\n", "", 3)
 
 
 def test_a_library_with_fixed_thread_local_storage_has_room(tmp_path: Path) -> None:
     # As much as an allocator's, which programs are linked to or have in LD_PRELOAD.
-    (tmp_path / "room.c").write_text(
-        '__thread char room[3072] __attribute__((tls_model("initial-exec")));\nchar *where(void) { return room; }\n'
-    )
-    compile_c(tmp_path / "libroom.so", "-shared", "-fPIC", str(tmp_path / "room.c"))
+    fixed_library(tmp_path / "libroom.so", 3072)
     extra = {"LD_PRELOAD": str(tmp_path / "libroom.so")}
     result = neutrino(tmp_path, *PROBE, "env", *(f"{name}={value}" for name, value in extra.items()), "echo", "ran")
     assert (result.stdout, result.stderr, result.returncode) == ("ran\n", "", 0)
+
+
+ROOM = "glibc.rtld.optional_static_tls"
+
+
+def fixed_library(path: Path, size: int) -> None:
+    """Compile a library with so many bytes of thread-local storage that is of the fixed kind."""
+    source = path.with_suffix(".c")
+    source.write_text(
+        f'__thread char {path.stem}[{size}] __attribute__((tls_model("initial-exec")));\n'
+        f"char *where_{path.stem}(void) {{ return {path.stem}; }}\n"
+    )
+    compile_c(path, "-shared", "-fPIC", str(source))
+
+
+@pytest.fixture
+def roomy(tmp_path: Path) -> Path:
+    """A program whose libraries have 40 KiB of fixed thread-local storage; it prints all that it was started with."""
+    sizes = {"liba": 24 << 10, "libb": 16 << 10}
+    for name, size in sizes.items():
+        fixed_library(tmp_path / f"{name}.so", size)
+    program = tmp_path / "program"
+    libraries = [str(tmp_path / f"{name}.so") for name in sizes]
+    compile_c(program, str(PROGRAMS / "roomy.c"), *libraries, f"-Wl,-rpath,{tmp_path}")
+    return program
+
+
+SAID = "NEUTRINO_", "LD_AUDIT="
+"""The variables of neutrino itself, which its children have as a matter of course."""
+
+
+@pytest.mark.parametrize(
+    "tunables", [None, "", "glibc.malloc.check=0", f"{ROOM}=1", f"{ROOM}=0x2000:a=b", f"{ROOM}=65536"]
+)
+def test_a_program_that_needs_room_starts_as_without(tmp_path: Path, roomy: Path, tunables: str | None) -> None:
+    script = tmp_path / "script"
+    script.write_text(f"#!{roomy} of-the-script\n")
+    script.chmod(0o755)
+    (tmp_path / "link").symlink_to(roomy)
+    for name, command in {
+        "a path": [str(roomy), "a", "", "c d"],
+        "another name": ["bash", "-c", f"exec -a other {roomy} x"],
+        "a script": [str(script), "y"],
+        "a link, and the search of PATH": ["env", f"PATH={tmp_path}", "link"],
+    }.items():
+        set_tunables = [] if tunables is None else [f"GLIBC_TUNABLES={tunables}"]
+        command = ["sh", "-c", '"$@"', "sh", "env", *set_tunables, "LAST=1", *command]
+        plain = subprocess.run(
+            command, env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        probed = neutrino(tmp_path, *PROBE, *command)
+        assert (plain.returncode, probed.returncode, probed.stderr) == (7, 7, ""), name
+        own = [line for line in probed.stdout.splitlines() if not line.startswith(SAID)]
+        assert sorted(own) == sorted(line for line in plain.stdout.splitlines() if not line.startswith(SAID)), name
+        assert "NEUTRINO_TUNABLES_BEFORE" not in probed.stdout
+        assert f"/{install.MODULE}" in probed.stdout, "its own children could not be probed"
+
+
+def test_a_program_that_cannot_be_run_anew_says_what_helps(tmp_path: Path, roomy: Path) -> None:
+    (loader,) = re.findall(r"interpreter: ([^]]+)", output("readelf", "-lW", roomy))
+    start = f"{loader} {roomy}; exit $?"
+    result = neutrino(tmp_path, *PROBE, "sh", "-c", start)
+    assert result.returncode == 127
+    said, *_ = result.stderr.splitlines()
+    remedy = re.search(r"GLIBC_TUNABLES=\S+=\d+", said)
+    assert remedy, result.stderr
+    helped = [
+        neutrino(tmp_path, *PROBE, "sh", "-c", f"{remedy[0]} {start}"),
+        neutrino(tmp_path, "--follow", "none", *PROBE, "sh", "-c", start),
+    ]
+    assert [(result.returncode, result.stderr) for result in helped] == [(7, "")] * 2
+
+
+def test_stacks_of_children_are_as_large_as_without(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    compile_c(program, str(PROGRAMS / "small_stacks.c"), "-lpthread")
+    plain = int(output(program))
+    assert plain > 4096
+    probed = neutrino(tmp_path, *PROBE, "sh", "-c", f"{program}; exit $?")
+    # glibc's own addition for a module.
+    assert (plain - int(probed.stdout) <= 304, probed.returncode) == (True, 0)
+
+
+def test_the_rust_compiler_starts(tmp_path: Path) -> None:
+    if shutil.which("rustc") is None:
+        pytest.skip("rustc is not installed")
+    result = neutrino(tmp_path, *PROBE, "sh", "-c", "rustc --version; exit $?")
+    assert (result.stdout, result.stderr, result.returncode) == (output("rustc", "--version"), "", 0)
+
+
+def test_children_are_not_followed_if_not_wanted(tmp_path: Path) -> None:
+    show = 'echo "${LD_AUDIT-none}"; exec cat /proc/self/maps'
+    both = 'cat /proc/$$/maps; echo "${LD_AUDIT-none}"; cat /proc/self/maps'
+    result = neutrino(tmp_path, "--follow", "none", *PROBE, "sh", "-c", both)
+    own, _, child = result.stdout.partition("none\n")
+    assert install.MODULE in own
+    assert child
+    assert install.MODULE not in child
+    followed = neutrino(tmp_path, *PROBE, "sh", "-c", show)
+    assert install.MODULE in followed.stdout.splitlines()[0]
+    # The user's own module stays.
+    own_module = tmp_path / "own.so"
+    compile_c(own_module, "-shared", "-fPIC", str(PROGRAMS / "module.c"))
+    result = neutrino(tmp_path, "--follow", "none", *PROBE, "sh", "-c", show, extra={"LD_AUDIT": str(own_module)})
+    assert result.stdout.splitlines()[0] == str(own_module)
 
 
 def test_a_module_of_the_users_own_stays(bench: Bench, tmp_path: Path) -> None:
@@ -108,24 +209,6 @@ def test_a_module_of_the_users_own_stays(bench: Bench, tmp_path: Path) -> None:
 )
 def test_of_several_hooks_the_last_is_asked(before: Mapping[str, str], after: str) -> None:
     assert install.variables(Path("/m/libneutrino_audit.so"), before)["LD_AUDIT"] == after
-
-
-ROOM = "glibc.rtld.optional_static_tls"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", f"{ROOM}=4608"),
-        ("glibc.malloc.check=3", f"glibc.malloc.check=3:{ROOM}=4608"),
-        (f"{ROOM}=100000:glibc.malloc.check=3", f"{ROOM}=100000:glibc.malloc.check=3"),
-        (f"{ROOM}=0x10000", f"{ROOM}=0x10000"),
-        (f"{ROOM}=0x10:a=b", f"a=b:{ROOM}=4608"),
-        (f"{ROOM}=many", f"{ROOM}=4608"),
-    ],
-)
-def test_the_users_tunables_stay(before: str, after: str) -> None:
-    assert install.variables(Path("/m"), {"GLIBC_TUNABLES": before})["GLIBC_TUNABLES"] == after
 
 
 @pytest.fixture

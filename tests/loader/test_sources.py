@@ -10,7 +10,7 @@ from neutrino.emulator import build as emulator_build
 from neutrino.loader import build
 from neutrino.tracing import build as tracing_build
 
-OTHER_LIBRARIES = {"front/audit.c", "front/stub.c"}
+OTHER_LIBRARIES = {*build.AUDIT_SOURCES, "front/stub.c"}
 FOLDERS = {
     Path(build.__file__).parent / "csrc": {*build.SOURCES, *build.LATE_SOURCES, *OTHER_LIBRARIES},
     Path(emulator_build.__file__).parent / "csrc": set(emulator_build.SOURCES),

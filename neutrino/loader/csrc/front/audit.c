@@ -4,21 +4,25 @@
  *
  * It runs in processes that have nothing to do with a GPU. So it needs no library, not even libc, of which the loader
  * would otherwise load a second copy into each process; it has no relocations and nothing to initialize; and it exports
- * two functions, which only the dynamic loader sees. It does nothing until somebody asks for the driver.
+ * four functions, which only the dynamic loader sees. It does nothing until somebody asks for the driver, but for room that
+ * some programs need to start (audit_start.c).
  */
 #include <fcntl.h>
 #include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/syscall.h>
 
 #include "base/cuda_functions.h"
 #include "base/front.h"
+#include "front/audit_calls.h"
+#include "front/audit_start.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 /* The loader calls them. Declared here, as link.h declares la_version alone under that name. */
 EXPORT unsigned la_version(unsigned version);
+EXPORT unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie);
+EXPORT void la_activity(uintptr_t *cookie, unsigned flag);
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag);
 
 static const volatile char hook[] = NT_FRONT_HOOK;
@@ -39,53 +43,18 @@ static bool is_same(const char *a, const char *b)
 	return *a == *b;
 }
 
-/* open(path, O_RDONLY | O_CLOEXEC) as a system call: there is no libc, and errno is the program's. */
-static long open_call(const char *path)
-{
-#if defined(__x86_64__)
-	register long flags __asm__("r10") = 0;
-	long ret = SYS_openat;
-	__asm__ volatile("syscall"
-			 : "+a"(ret)
-			 : "D"((long)AT_FDCWD), "S"(path), "d"((long)(O_RDONLY | O_CLOEXEC)), "r"(flags)
-			 : "rcx", "r11", "memory");
-	return ret;
-#elif defined(__aarch64__)
-	register long number __asm__("x8") = SYS_openat;
-	register long ret __asm__("x0") = AT_FDCWD;
-	register const char *name __asm__("x1") = path;
-	register long flags __asm__("x2") = O_RDONLY | O_CLOEXEC;
-	register long mode __asm__("x3") = 0;
-	__asm__ volatile("svc 0" : "+r"(ret) : "r"(number), "r"(name), "r"(flags), "r"(mode) : "memory");
-	return ret;
-#else
-#error "system calls of this processor are not known"
-#endif
-}
-
-static void close_call(long descriptor)
-{
-#if defined(__x86_64__)
-	long number = SYS_close;
-	__asm__ volatile("syscall" : "+a"(number) : "D"(descriptor) : "rcx", "r11", "memory");
-#else
-	register long number __asm__("x8") = SYS_close;
-	register long first __asm__("x0") = descriptor;
-	__asm__ volatile("svc 0" : "+r"(first) : "r"(number) : "memory");
-#endif
-}
-
 /*
  * Whether a file can be read by this process. It is opened and closed, as the loader itself does next: a filter on system
  * calls that allows a library to be loaded allows this.
  */
 static bool is_readable(const volatile char *path)
 {
-	long descriptor = open_call((const char *)path);
+	/* Not by open, which there is no libc for; and errno is the program's. */
+	long descriptor = nt_audit_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0);
 
 	if (descriptor < 0)
 		return false;
-	close_call(descriptor);
+	nt_audit_call(SYS_close, descriptor, 0, 0, 0);
 	return true;
 }
 
@@ -107,6 +76,22 @@ unsigned la_version(unsigned version)
 {
 	/* la_objsearch is the same in all versions of the interface, and for AArch64 the loader accepts only its own. */
 	return version;
+}
+
+unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
+{
+	(void)cookie;
+	if (namespace == LM_ID_BASE)
+		nt_audit_start_object(map);
+	/* Calls between objects are not audited. */
+	return 0;
+}
+
+void la_activity(uintptr_t *cookie, unsigned flag)
+{
+	(void)cookie;
+	if (flag == LA_ACT_CONSISTENT)
+		nt_audit_start_end();
 }
 
 char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)

@@ -1,0 +1,346 @@
+/*
+ * With any LD_AUDIT, glibc lays out the thread-local storage of all threads when it knows the program alone. What the
+ * libraries of its start have of the fixed kind (initial-exec) must then fit into a room that is meant for what the
+ * program loads later, or the program does not start. A tunable enlarges that room, for each thread's stack: so the
+ * programs that need it, and only these, are run anew, with as much room as their libraries take.
+ *
+ * That happens while the dynamic loader still maps the libraries, before any code of the program runs. The environment
+ * that the program sees is then as it was.
+ */
+#include "front/audit_start.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "front/audit_calls.h"
+
+#define TUNABLES "GLIBC_TUNABLES="
+#define ROOM "glibc.rtld.optional_static_tls"
+#define DEFAULT_ROOM 512u /* glibc's, for that tunable */
+/* For each auditing module glibc adds 304 bytes, 160 of which are for another libc. Ours has none; that of the program, of
+ * which the room is not plain either, takes 144. */
+#define MODULE_ROOM 304u
+/* What GLIBC_TUNABLES was, name and all, in a program that has been run anew; empty: there was none. */
+#define BEFORE "NEUTRINO_TUNABLES_BEFORE="
+#define FOLLOW "NEUTRINO_FOLLOW="
+#define AUDIT "LD_AUDIT="
+#define MODULE "libneutrino_audit.so"
+#define MOST_VARIABLES 8192u /* of the environment; and bytes of a value of GLIBC_TUNABLES */
+/* Bytes of the room that are not the tunable's, with one module: what does not fit into both together does not start. */
+#define FIXED_ROOM 1360u
+#define LARGEST_ROOM (UINT64_C(1) << 30)
+
+static const struct link_map *program;
+static char **arguments, **environment; /* on the process's stack; NULL: not known */
+static uint64_t room, needed;		/* bytes: what the tunable says; what the libraries take so far */
+static uint64_t said; /* bytes: what was said to be enough */
+static bool has_started;
+
+static bool begins_with(const char *text, const char *prefix)
+{
+	while (*prefix)
+		if (*text++ != *prefix++)
+			return false;
+	return true;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+	return begins_with(a, b) && begins_with(b, a);
+}
+
+static size_t length_of(const char *text)
+{
+	size_t length = 0;
+
+	while (text[length])
+		length++;
+	return length;
+}
+
+/* The entry of the environment that begins so; NULL if there is none. */
+static char **variable(const char *prefix)
+{
+	for (char **entry = environment; *entry; entry++)
+		if (begins_with(*entry, prefix))
+			return entry;
+	return NULL;
+}
+
+static void remove_variable(char **entry)
+{
+	do
+		entry[0] = entry[1];
+	while (*entry++);
+}
+
+/* The number that the last tunable of that name has, as C writes numbers; DEFAULT_ROOM if there is none that is valid. */
+static uint64_t room_of(const char *tunables)
+{
+	uint64_t ret = DEFAULT_ROOM;
+
+	while (*tunables) {
+		if (begins_with(tunables, ROOM "=")) {
+			const char *digit = tunables + sizeof(ROOM);
+			unsigned base = *digit != '0' ? 10 : (digit[1] | 32) == 'x' ? 16 : 8;
+			uint64_t value = 0;
+
+			for (digit += base == 16 ? 2 : 0; *digit && *digit != ':'; digit++) {
+				unsigned letter = (unsigned)(*digit | 32);
+				unsigned one = *digit >= '0' && *digit <= '9' ? (unsigned)(*digit - '0') :
+					       letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : 16;
+				if (one >= base || value > LARGEST_ROOM)
+					break;
+				value = value * base + one;
+			}
+			ret = *digit && *digit != ':' ? DEFAULT_ROOM : value;
+		}
+		while (*tunables && *tunables++ != ':')
+			;
+	}
+	return ret;
+}
+
+/* The address that an entry of an object's dynamic section has: some versions of the loader relocate these in place. */
+static const void *address_of(const struct link_map *object, uint64_t value)
+{
+	return (const void *)(uintptr_t)(value < object->l_addr ? value + object->l_addr : value);
+}
+
+static uint64_t dynamic_value(const struct link_map *object, int64_t tag)
+{
+	for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == tag)
+			return entry->d_un.d_val;
+	return 0;
+}
+
+/* The value of an object's own symbol, a pointer; NULL if it does not define it. */
+static const void *pointer_in(const struct link_map *object, const char *name)
+{
+	uint64_t hash_at = dynamic_value(object, DT_GNU_HASH), symbols_at = dynamic_value(object, DT_SYMTAB);
+	uint64_t strings_at = dynamic_value(object, DT_STRTAB);
+	uint32_t hash = 5381;
+
+	if (!hash_at || !symbols_at || !strings_at)
+		return NULL;
+	const uint32_t *table = address_of(object, hash_at);
+	const ElfW(Sym) *symbols = address_of(object, symbols_at);
+	const char *strings = address_of(object, strings_at);
+	uint32_t bucket_count = table[0], first = table[1], bloom_words = table[2];
+	const uint32_t *buckets = table + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(*table));
+	const uint32_t *chain = buckets + bucket_count;
+
+	for (const char *letter = name; *letter; letter++)
+		hash = hash * 33 + (unsigned char)*letter;
+	uint32_t index = bucket_count ? buckets[hash % bucket_count] : 0;
+	for (; index && index >= first; index++) {
+		uint32_t value = chain[index - first];
+		if ((value | 1) == (hash | 1) && is_same(strings + symbols[index].st_name, name))
+			return *(const void *const *)(object->l_addr + symbols[index].st_value);
+		if (value & 1)
+			break;
+	}
+	return NULL;
+}
+
+/* Find the arguments and the environment, by the dynamic loader's own variable; and give the latter back to the program. */
+static void read_stack(const void *stack)
+{
+	uint64_t count = *(const uint64_t *)stack;
+	char **first = (char **)(uintptr_t)stack + 1;
+
+	if (count > UINT32_MAX || first[count])
+		return;
+	arguments = first;
+	environment = first + count + 1;
+	char **tunables = variable(TUNABLES), **before = variable(BEFORE);
+	room = tunables ? room_of(*tunables + sizeof(TUNABLES) - 1) : DEFAULT_ROOM;
+	if (!before || !tunables)
+		return;
+	char *text = *before + sizeof(BEFORE) - 1;
+	/* The mark is the last entry, and what is not in its old place the one before: the others keep theirs. */
+	remove_variable(before);
+	if (*text)
+		*tunables = text;
+	else
+		remove_variable(tunables);
+}
+
+/* Bytes of fixed thread-local storage that an object takes, at most. */
+static uint64_t fixed_storage(const struct link_map *object)
+{
+	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)object->l_addr;
+
+	if (!object->l_ld || !(dynamic_value(object, DT_FLAGS) & DF_STATIC_TLS))
+		return 0;
+	/* It begins with its header, but for one that is linked at a place of its own, where nothing may be mapped. */
+	unsigned char resident;
+	if (!object->l_addr || nt_audit_call(SYS_mincore, (long)header, 1, (long)&resident, 0) ||
+	    header->e_ident[EI_MAG0] != ELFMAG0 || header->e_ident[EI_MAG1] != ELFMAG1)
+		return 0;
+	const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(object->l_addr + header->e_phoff);
+	for (unsigned i = 0; i < header->e_phnum; i++)
+		if (segments[i].p_type == PT_TLS)
+			return segments[i].p_memsz + 2 * segments[i].p_align;
+	return 0;
+}
+
+/* What the kernel says to a program about itself. */
+static uint64_t auxiliary(uint64_t type)
+{
+	char **end = environment;
+
+	while (*end)
+		end++;
+	/* Entries that were removed have left empty ones. */
+	while (!*end)
+		end++;
+	for (const ElfW(auxv_t) *entry = (const ElfW(auxv_t) *)(void *)end; entry->a_type != AT_NULL; entry++)
+		if (entry->a_type == type)
+			return entry->a_un.a_val;
+	return 0;
+}
+
+static char *copied(char *to, const char *text)
+{
+	while (*text)
+		*to++ = *text++;
+	*to = 0;
+	return to;
+}
+
+/* What the program was started as: a script by its own name, so that the process is called by it. */
+static void run(const char *name, char **variables)
+{
+	struct stat by_name, running;
+
+	if (!nt_audit_call(SYS_newfstatat, AT_FDCWD, (long)name, (long)&by_name, 0) &&
+	    !nt_audit_call(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/exe", (long)&running, 0)) {
+		if (by_name.st_dev == running.st_dev && by_name.st_ino == running.st_ino)
+			nt_audit_call(SYS_execve, (long)name, (long)arguments, (long)variables, 0);
+		/* The kernel has put the interpreter and at most one argument of it before a script's name. */
+		for (unsigned i = 1; i <= 2 && arguments[0] && arguments[i - 1] && arguments[i]; i++)
+			if (is_same(arguments[i], name))
+				nt_audit_call(SYS_execve, (long)name, (long)(arguments + i), (long)variables, 0);
+	}
+	nt_audit_call(SYS_execve, (long)"/proc/self/exe", (long)arguments, (long)variables, 0);
+}
+
+/* A number in decimal digits, at the end of digits, which has at least 24 bytes. */
+static const char *decimal(char *digits, uint64_t number)
+{
+	char *digit = digits + 23;
+
+	*digit = 0;
+	do
+		*--digit = (char)('0' + number % 10);
+	while (number /= 10);
+	return digit;
+}
+
+/* Run the program anew with room for what its libraries take. Returns if that fails. */
+static void begin_again(void)
+{
+	char **tunables = variable(TUNABLES), digits[24];
+	uint64_t own = tunables ? room_of(*tunables + sizeof(TUNABLES) - 1) : DEFAULT_ROOM;
+	const char *before = tunables ? *tunables : "", *name = (const char *)(uintptr_t)auxiliary(AT_EXECFN);
+	size_t count = 0;
+
+	while (environment[count])
+		count++;
+	/* AT_BASE: not if the loader itself was started as a program. */
+	if (count > MOST_VARIABLES || length_of(before) > MOST_VARIABLES || !name || !auxiliary(AT_BASE))
+		return;
+	char **variables = __builtin_alloca((count + 3) * sizeof(*variables));
+	char *text = __builtin_alloca(length_of(before) + 128), *kept = __builtin_alloca(length_of(before) + 64);
+	char *end = copied(text, tunables ? before : TUNABLES);
+	if (tunables && before[sizeof(TUNABLES) - 1])
+		end = copied(end, ":");
+	copied(copied(end, ROOM "="), decimal(digits, (own < DEFAULT_ROOM ? DEFAULT_ROOM : own) + needed));
+	copied(copied(kept, BEFORE), before);
+	for (size_t i = 0; i < count; i++)
+		variables[i] = environment + i == tunables ? text : environment[i];
+	if (!tunables)
+		variables[count++] = text;
+	variables[count++] = kept;
+	variables[count] = NULL;
+	run(name, variables);
+}
+
+/* Say why the loader is about to refuse the program, and what helps. */
+static void say_how_to_start(void)
+{
+	char text[256], digits[24], *end = text;
+
+	if (needed <= said)
+		return;
+	/* More libraries may follow. */
+	for (said = UINT64_C(1) << 16; said < 2 * needed; said *= 2)
+		;
+	end = copied(end, "neutrino: this program's libraries need more static TLS than glibc has beside LD_AUDIT; it starts with "
+			  TUNABLES ROOM "=");
+	end = copied(copied(end, decimal(digits, said)), ", or with neutrino --follow none\n");
+	nt_audit_call(SYS_write, 2, (long)text, end - text, 0);
+}
+
+/* Take the module out of the environment, so that the program's children do not get it. */
+static void leave_children_alone(void)
+{
+	char **audit = variable(AUDIT);
+	char *to = audit ? *audit + sizeof(AUDIT) - 1 : NULL;
+	const char *from = to;
+
+	if (!audit)
+		return;
+	while (*from) {
+		const char *base = from, *end = from;
+		for (; *end && *end != ':'; end++)
+			if (*end == '/')
+				base = end + 1;
+		bool is_own = begins_with(base, MODULE) && end == base + sizeof(MODULE) - 1;
+		if (!is_own && to != *audit + sizeof(AUDIT) - 1)
+			*to++ = ':';
+		for (; from < end; from++)
+			if (!is_own)
+				*to++ = *from;
+		from += *from == ':';
+	}
+	*to = 0;
+	if (to == *audit + sizeof(AUDIT) - 1)
+		remove_variable(audit);
+}
+
+void nt_audit_start_object(const struct link_map *object)
+{
+	if (has_started)
+		return;
+	if (!program) {
+		program = object;
+		return;
+	}
+	if (!environment) {
+		const void *stack = pointer_in(object, "__libc_stack_end");
+		if (stack)
+			read_stack(stack);
+	}
+	needed += fixed_storage(object);
+	if (environment && needed > MODULE_ROOM + (room > DEFAULT_ROOM ? room - DEFAULT_ROOM : 0))
+		begin_again();
+	if (environment && needed > FIXED_ROOM + room)
+		say_how_to_start();
+}
+
+void nt_audit_start_end(void)
+{
+	if (has_started)
+		return;
+	has_started = true;
+	char **follow = environment ? variable(FOLLOW) : NULL;
+	if (follow && is_same(*follow, FOLLOW "none"))
+		leave_children_alone();
+}
