@@ -1,7 +1,7 @@
-# How far each warp had come, and when: a timeline of its branches and barriers.
+# How far the first thread of each warp had come, and when: a timeline of its branches and barriers.
 #
-# One record whenever a warp enters the kernel, reaches a branch, a call, a barrier, a fence or a wait, and when its
-# first thread (the one that records) leaves. Nothing is recorded where that thread does not take part.
+# One record when that thread enters the kernel, whenever it reaches a branch, a call, a barrier, a fence or a wait, and
+# when it leaves. What other lanes of the warp do apart from it, or after it has left, is not recorded.
 #   clock   the multiprocessor's clock; the clocks of multiprocessors are not synchronised
 #   site    the number of the instruction, as the manifest and `neutrino-probe sites` list it; 4294967295 at the entry,
 #           4294967294 at the exit

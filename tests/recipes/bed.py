@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -18,6 +19,10 @@ from tests.recipes.model import Launch, Step, Text, read, run
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TEXT = (HERE / "kernels.ptx").read_text()
+_ROOM = ("--device", "embedded:memory=1G", "--max-device-memory", "512M")
+MOST_RUNS = 4
+_INCOMPLETE = re.compile(r"ran without probes|found no memory| dropped")
+"""What is said where maps had no memory."""
 _INFINITE = (150, 301)
 """Elements of x and y that add up to a NaN."""
 
@@ -27,12 +32,15 @@ def _floats(values: list[float]) -> bytes:
 
 
 def _arrays() -> dict[str, bytes]:
-    x: list[float] = [i % 7 for i in range(1024)]
+    x: list[float] = [i % 7 for i in range(2048)]
     y: list[float] = [1] * 512 + [0] * 3584
     for i in _INFINITE:
         x[i], y[i] = float("-inf"), float("inf")
     addends: list[float] = [i * i % 7 for i in range(1024)]
-    return {"x": _floats(x), "y": _floats(y), "addends": _floats(addends), "total": bytes(64), "out": bytes(4096)}
+    return {
+        "x": _floats(x), "y": _floats(y), "addends": _floats(addends), "total": bytes(64), "out": bytes(4096),
+        "copies": bytes(1024),
+    }  # fmt: skip
 
 
 ARRAYS = _arrays()
@@ -44,6 +52,7 @@ LAUNCHES = (
     *_SAXPY,
     Launch("sum", (2, 2, 2), (8, 6, 1), {"x": "addends", "total": "total", "n": 900}),
     Launch("matrix", (2, 2, 1), (16, 4, 1), {"out": "out", "n": 4}),
+    Launch("copy", (2, 3, 1), (5, 4, 2), {"x": "x", "out": "copies", "n": 1}),
 )
 
 
@@ -101,11 +110,19 @@ class Folder:
         program.write_text(f"#!{sys.executable}\n" + (HERE / "program.py").read_text())
         program.chmod(0o755)
 
+    def printed(self, *arguments: str) -> Finished:
+        """As ``run``, again where maps had no memory: on a loaded machine the launch before may still have it."""
+        for _ in range(MOST_RUNS):
+            finished = self.run(*arguments)
+            if not _INCOMPLETE.search(finished.err):
+                break
+        return finished
+
     def run(self, *arguments: str) -> Finished:
         """Run ``neutrino`` with these arguments, of which the last ones are the program; its results must be right."""
         finished = subprocess.run(
-            [sys.executable, "-m", "neutrino.cli.run", *arguments], cwd=self.path, env=self.environment, text=True,
-            capture_output=True, timeout=120, check=False,
+            [sys.executable, "-m", "neutrino.cli.run", *_ROOM, *arguments], cwd=self.path, env=self.environment,
+            text=True, capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr
         after = json.loads((self.path / "after.json").read_text())

@@ -17,7 +17,7 @@ Judge = Callable[[Model], "dict[str, Figure | Rows]"]
 JUDGES: dict[str, Judge] = {}
 _SHARE = {"m16n8k16": 2 * 16 * 8 * 16 // LANES, "m16n8k8": 2 * 16 * 8 * 8 // LANES}
 """Operations of a matrix instruction, of one lane."""
-_LOOPS = {"saxpy": ("OUTER", "INNER"), "sum": ("TURN", "INNER"), "matrix": ("TURN",)}
+_LOOPS = {"saxpy": ("OUTER", "INNER"), "sum": ("TURN", "INNER"), "matrix": ("TURN",), "copy": ("TURN",)}
 """The labels of the kernels' loops."""
 MULTIPROCESSORS = 32
 """Of the embedded device; block b runs on b mod 32."""
@@ -121,7 +121,8 @@ def _loaded(model: Model) -> dict[str, Figure | Rows]:
 
 @judge("memory & shared { @loaded[line] = sum(BYTES) }")
 def _shared(model: Model) -> dict[str, Figure | Rows]:
-    chosen = threads(model, lambda step: step.at.space == "shared")
+    # Copies name both spaces.
+    chosen = threads(model, lambda step: step.at.size > 0 and "shared" in step.at.parts)
     return {"loaded": Figure("sum", [(step.kernel, step.at.place, step.at.size) for step, _ in chosen])}
 
 

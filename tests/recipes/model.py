@@ -49,7 +49,9 @@ class Instruction:
 
     @property
     def space(self) -> str:
-        """The state space of an access, "generic" for one without, "" for no access."""
+        """The state space of an access, "generic" for one without, "" for no access; of a copy that of its source."""
+        if self.parts[:2] == ["cp", "async"] and "global" in self.parts:
+            return "global"
         if self.parts[0] not in ("ld", "st", "atom", "red"):
             return ""
         return next((part for part in self.parts if part in ("global", "shared", "param")), "generic")
@@ -57,6 +59,8 @@ class Instruction:
     @property
     def size(self) -> int:
         """Bytes of the access of a lane; 0 if it is none."""
+        if self.parts[0] == "cp":
+            return int(self.operands[2]) if self.space else 0
         elements = next((int(part[1:]) for part in self.parts if part in ("v2", "v4")), 1)
         return elements * struct.calcsize(_FORMATS[self.parts[-1]]) if self.space else 0
 
@@ -281,6 +285,12 @@ class _Block:
             # Of zeros: nothing is added to the last factor.
             values = self._values(thread, one.operands[3], kind)
             self._assign(thread, one.operands[0], values)
+        elif family == "cp":
+            # Copied at once: the kernels wait before they read.
+            if one.space:
+                target, source = (self._address(thread, operand) for operand in one.operands[:2])
+                self._memory.store("shared", target, "u8", self._memory.load("global", source, "u8", one.size))
+                return source, (target, source), ()
         elif family in ("ld", "st", "atom", "red"):
             return self._access(one, thread)
         else:
@@ -304,13 +314,12 @@ class _Block:
     def _access(self, one: Instruction, thread: int) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
         family, kind = one.parts[0], one.parts[-1]
         position = 0 if family in ("st", "red") else 1
-        name, _, offset = one.operands[position].strip("[]").partition("+")
         if one.space == "param":
-            value = self._launch.arguments[name]
+            value = self._launch.arguments[one.operands[position].strip("[]")]
             found = self._arrays[value][0] if isinstance(value, str) else value
             self._registers[thread][one.operands[0]] = found
             return 0, (), (found,)
-        address = self._value(thread, name, "u64") + int(offset or 0)
+        address = self._address(thread, one.operands[position])
         if family == "st":
             values = self._values(thread, one.operands[1], kind)
             self._memory.store(one.space, address, kind, values)
@@ -328,6 +337,10 @@ class _Block:
         if family == "atom":
             self._assign(thread, one.operands[0], (old,))
         return address, (address, added), (old,)
+
+    def _address(self, thread: int, operand: str) -> int:
+        name, _, offset = operand.strip("[]").partition("+")
+        return int(self._value(thread, name, "u64")) + int(offset or 0)
 
     def _assign(self, thread: int, operand: str, values: Sequence[Any]) -> None:
         names = [name.strip() for name in operand.strip("{}").split(",")]

@@ -101,8 +101,10 @@ def differences(text: str, expected: dict[str, Figure | Rows]) -> list[str]:
             wrong += _of_rows(title, figure, mine.get(title))
         else:
             wrong += _of_map(title, figure, mine)
-    others = {key.partition(",")[0].lstrip("@") for key in found} - expected.keys()
-    return wrong + [f"{other} is printed" for other in sorted(others) if other != "These are"]
+    # What else is said is no map's.
+    maps = {key.partition(",")[0] for key in found if key.startswith(("@", "print"))}
+    others = {name.removeprefix("@") for name in maps} - expected.keys()
+    return wrong + [f"{other} is printed" for other in sorted(others)]
 
 
 def _of_rows(title: str, figure: Rows, lines: list[str] | None) -> list[str]:

@@ -3,42 +3,66 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import neutrino
 from neutrino.tracing.views import MapView
+from tests.recipes.bed import LAUNCHES, MOST_RUNS, Finished, Folder
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One launch. rows: map → its records or results, with the places that it has. lines: SITE → line of the text."""
+    """One launch. rows: map → its records or results, with the places that it has. lines: SITE → line of the text.
+
+    dropped: the maps that lack some.
+    """
 
     kernel: str
     rows: dict[str, list[dict[str, Any]]]
     lines: dict[int, int]
+    dropped: frozenset[str]
 
     def by_line(self, name: str) -> dict[int, dict[str, int]]:
         """The rows of a table by SITE, by line."""
         return {self.lines[row["key"]]: {key: row[key] for key in row if key != "key"} for row in self.rows[name]}
 
 
-def launches_of(path: Path, *, drops: bool = False) -> dict[int, Recorded]:
-    """The launches of the newest trace in a folder by their numbers. drops: whether slots may have been too few."""
+def record(
+    folder: Folder, place: str, *arguments: str, drops: frozenset[str] = frozenset()
+) -> tuple[dict[int, Recorded], Finished]:
+    """Run the program with its trace in a folder. Returns the launches that a probe matches, by their numbers.
+
+    drops: the maps that have few slots.
+    """
+    for _ in range(MOST_RUNS):
+        shutil.rmtree(folder.path / place, ignore_errors=True)
+        finished = folder.run("-q", "--tracedir", place, *arguments, "./program")
+        launches, is_complete = _launches(folder.path / place)
+        # On a loaded machine the launch before may still have the memory; the next run knows how much is needed.
+        if is_complete and not any(launch.dropped - drops for launch in launches.values()):
+            break
+    return launches, finished
+
+
+def _launches(path: Path) -> tuple[dict[int, Recorded], bool]:
+    """The launches of a trace, and whether all are there that are to be."""
     trace = neutrino.open_trace(path)
     found: dict[int, Recorded] = {}
+    matched = set()
     for kernel in trace.kernels:
-        if kernel.manifest is None:
-            # No instruction matches.
-            continue
-        lines = {site["site"]: site["line"] for site in kernel.manifest.sites if site["site"] is not None}
-        for launch in kernel.launches():
-            for view in launch.maps.values():
-                assert drops or view.dropped == 0
-            rows = {name: _rows(view) for name, view in launch.maps.items()}
-            found[launch.index] = Recorded(kernel.name, rows, lines)
-    return found
+        # None where no instruction matches.
+        if kernel.manifest is not None:
+            matched.add(kernel.name)
+            lines = {site["site"]: site["line"] for site in kernel.manifest.sites if site["site"] is not None}
+            for launch in kernel.launches():
+                rows = {name: _rows(view) for name, view in launch.maps.items()}
+                dropped = frozenset(name for name, view in launch.maps.items() if view.dropped)
+                found[launch.index] = Recorded(kernel.name, rows, lines, dropped)
+    expected = {number for number, launch in enumerate(LAUNCHES) if launch.kernel in matched}
+    return dict(sorted(found.items())), found.keys() == expected
 
 
 def _rows(view: MapView) -> list[dict[str, Any]]:

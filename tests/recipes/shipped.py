@@ -23,9 +23,9 @@ JUDGES: dict[str, Judge] = {}
 ENTRY, EXIT = 4294967295, 4294967294
 _CLASSES = {
     "ld": "load", "st": "store", "atom": "atomic", "red": "atomic", "bar": "barrier", "bra": "branch", "ret": "branch",
-    "exit": "branch", "mma": "tensor", "cvt": "convert", "cvta": "convert", "sqrt": "special",
+    "exit": "branch", "mma": "tensor", "cp": "barrier", "cvt": "convert", "cvta": "convert", "sqrt": "special",
 }  # fmt: skip
-_KINDS = {"ld": 0, "st": 1, "atom": 2, "red": 3}
+_KINDS = {"ld": 0, "st": 1, "atom": 2, "red": 3, "cp": 4}
 _ARITHMETIC = ("add", "sub", "mul", "mad", "fma", "rem", "max")
 
 
@@ -44,6 +44,10 @@ def executed(steps: Steps, chosen: Callable[[Step], bool] = lambda step: True) -
 
 def lanes(steps: Iterable[Step]) -> int:
     return sum(len(step.executing) for step in steps)
+
+
+def is_copy(step: Step) -> bool:
+    return step.at.parts[0] == "cp" and step.at.size > 0
 
 
 def is_access(step: Step) -> bool:
@@ -93,7 +97,8 @@ def _atomics(found: Recorded, steps: Steps, number: int) -> None:
 @judge("barrier_wait")
 def _barriers(found: Recorded, steps: Steps, number: int) -> None:
     """Of each group of lanes that waits together one figure."""
-    counts = Counter(step.at.line for step in executed(steps, lambda step: step.at.parts[0] == "bar"))
+    waits = executed(steps, lambda step: step.at.parts[0] == "bar" or "wait_all" in step.at.parts)
+    counts = Counter(step.at.line for step in waits)
     rows = found.by_line("PerWait")
     same({line: row["count"] for line, row in rows.items()}, counts)
     for row in rows.values():
@@ -126,10 +131,11 @@ def _coalescing(found: Recorded, steps: Steps, number: int) -> None:
     same(found.by_line("PerAccess"), table(((step, len(sectors(step))) for step in chosen), "sum", "max"))
 
 
-def _by_thread(steps: Steps) -> dict[tuple[int, int, int], list[tuple[Step, int]]]:
-    """Accesses of global memory of each thread (block, warp, lane), in its order, with the addresses."""
+def by_thread(steps: Steps, *families: str) -> dict[tuple[int, int, int], list[tuple[Step, int]]]:
+    """Accesses of global memory of each thread (block, warp, lane), in its order, with the addresses; by these opcodes,
+    or by all."""
     found: dict[tuple[int, int, int], list[tuple[Step, int]]] = defaultdict(list)
-    for step in accesses(steps, *_KINDS):
+    for step in accesses(steps, *(families or _KINDS)):
         for lane in step.executing:
             found[step.block, step.warp, lane].append((step, step.addresses[lane]))
     return found
@@ -139,7 +145,7 @@ def _by_thread(steps: Steps) -> dict[tuple[int, int, int], list[tuple[Step, int]
 def _accesses(found: Recorded, steps: Steps, number: int) -> None:
     expected = [
         (*thread, order, address, step.at.line, step.at.size, _KINDS[step.at.parts[0]])
-        for thread, mine in sorted(_by_thread(steps).items())
+        for thread, mine in sorted(by_thread(steps).items())
         for order, (step, address) in enumerate(mine)
     ]
     names = ("[block]", "[warp]", "[lane]", "[order]", "address", "site", "bytes", "kind")
@@ -162,14 +168,16 @@ def _bytes(found: Recorded, steps: Steps, number: int) -> None:
     def moved(*families: str) -> int:
         return sum(len(step.executing) * step.at.size for step in accesses(steps, *families))
 
-    expected = {"load": moved("ld"), "store": moved("st"), "atomic": moved("atom", "red"), "async": 0, "uncounted": 0}
+    expected = {
+        "load": moved("ld"), "store": moved("st"), "atomic": moved("atom", "red"), "async": moved("cp"), "uncounted": 0,
+    }  # fmt: skip
     same(found.rows["GmemBytes"], [expected])
 
 
 @judge("hot_lines")
 def _lines(found: Recorded, steps: Steps, number: int) -> None:
     counts: Counter[int] = Counter()
-    for step in accesses(steps, *_KINDS):
+    for step in accesses(steps, "ld", "st", "atom", "red"):
         counts.update(address // 128 * 128 for address in step.addresses.values())
     rows = {row["key"]: row["count"] for row in found.rows["HotLines"]}
     same(rows, {line: counts[line] for line in rows})
@@ -181,7 +189,8 @@ def _classes(found: Recorded, steps: Steps, number: int) -> None:
     counts: Counter[str] = Counter()
     for step in steps:
         counts["all"] += len(step.executing)
-        counts[_CLASSES.get(step.at.parts[0], "")] += len(step.executing)
+        for name in ("load", "store") if is_copy(step) else (_CLASSES.get(step.at.parts[0], ""),):
+            counts[name] += len(step.executing)
     (row,) = found.rows["InstCount"]
     same(row, {name: counts[name] for name in row})
 
@@ -224,6 +233,8 @@ def _first_nan(found: Recorded, steps: Steps, number: int) -> None:
 
 def _field(step: Step) -> str:
     family, kind = step.at.parts[0], step.at.parts[-1]
+    if is_copy(step):
+        return "copy"
     if family in _ARITHMETIC:
         return "fp32" if kind == "f32" else "integer"
     groups = {"setp": "compare", "and": "logic", "shl": "logic", "shr": "logic", "mov": "move"}
@@ -243,16 +254,15 @@ def _kinds(found: Recorded, steps: Steps, number: int) -> None:
 
 @judge("program_progress")
 def _progress(found: Recorded, steps: Steps, number: int) -> None:
-    """Of each warp, in its order: the entry, each branch and barrier that a group reaches, each group's end."""
-    expected: dict[tuple[int, int], list[int]] = defaultdict(list)
+    """Of each warp's first thread, in its order: the entry, each branch and barrier that it reaches, its end."""
+    expected: dict[tuple[int, int], list[int]] = {warp: [ENTRY] for warp in _warps(number)}
     for step in steps:
-        mine = expected[step.block, step.warp]
-        if not mine:
-            mine.append(ENTRY)
-        if _CLASSES.get(step.at.parts[0]) in ("branch", "barrier"):
-            mine.append(step.at.line)
-        if step.at.parts[0] in ("ret", "exit") and step.executing:
-            mine.append(EXIT)
+        if step.reaching[0] == 0:
+            mine = expected[step.block, step.warp]
+            if _CLASSES.get(step.at.parts[0]) in ("branch", "barrier") and not is_copy(step):
+                mine.append(step.at.line)
+            if step.at.parts[0] in ("ret", "exit") and 0 in step.executing:
+                mine.append(EXIT)
     rows: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for row in found.rows["ProgramProgress"]:
         line = found.lines.get(row["site"], row["site"])
@@ -267,7 +277,7 @@ def _progress(found: Recorded, steps: Steps, number: int) -> None:
 @judge("reuse_distance")
 def _distances(found: Recorded, steps: Steps, number: int) -> None:
     counts: Counter[int] = Counter()
-    for mine in _by_thread(steps).values():
+    for mine in by_thread(steps, "ld", "st", "atom", "red").values():
         stack: list[int] = []
         for _, address in mine:
             line = address // 128
@@ -379,7 +389,7 @@ def _timeline(found: Recorded, steps: Steps, number: int) -> None:
     assert all(abs(row["end"] - row["begin"] - row["cycles"]) <= NEAR for row in rows)
 
 
-NEAR = 300
+NEAR = 100
 """Steps that lie between readings of the clock by two probes in one place."""
 
 

@@ -32,7 +32,7 @@ def test_threads_leave_where_the_text_says() -> None:
 
 
 def test_loops_turn_as_the_data_say() -> None:
-    x = struct.unpack("<1024f", ARRAYS["x"])
+    x = struct.unpack("<2048f", ARRAYS["x"])
     for launch, size in enumerate((400, 333, 400)):
         inner = outer = predicated = 0
         for i in range(size):
@@ -74,7 +74,7 @@ def test_lanes_that_parted_meet_again() -> None:
 def test_warps_with_matrices() -> None:
     # Two warps of blocks 0 and 2, one of blocks 1 and 3; a block's number and one of the first instruction, one other.
     assert _executed(4, "{%c0, %c1, %c2, %c3}") == 32 * (2 * (1 + 1) + (2 + 1) + 2 * (3 + 1) + (4 + 1) + 2 + 1 + 2 + 1)
-    assert len(LAUNCHES) == 5
+    assert len(LAUNCHES) == 6
 
 
 def test_differences_are_found() -> None:

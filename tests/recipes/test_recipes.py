@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import ast
+import os
+import pickle
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from neutrino.resources import shipped_probes
-from tests.recipes.bed import LAUNCHES, Folder, Model
+from tests.once import once
+from tests.recipes.bed import LAUNCHES, ROOT, Folder, Model, model_of
 from tests.recipes.judges import JUDGES, TIMED, sectors, single_loads, threads
 from tests.recipes.pages import Recipe, files, one_liners, script, shipped
 from tests.recipes.printed import Figure, Rows, differences
-from tests.recipes.recorded import Recorded, launches_of
+from tests.recipes.recorded import Recorded, record
 from tests.recipes.shipped import JUDGES as SHIPPED
-from tests.recipes.shipped import TIMES
+from tests.recipes.shipped import TIMES, by_thread
 
 _MOST_TOGETHER = 9
-_ROOM = ("--device", "embedded:memory=1G", "--max-device-memory", "512M")
 _TIMED = ("block_sched", "warp_timeline")
 """Probes that are run beside the threads' own times, without others that would take time."""
+_WITH_TABLES = ("hot_lines", "reuse_distance", "latency", "nan_finder", "value_watch", "opcode_mix", "inst_count")
+"""Probes that do not ask which lanes are together; the first one has a table by values."""
 
 
 def _together(judged: Container[str]) -> list[list[Recipe]]:
-    """The recipes that have these judges, in groups that run in one process each: their maps have different names."""
+    """The recipes that have these judges, in groups that run in one process each: their maps have different names.
+
+    Those that ask about lanes together run without others, whose tables by values have atomics: the embedded device
+    takes these for polling, and then runs parts of a warp out of turn.
+    """
     groups: list[list[Recipe]] = []
     for recipe in dict.fromkeys(Recipe("", one.text, one.options) for one in one_liners() if one.text in judged):
         for group in groups:
             taken = frozenset[str]().union(*(one.maps for one in group))
-            if len(group) < _MOST_TOGETHER and group[0].options == recipe.options and not taken & recipe.maps:
+            is_alike = (group[0].options, group[0].is_of_groups) == (recipe.options, recipe.is_of_groups)
+            if len(group) < _MOST_TOGETHER and is_alike and not taken & recipe.maps:
                 group.append(recipe)
                 break
         else:
@@ -52,7 +63,7 @@ def test_judges() -> None:
 @pytest.mark.parametrize("group", _together(JUDGES), ids=lambda group: group[0].text)
 def test_one_liners(group: list[Recipe], folder: Folder) -> None:
     texts = [word for recipe in group for word in ("-e", recipe.text)]
-    result = folder.run(*_ROOM, "-q", *group[0].options, *texts, "./program")
+    result = folder.printed("-q", *group[0].options, *texts, "./program")
     expected: dict[str, Figure | Rows] = {}
     for recipe in group:
         expected |= JUDGES[recipe.text](result.model)
@@ -63,12 +74,11 @@ def test_one_liners(group: list[Recipe], folder: Folder) -> None:
 def test_times(group: list[Recipe], folder: Folder) -> None:
     """Beside a probe that records how long each thread ran."""
     (folder.path / "times.py").write_text(TIMES)
-    trace = folder.path / f"timed-{_together(TIMED).index(group)}"
     texts = [word for recipe in group for word in ("-e", recipe.text)]
-    result = folder.run(*_ROOM, "-q", "--tracedir", trace.name, "-p", "./times.py", *texts, "./program")
+    launches, result = record(folder, f"timed-{_together(TIMED).index(group)}", "-p", "./times.py", *texts)
     times = [
         (number, launch.kernel, row["[block]"], row["cycles"])
-        for number, launch in launches_of(trace).items()
+        for number, launch in launches.items()
         for row in launch.rows["Times"]
     ]
     assert len(times) == sum(launch.threads * launch.blocks for launch in LAUNCHES)
@@ -81,34 +91,84 @@ def test_times(group: list[Recipe], folder: Folder) -> None:
 # Shipped probes
 
 
+Kept = dict[Any, tuple[dict[int, Recorded], dict[str, int]]]
+"""By the name of a probe or the key of a file: the launches, and where the arrays were."""
+
+
+def _record_all(path: Path) -> None:
+    """Record with all shipped probes, and with the files of the pages, of which two have maps of the same name."""
+    folder = Folder(path, path / "cache")
+    (path / "times.py").write_text(TIMES)
+    alone = ("probes.md", "python", "Loads")
+    for key, text in files().items():
+        (path / _name(key)).write_text(text)
+    others = [name for name in shipped_probes() if name not in _TIMED + _WITH_TABLES]
+    runs: dict[str, Sequence[Any]] = {
+        "timed": [*_TIMED, "times.py"], "tables": _WITH_TABLES, "others": others,
+        "trace": [key for key in FILES if key != alone], "alone": [alone],
+    }  # fmt: skip
+    kept: Kept = {}
+    for place, keys in runs.items():
+        names = [_name(key) if isinstance(key, tuple) else key for key in keys]
+        probes = [word for name in names for word in ("-p", f"./{name}" if "." in name else name)]
+        launches, result = record(folder, place, *probes, drops=frozenset({"Loads"}))
+        kept |= dict.fromkeys(keys, (launches, dict(result.model.addresses)))
+    (path / "kept").write_bytes(pickle.dumps(kept))
+
+
+def _name(key: tuple[str, str, str]) -> str:
+    page, language, name = key
+    return f"{Path(page).stem}_{name}.{'py' if language == 'python' else 'toml'}"
+
+
 @pytest.fixture(scope="module")
-def recorded(folder: Folder) -> dict[str, tuple[dict[int, Recorded], Model]]:
-    """What each shipped probe recorded, and what it should have."""
-    (folder.path / "times.py").write_text(TIMES)
-    others = [name for name in shipped_probes() if name not in _TIMED]
-    found = {}
-    for number, names in enumerate(([*_TIMED, "./times.py"], others)):
-        probes = [word for name in names for word in ("-p", name)]
-        result = folder.run(*_ROOM, "-q", "--tracedir", f"shipped{number}", *probes, "./program")
-        launches = launches_of(folder.path / f"shipped{number}")
-        found |= dict.fromkeys(names, (launches, result.model))
-    return found
+def all_recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which everything was recorded, once a run."""
+    return once(tmp_path_factory, "recipes", _record_all)
 
 
-_OF_FIRST_LANES = {"block_sched", "program_progress", "warp_timeline", "work_per_warp"}
+@pytest.fixture(scope="module")
+def recorded(all_recorded: Path) -> dict[Any, tuple[dict[int, Recorded], Model]]:
+    """What each shipped probe and each file recorded, and what was to be."""
+    kept: Kept = pickle.loads((all_recorded / "kept").read_bytes())
+    return {key: (launches, model_of(addresses)) for key, (launches, addresses) in kept.items()}
+
+
+_OF_FIRST_LANES = {"block_sched", "work_per_warp"}
 """They record what a warp's first lane does."""
 
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[pytest.mark.xfail(strict=False)] if name in _OF_FIRST_LANES else []) for name in SHIPPED
 ])
-def test_shipped_probes(name: str, recorded: dict[str, tuple[dict[int, Recorded], Model]]) -> None:
+def test_shipped_probes(name: str, recorded: dict[Any, tuple[dict[int, Recorded], Model]]) -> None:
     launches, model = recorded[name]
     assert {number: launch.kernel for number, launch in launches.items()} == {
         number: launch.kernel for number, launch in enumerate(LAUNCHES)
     }
     for number, launch in launches.items():
         SHIPPED[name](launch, [step for step in model.steps if step.launch == number], number)
+
+
+def test_parts_of_the_accesses(folder: Folder) -> None:
+    """dmat of each second block and warp and each third access, and hot_lines of pages."""
+    parts = ("-D", "BLOCKS=2", "-D", "WARPS=2", "-D", "ACCESSES=3", "-D", "LINE_BITS=12")
+    launches, result = record(folder, "parts", *parts, "-p", "dmat", "-p", "hot_lines")
+    for number, launch in launches.items():
+        steps = [step for step in result.model.steps if step.launch == number]
+        expected = Counter(
+            (*thread, address, step.at.line)
+            for thread, mine in by_thread(steps).items() if thread[0] % 2 == thread[1] % 2 == 0
+            for step, address in mine[::3]
+        )  # fmt: skip
+        found = Counter(
+            (row["[block]"], row["[warp]"], row["[lane]"], row["address"], launch.lines[row["site"]])
+            for row in launch.rows["GlobalAccesses"]
+        )
+        assert found == expected
+        of_threads = by_thread(steps, "ld", "st", "atom", "red").values()
+        pages = Counter(address >> 12 << 12 for mine in of_threads for _, address in mine)
+        assert {row["key"]: row["count"] for row in launch.rows["HotLines"]} == pages
 
 
 # Files of the pages
@@ -134,7 +194,7 @@ def _accesses(launches: Mapping[int, Recorded], model: Model) -> None:
             found[thread].append((row["address"], launch.lines[row["site"]], row["bytes"], row["kind"]))
         expected: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
         for step in model.steps:
-            if step.launch == number and step.at.space == "global":
+            if step.launch == number and step.at.space == "global" and step.at.parts[0] in kinds:
                 for lane, address in step.addresses.items():
                     fields = address, step.at.line, step.at.size, kinds[step.at.parts[0]]
                     expected[step.block, step.warp, lane].append(fields)
@@ -170,43 +230,24 @@ def test_the_file_of_the_readme() -> None:
     assert ast.dump(ast.parse(files()[README])) == ast.dump(ast.parse(shipped_text))
 
 
-@pytest.fixture(scope="module")
-def of_files(folder: Folder) -> dict[tuple[str, str, str], tuple[dict[int, Recorded], Model]]:
-    """What each file recorded, and what it should have. Two files have a map of the same name."""
-    found = {}
-    alone = ("probes.md", "python", "Loads")
-    for place, keys in (("trace", [key for key in FILES if key != alone]), ("other", [alone])):
-        probes: list[str] = []
-        for key in keys:
-            _, language, name = key
-            path = folder.path / f"{name}.{'py' if language == 'python' else 'toml'}"
-            path.write_text(files()[key])
-            probes += ["-p", f"./{path.name}"]
-        result = folder.run(*_ROOM, "-q", "--tracedir", place, *probes, "./program")
-        launches = launches_of(folder.path / place, drops=True)
-        found |= dict.fromkeys(keys, (launches, result.model))
-    return found
-
-
 @pytest.mark.parametrize("file", FILES, ids=" ".join)
-def test_files(
-    file: tuple[str, str, str], of_files: dict[tuple[str, str, str], tuple[dict[int, Recorded], Model]]
-) -> None:
-    FILES[file](*of_files[file])
+def test_files(file: tuple[str, str, str], recorded: dict[Any, tuple[dict[int, Recorded], Model]]) -> None:
+    FILES[file](*recorded[file])
 
 
 def test_sectors_of_the_tutorial(
-    folder: Folder, of_files: dict[tuple[str, str, str], tuple[dict[int, Recorded], Model]]
+    all_recorded: Path, recorded: dict[Any, tuple[dict[int, Recorded], Model]]
 ) -> None:
     """What its script prints: of the first launch of each kernel, of each access, the mean over its requests."""
-    _, model = of_files["tutorial.md", "python", "Accesses"]
+    _, model = recorded["tutorial.md", "python", "Accesses"]
     finished = subprocess.run(
-        [sys.executable, "-c", script("tutorial.md", "sectors.py")], cwd=folder.path, env=folder.environment, text=True,
-        capture_output=True, check=True,
+        [sys.executable, "-c", script("tutorial.md", "sectors.py")], cwd=all_recorded, text=True, capture_output=True,
+        check=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     requests: dict[tuple[str, str], list[int]] = defaultdict(list)
     for step in model.steps:
-        if step.at.space == "global" and step.executing and step.launch in (0, 3, 4):
+        is_traced = step.at.space == "global" and step.at.parts[0] != "cp"
+        if is_traced and step.executing and step.launch in (0, 3, 4, 5):
             requests[step.kernel, step.at.text].append(len(sectors(step)))
     expected = [
         f"{kernel}: {sum(all_) / len(all_):g} sectors per request at {text}"
