@@ -7,6 +7,7 @@ analyze_hook = "analyze_block_sched.py", neutrino runs it when the program has e
 it prints.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,10 +17,11 @@ FIELDS = {"start", "elapsed", "cuid"}
 
 
 def spread(rows):
-    """Return for each multiprocessor (id, warps, cycles from its first warp's start to its last one's end), by id.
+    """Return for each multiprocessor (id, warps, time from its first warp's start to its last one's end), by id.
 
-    rows: a record for each warp, with its start and elapsed time in cycles, and its multiprocessor, cuid. The clocks of
-    two multiprocessors are not synchronised: durations can be compared, points in time cannot.
+    rows: a record for each warp, with its start and elapsed time, and its multiprocessor, cuid. Times are in cycles; on
+    the embedded device in steps of its interpreter, which are an order of events and no duration. The clocks of two
+    multiprocessors are not synchronised: durations can be compared, points in time cannot.
     """
     ends = rows["start"] + rows["elapsed"]
     multiprocessors = []
@@ -30,8 +32,17 @@ def spread(rows):
     return multiprocessors
 
 
-def describe(rows):
-    """Yield the lines about one launch. rows: a record for each of its warps, as for ``spread``."""
+def unit_of(trace):
+    """Return what times of a trace are in: cycles, or steps on the embedded device."""
+    with (Path(trace) / "events.jsonl").open() as lines:
+        # A process that was killed may have left a line without its end.
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+    names = [str(event.get("name")) for event in events if event.get("event") == "device"]
+    return "steps" if any(name.startswith("Neutrino embedded device") for name in names) else "cycles"
+
+
+def describe(rows, unit):
+    """Yield the lines about one launch. rows: a record for each of its warps, as for ``spread``. unit: of times."""
     multiprocessors = spread(rows)
     span_by_number = {number: span for number, _, span in multiprocessors}
     longest = max(span_by_number, key=span_by_number.get)
@@ -39,8 +50,8 @@ def describe(rows):
     counts = [warps for _, warps, _ in multiprocessors]
     times = np.sort(rows["elapsed"])
     yield f"{len(rows)} warps on {len(multiprocessors)} multiprocessors, {min(counts)} to {max(counts)} each"
-    yield f"a warp ran {times[0]} to {times[-1]} cycles, median {median(times)}"
-    busy = f"{spans[0]} to {spans[-1]} cycles, median {median(spans)}"
+    yield f"a warp ran {times[0]} to {times[-1]} {unit}, median {median(times)}"
+    busy = f"{spans[0]} to {spans[-1]} {unit}, median {median(spans)}"
     yield f"a multiprocessor was busy for {busy}; the longest: {longest}"
 
 
@@ -58,6 +69,7 @@ def main(trace):
     sys.path.insert(0, str(trace))
     from read import parse, valid
 
+    unit = unit_of(trace)
     found = False
     for path in sorted(Path(trace).glob("result/*.bin"), key=lambda path: int(path.stem)):
         try:
@@ -76,7 +88,8 @@ def main(trace):
                 rows = valid(header, section, records[name])
                 # A warp that did not reach the kernel's end has a record of zeros.
                 rows = rows[rows["elapsed"] > 0]
-                print(f"  launch {launch}: " + "\n    ".join(describe(rows) if len(rows) else ["no warp has ended"]))
+                lines = describe(rows, unit) if len(rows) else ["no warp has ended"]
+                print(f"  launch {launch}: " + "\n    ".join(lines))
     if not found:
         print("no map with start, elapsed and cuid: this is not a trace of block_sched")
     return 0 if found else 3

@@ -23,7 +23,7 @@ class KernelReport:
     image's code is for. devices: architectures that the twin (instrumented copy) runs on. sites: number of instructions
     that the probes matched. registers: per thread, of original and twin; None if nothing was assembled. retargeted: as
     in the twin's manifest, or ``target`` alone for a kernel without twin; None if the PTX is for the machine code's own
-    architecture.
+    architecture. probes_left_out: those that are not in the twin, as in the manifest.
     """
 
     name: str
@@ -36,6 +36,7 @@ class KernelReport:
     sites: int = 0
     registers: tuple[int, int] | None = None
     retargeted: Mapping[str, Any] | None = field(default=None, hash=False)
+    probes_left_out: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
     @property
     def probed(self) -> bool:
@@ -58,6 +59,7 @@ class KernelReport:
             "sites": self.sites,
             "registers": registers,
             "retargeted": None if self.retargeted is None else dict(self.retargeted),
+            "probes_left_out": [dict(probe) for probe in self.probes_left_out],
         }
 
 

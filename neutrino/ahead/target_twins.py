@@ -263,4 +263,5 @@ def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, r
         sites=len(manifest["sites"]),
         registers=(registers["original"], registers["twin"]) if registers else None,
         retargeted=manifest["retargeted"],
+        probes_left_out=tuple(manifest.get("probes_left_out", ())),
     )

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -509,6 +509,7 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     if unlisted:
         sites = sum(kernel.sites for kernel in unlisted)
         console.print(f"and {counted(len(unlisted), 'more kernel')} with {counted(sites, 'site')} (--json lists all)")
+    _print_probes_left_out(console, kernels)
     unproven = sum(map(_is_unproven, kernels))
     if unproven:
         console.print(
@@ -520,6 +521,25 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
     # The registers of a single kernel are in the table.
     if len(added) > 1:
         console.print(f"registers per thread: {sum(added) / len(added):+.1f} on average, {max(added):+d} at most")
+
+
+def _print_probes_left_out(console: Console, kernels: Sequence[KernelReport]) -> None:
+    """Print which probes are not in the twins of which kernels: of each probe and reason the first kernel."""
+    from neutrino.cli.kernel_names import shorten
+    from neutrino.demangle import demangle
+
+    groups: dict[tuple[str, str], list[tuple[KernelReport, Mapping[str, Any]]]] = {}
+    for kernel in kernels:
+        for probe in kernel.probes_left_out:
+            groups.setdefault((probe["probe"], probe["reason"]), []).append((kernel, probe))
+    for rows in groups.values():
+        kernel, probe = rows[0]
+        others = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+        where = f"{shorten(demangle(kernel.name), _EXAMPLE_WIDTH)}{others}"
+        text = f"probe '{probe['probe']}' ({probe['tracepoint']}) is left out of {where}: {probe['detail']}"
+        console.print(escaped(text), soft_wrap=True)
+        if probe["remedy"]:
+            console.print(escaped(f"    what helps: {probe['remedy']}"), soft_wrap=True)
 
 
 def _table_names(kernels: Sequence[KernelReport], width: int) -> dict[str, str]:

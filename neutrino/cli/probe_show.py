@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.cache.entry import KernelEntry
     from neutrino.probing.ir.probe_set import ProbeSet
+    from neutrino.ptx.instrument.plan import KernelPlan
     from neutrino.ptx.instrument.twin import TwinKernel
 
 _MAX_LISTED = 20
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.ptx.instrument.kernel_rewriter import write_twin
     from neutrino.ptx.snippets.lowering import lower
 
-    twin = write_twin(kernel.plan)
+    twin = _with_probes_of(manifest, kernel.plan, write_twin(kernel.plan))
     shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed_text(twin, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
@@ -98,6 +99,30 @@ class _Shown:
 
         module = parse(self.probed)
         return {entry.name: module.source(entry.statement) for entry in (*module.functions, *module.entries)}
+
+
+def _with_probes_of(manifest: dict[str, Any], plan: KernelPlan, twin: TwinKernel) -> TwinKernel:
+    """Return the twin with the probes that the assembled one has, with notes about the others.
+
+    manifest: of the assembled twin, empty without one. twin: as planned.
+    """
+    from dataclasses import replace
+
+    from neutrino.abi.reasons import Reason
+    from neutrino.ptx.instrument.module_twins import FewerProbes
+    from neutrino.ptx.instrument.twin import ProbeLeftOut
+    from neutrino.ptx.instrument.twin import TwinKernel as Twin
+
+    rows = {row["probe"]: row for row in manifest.get("probes_left_out", [])}
+    if rows.keys() == {probe.probe for probe in twin.probes_left_out}:
+        return twin
+    names = [probe.name for probe in plan.rewriting.probes.probes if probe.name not in rows]
+    fewer = FewerProbes(plan).twin(names)
+    reasons = {reason.word: reason for reason in Reason}
+    notes = [
+        ProbeLeftOut(**{**row, "reason": reasons[row["reason"]], "maps": tuple(row["maps"])}) for row in rows.values()
+    ]
+    return replace(fewer if isinstance(fewer, Twin) else twin, probes_left_out=tuple(notes))
 
 
 def _probed_text(twin: TwinKernel, entry: KernelEntry | None) -> str:
@@ -206,6 +231,10 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
     yield f"// {escaped(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if assembly:
         yield f"// {escaped(assembly)}"
+    for probe in twin.probes_left_out:
+        yield f"// left out: {escaped(f'{probe.probe} ({probe.tracepoint}): {probe.detail}')}"
+        if probe.remedy:
+            yield f"//   what helps: {escaped(probe.remedy)}"
 
     # The text: the kernel, and the functions that have copies.
     if diff:
@@ -302,6 +331,7 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
             }
             for site in twin.sites
         ],
+        "probes_left_out": [asdict(probe) | {"reason": probe.reason.word} for probe in twin.probes_left_out],
         "instructions_added": _instructions_added(shown),
         "reason": entry.reason.word if entry is not None else None,
         "detail": entry.detail if entry is not None else "",

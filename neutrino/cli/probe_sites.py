@@ -7,7 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
@@ -18,7 +18,7 @@ from neutrino.cli.table import counted, table
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.ptx.instrument.plan import KernelPlan
-    from neutrino.ptx.instrument.twin import LeftOut, Site
+    from neutrino.ptx.instrument.twin import LeftOut, ProbeLeftOut, Site
 
 _MAX_SITES = 60
 """Sites that are shown one by one; of a file with more, only how many each kernel has."""
@@ -69,6 +69,7 @@ class _FileSites:
 class _Probed:
     """A kernel that can be probed: its sites, and what the probes match but cannot probe (left_out).
 
+    probes_left_out: probes that it cannot take at all.
     It holds no plan: the plans of all kernels of a large file would fill the memory. container, image: indices.
     """
 
@@ -78,6 +79,7 @@ class _Probed:
     arch: str
     sites: tuple[_Instruction, ...]
     left_out: tuple[LeftOut, ...]
+    probes_left_out: tuple[ProbeLeftOut, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,13 @@ def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
             collected.skipped.append(kernel)
         else:
             sites = tuple(_instructions(kernel.plan))
+            plan = kernel.plan
             collected.probed.append(
-                _Probed(kernel.name, kernel.container, kernel.image, kernel.arch, sites, kernel.plan.left_out)
-            )
+                _Probed(
+                    kernel.name, kernel.container, kernel.image, kernel.arch, sites, plan.left_out,
+                    plan.probes_left_out,
+                )
+            )  # fmt: skip
     return collected
 
 
@@ -179,6 +185,7 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
         yield from _count_table(found.probed, width)
 
     yield from _left_out_table(found.probed, width)
+    yield from _probes_left_out_lines(found.probed)
     if found.skipped:
         yield ""
         yield from _skipped_table(found.skipped)
@@ -231,6 +238,25 @@ def _left_out_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
     yield ""
     yield "matched, but not probed"
     yield from _table(("sites", "why", "the first"), rows, ("sites",), width)
+
+
+def _probes_left_out_lines(kernels: Sequence[_Probed]) -> Iterator[str]:
+    """Yield the lines about probes that kernels cannot take: of each and reason the first kernel, and how many more."""
+    groups: dict[tuple[str, str], list[tuple[_Probed, ProbeLeftOut]]] = {}
+    for kernel in kernels:
+        for probe in kernel.probes_left_out:
+            groups.setdefault((probe.probe, probe.reason.word), []).append((kernel, probe))
+    if not groups:
+        return
+    yield ""
+    yield "probes that are left out of kernels"
+    for rows in groups.values():
+        kernel, probe = rows[0]
+        name = _short([kernel.name])[kernel.name]
+        more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+        yield escaped(f"  {probe.probe} ({probe.tracepoint}): in {name}{more}: {probe.detail}")
+        if probe.remedy:
+            yield escaped(f"    what helps: {probe.remedy}")
 
 
 def _count_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
@@ -320,7 +346,8 @@ def _document(found: _FileSites) -> dict[str, Any]:
     kernels = [_probed_document(kernel) for kernel in found.probed]
     kernels += [
         _kernel(kernel)
-        | {"reason": kernel.reason.word, "detail": kernel.detail, "by_probe": {}, "sites": [], "left_out": []}
+        | {"reason": kernel.reason.word, "detail": kernel.detail, "by_probe": {}, "sites": [], "left_out": [],
+           "probes_left_out": []}
         for kernel in found.skipped
     ]
     vendor = found.file.vendor
@@ -355,6 +382,7 @@ def _probed_document(kernel: _Probed) -> dict[str, Any]:
             }
             for item in kernel.left_out
         ],
+        "probes_left_out": [asdict(probe) | {"reason": probe.reason.word} for probe in kernel.probes_left_out],
     }
 
 

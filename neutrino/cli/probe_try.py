@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -355,6 +356,12 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
     sites = f"{len(manifest.sites)} {'site' if len(manifest.sites) == 1 else 'sites'}"
     console.print(f"  {sites}; {registers}")
     console.print("  times are steps of the interpreter, not cycles")
+    for probe in manifest.probes_left_out:
+        console.print(f"  {escaped(probe.shown)}", soft_wrap=True)
+        if probe.remedy:
+            console.print(f"      what helps: {escaped(probe.remedy)}", soft_wrap=True)
+    for name in manifest.not_probed:
+        console.print(f"  {name}: not probed in this kernel")
     for launch in result.probed.launches():
         for view in launch.maps.values():
             _print_map(console, view, rows)
@@ -479,6 +486,7 @@ def _document(result: Attempt) -> dict[str, Any]:
         "assembler": manifest.raw.get("assembler") if manifest else None,
         "registers": manifest.raw.get("registers") if manifest else None,
         "sites": list(manifest.sites) if manifest else [],
+        "probes_left_out": [asdict(probe) for probe in manifest.probes_left_out] if manifest else [],
         "maps": [
             *(_map_document(view) for launch in result.probed.launches() for view in launch.maps.values()),
             *(_map_document(view) for view in result.probed.whole_run.maps.values()),

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,14 @@ def said(home: Path, stderr: str) -> list[str]:
     return [line.removeprefix("neutrino: ") for line in lines]
 
 
+def trace_of(home: Path) -> Trace:
+    (path,) = (home / "trace").iterdir()
+    return Trace(path)
+
+
 def coverage(home: Path) -> Coverage:
     """Coverage as the reader of the trace computes it."""
-    (path,) = (home / "trace").iterdir()
-    return Trace(path).coverage
+    return trace_of(home).coverage
 
 
 def in_words(reason: Reason, launches: str) -> str:
@@ -88,7 +93,7 @@ def test_the_three_reasons_with_most_launches_are_said(any_bench: Bench, tmp_pat
     reasons = (in_words(Reason.VENDOR, "1,200"), in_words(Reason.NUMERICS, "4"), in_words(Reason.OCCUPANCY, "3"))
     assert said(tmp_path, result.stderr) == [
         "1 of 1,210 launches probed (under 1 %), 1 of 5 kernels; not chosen: 7 more",
-        f"not probed: {'; '.join(reasons)}; 2 for other reasons{MORE}",
+        f"no instruction matches in the kernels of 2 launches; not probed: {'; '.join(reasons)}{MORE}",
     ]
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
 
@@ -110,6 +115,33 @@ def test_nothing_probed(any_bench: Bench, tmp_path: Path, reason: Reason) -> Non
         f"not probed: {in_words(reason, '20')}{MORE}",
     ]
     assert coverage(tmp_path).sentence == said(tmp_path, result.stderr)[0]
+
+
+def test_kernels_without_an_instruction_that_matches_are_no_failure(any_bench: Bench, tmp_path: Path) -> None:
+    write_reasons(tmp_path, Reason.NO_SITE)
+    result = any_bench.run("plain", tmp_path, twins=False)
+    assert said(tmp_path, result.stderr) == [
+        "nothing was probed: 0 of 20 launches, 0 of 1 kernels",
+        "no instruction matches in the kernels of 20 launches",
+    ]
+
+
+def test_kernels_that_lack_probes_are_counted(any_bench: Bench, tmp_path: Path) -> None:
+    """The entry of such a kernel has a detail, which its event has, too."""
+    entry = read_entry(entry_of(IMAGE), "entry")
+    kernels = [
+        replace(kernel, detail="probe 'p' is left out: why") if kernel.name == "count_p2" else kernel
+        for kernel in entry.kernels
+    ]
+    (tmp_path / "cache").mkdir(parents=True)
+    maps = load_probe_file(TICKETS).maps
+    Cache(tmp_path / "cache").write(entry.key, write_entry(entry.key, maps, kernels, entry.images))
+    result = any_bench.run("plain", tmp_path, twins=False)
+    (line,) = said(tmp_path, result.stderr)
+    assert line.endswith("; without some of the probes: 1 kernel, see neutrino-report TRACE --why")
+    (kernel,) = [kernel for kernel in trace_of(tmp_path).kernels if kernel.detail]
+    assert (kernel.reason, kernel.detail) == (Reason.PROBED, "probe 'p' is left out: why")
+    assert "probed; probe 'p' is left out: why" in (trace_of(tmp_path).path / "event.log").read_text()
 
 
 def test_kernels_left_out_are_not_chosen(any_bench: Bench, tmp_path: Path) -> None:

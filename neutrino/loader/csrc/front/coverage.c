@@ -20,6 +20,7 @@ struct coverage {
 	uint64_t left_out;
 	uint32_t kernels; /* with chosen launches */
 	uint32_t kernels_probed;
+	uint64_t unmatched; /* of kernels without an instruction that a probe matches, which is no failure */
 	uint64_t by_reason[NEUTRINO_REASON_SLOTS];
 };
 
@@ -90,8 +91,10 @@ static void count(struct coverage *ret)
 	}
 	ret->probed = ret->by_reason[NEUTRINO_REASON_PROBED];
 	ret->left_out = ret->by_reason[NEUTRINO_REASON_NOT_SELECTED];
+	ret->unmatched = ret->by_reason[NEUTRINO_REASON_NO_SITE];
 	/* These are said apart from what was not probed. */
 	ret->by_reason[NEUTRINO_REASON_PROBED] = ret->by_reason[NEUTRINO_REASON_NOT_SELECTED] = 0;
+	ret->by_reason[NEUTRINO_REASON_NO_SITE] = 0;
 }
 
 /* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
@@ -130,14 +133,22 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	}
 }
 
-/* Add the reasons with most launches. The counts of those that are said are set to 0. */
+/* Add what was not probed: the reasons with most launches. The counts of those that are said are set to 0. */
 static void add_reasons(struct text *text, struct coverage *coverage, bool with_remedies)
 {
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
 	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
 	static const char *const remedies[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_REMEDIES};
-	uint64_t rest = coverage->chosen - coverage->probed;
+	uint64_t rest = coverage->chosen - coverage->probed - coverage->unmatched;
 
+	if (coverage->unmatched) {
+		add(text, "no instruction matches in the kernels of ");
+		add_number(text, coverage->unmatched);
+		add(text, " launch%s", coverage->unmatched == 1 ? "" : "es");
+		if (!rest)
+			return;
+		add(text, "; ");
+	}
 	add(text, nt_own_memory_measures_only ? "would not be: " : "not probed: ");
 	for (int said = 0; rest && said < REASONS_SAID; said++) {
 		unsigned most = 0;
@@ -164,6 +175,7 @@ void nt_coverage_say(const char *rank)
 {
 	struct text text = {.used = 0};
 	struct coverage coverage;
+	uint32_t incomplete = nt_image_incomplete();
 
 	count(&coverage);
 	begin_line(&text, rank);
@@ -171,6 +183,9 @@ void nt_coverage_say(const char *rank)
 	if (nt_own_memory_measures_only)
 		add(&text, "--memusage: ");
 	add_share(&text, &coverage);
+	if (incomplete)
+		add(&text, "; without some of the probes: %u kernel%s, see neutrino-report TRACE --why", incomplete,
+		    incomplete == 1 ? "" : "s");
 	if (coverage.probed < coverage.chosen) {
 		if (has_rank) {
 			add(&text, "; ");

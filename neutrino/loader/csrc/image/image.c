@@ -25,6 +25,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_hash_table images;
 static uint32_t image_count, kernel_count;
+static uint32_t incomplete_count; /* kernels whose twins lack probes of the run */
 static bool in_sections; /* set by nt_image_use_sections: twins come from patched files */
 
 #define LOGGED_DEVICES 64
@@ -392,8 +393,11 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	struct nt_event event;
 	enum neutrino_reason reason = kernel->reason;
 
-	if (reason == NEUTRINO_REASON_PROBED)
+	if (reason == NEUTRINO_REASON_PROBED) {
 		write_kernel_files(image, kernel);
+		if (detail && *detail)
+			__atomic_add_fetch(&incomplete_count, 1, __ATOMIC_RELAXED);
+	}
 	nt_event_begin(&event, "kernel");
 	nt_event_number(&event, "id", kernel->id);
 	nt_event_number(&event, "image", image->id);
@@ -562,4 +566,9 @@ void nt_image_keep_needs(void)
 uint32_t nt_image_kernels(void)
 {
 	return __atomic_load_n(&kernel_count, __ATOMIC_RELAXED);
+}
+
+uint32_t nt_image_incomplete(void)
+{
+	return __atomic_load_n(&incomplete_count, __ATOMIC_RELAXED);
 }

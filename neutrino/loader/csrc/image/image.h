@@ -96,4 +96,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name);
 /* How many kernels there are in all images: their ids are 1 to this number. */
 uint32_t nt_image_kernels(void);
 
+/* How many kernels have twins without some of the run's probes. */
+uint32_t nt_image_incomplete(void);
+
 #endif
