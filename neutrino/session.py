@@ -289,7 +289,11 @@ class RecordedKernel:
         found = list(self.kernel.stacks(_numbers(self.launches))) if self.launches else []
         if len(found) > 1:
             raise NeutrinoError(f"{self.name}: its launches have several shapes; see launches, which have maps each")
-        return found[0] if found else {}
+        if not found:
+            from neutrino.tracing.views import MapViews
+
+            return MapViews({})
+        return found[0]
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self.launches)} launches>"
@@ -353,7 +357,11 @@ class Recording:
         if len(self.kernels) > 1:
             names = ", ".join(kernel.name for kernel in self.kernels)
             raise NeutrinoError(f"several kernels: {names}; see kernels, or give trace() a pattern")
-        return self.kernels[0].maps if self.kernels else {}
+        if not self.kernels:
+            from neutrino.tracing.views import MapViews
+
+            return MapViews({})
+        return self.kernels[0].maps
 
     @property
     def coverage(self) -> Coverage:

@@ -23,6 +23,7 @@ from neutrino.cli.report_messages import BAD_INPUT, DONE, NOTHING, say
 from neutrino.cli.rows import column_texts, label, shortened, site_labels, value_of
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
+from neutrino.cli.trace_choice import why_no_kernel
 from neutrino.errors import Diagnostic, ExpressionError, NeutrinoError
 from neutrino.language.uses import Value
 from neutrino.tracing.expression import Expression, unknown_name
@@ -50,7 +51,7 @@ def print_records(traces: Sequence[Trace], keep: Callable[[TraceKernel], bool], 
     """
     kernels = [kernel for trace in traces for kernel in trace.kernels if keep(kernel) and _map_names(kernel)]
     if not kernels:
-        say("no kernel to report")
+        say(why_no_kernel(traces, options))
         return NOTHING
     try:
         query = _Query(traces, kernels, options)

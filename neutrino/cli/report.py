@@ -31,7 +31,7 @@ from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
-from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks
+from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks, require_launches, why_no_kernel
 from neutrino.cli.why import Why, coverage_document, explain, nothing_matches_line, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.maps.declaration import Layout, Report, all_zero_words, result_words
@@ -154,6 +154,11 @@ def _run(options: argparse.Namespace) -> int:
         except TraceError as error:
             status = fail(error)
 
+    read = traces if asks_records else [summary.trace for summary in summaries]
+    try:
+        require_launches(read, options.launch if read else None)
+    except NeutrinoError as error:
+        return fail(error)
     if asks_records:
         return (_print_records(traces, selection, options) if traces else DONE) or status
     known = {entry.name for summary in summaries for kernel in summary.kernels for entry in kernel.maps}
@@ -186,7 +191,7 @@ def _run(options: argparse.Namespace) -> int:
     if status == DONE and not has_kernels:
         # The table of kernels that were not probed, if there is one, says why.
         if not any(summary.not_probed for summary in summaries) and not any(usage.not_probed for usage in usages):
-            say("no kernel to report")
+            say(why_no_kernel(read, options))
         return NOTHING
     return status
 

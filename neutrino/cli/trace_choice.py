@@ -9,8 +9,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from neutrino.abi.launches import LaunchState
+from neutrino.cli.kernel_names import shorten
+from neutrino.cli.streams import escaped
+from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.tracing import Trace
+
+_MOST_NAMED = 12
+"""Kernels that are named."""
+_NAME_WIDTH = 60
+"""Characters of a kernel's name."""
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
@@ -76,3 +87,34 @@ def newest_of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
             if Trace(path).rank in ranks:
                 return [path]
     return of_ranks(paths, ranks)[-1:]
+
+
+def require_launches(traces: Sequence[Trace], chosen: range | None) -> None:
+    """Raise NeutrinoError if no trace has a launch of the chosen numbers, with those that there are. chosen: None for
+    all."""
+    if chosen is None:
+        return
+    least: int | None = None
+    greatest = 0
+    for trace in traces:
+        numbers = np.flatnonzero(trace.launches["state"] != LaunchState.EMPTY)
+        numbers = numbers[numbers >= trace.first_launch]
+        if not numbers.size:
+            continue
+        if ((numbers >= chosen.start) & (numbers < chosen.stop)).any():
+            return
+        least = int(numbers[0]) if least is None else min(least, int(numbers[0]))
+        greatest = max(greatest, int(numbers[-1]))
+    end = "" if chosen.stop == sys.maxsize else chosen.stop
+    wanted = chosen.start if len(chosen) == 1 else f"{chosen.start}:{end}"
+    there = "there are none" if least is None else f"there are launches {least:,} to {greatest:,}"
+    raise NeutrinoError(f"--launch {wanted}: no such launch; {there}")
+
+
+def why_no_kernel(traces: Sequence[Trace], options: argparse.Namespace) -> str:
+    """Return what to say where no kernel is left: by -k and --filter, or because there is none."""
+    names = sorted({shorten(demangle(kernel.name), _NAME_WIDTH) for trace in traces for kernel in trace.kernels})
+    if not names or not (options.kernel or options.filter):
+        return "no kernel to report"
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return escaped(f"-k and --filter leave no kernel; there are {', '.join(names[:_MOST_NAMED])}{more}")

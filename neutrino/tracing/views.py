@@ -367,7 +367,9 @@ class MapViews(dict[str, "MapView"]):
         """Raise TraceError: there is no such map."""
         if name in self._not_probed:
             raise TraceError(f"map {name!r} was not probed in this kernel: {self._not_probed[name]}")
-        raise TraceError(f"no map {name!r}; there are {', '.join(self) or 'none'}")
+        if not self:
+            raise TraceError(f"no map {name!r}: no launch was probed whose data are here")
+        raise TraceError(f"no map {name!r}; there are {', '.join(self)}")
 
 
 def view_maps(data: Array, frames: Frames, maps: Iterable[tuple[Map, Region]]) -> dict[str, MapView]:

@@ -265,3 +265,17 @@ def test_kernels_without_an_instruction_that_matches_are_counted(
     assert "1 kernel has no instruction that matches (1 launch); --all lists them" in why
     assert "no-site" not in why
     assert "no-site" in said([str(trace), "--why", "sum"], capsys, monkeypatch)
+
+
+def test_launches_and_kernels_that_do_not_exist_are_answered_with_those_that_do(
+    traced: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--records", "--map", "bytes"]):
+        capsys.readouterr()
+        assert report([str(traced[0]), "--launch", "99", *more]) == 2
+        message = capsys.readouterr().err.strip()
+        assert re.search(r"--launch 99: no such launch; there are launches \d+ to \d+$", message)
+        assert report([str(traced[0]), "--launch", "90:", *more]) == 2
+        assert "--launch 90:: no such launch" in capsys.readouterr().err
+        assert report([str(traced[0]), "-k", "nope", *more]) == 3
+        assert "-k and --filter leave no kernel; there are saxpy, sum" in capsys.readouterr().err

@@ -219,7 +219,7 @@ def test_groups_are_sorted_by_their_columns(report: Report, order: str) -> None:
 
 def test_launches_are_chosen(report: Report) -> None:
     wanted = records(report.trace)
-    for option, chosen in (("2", {2}), ("1:4", {1, 2, 3}), ("4:", {4, 5}), (":2", {0, 1}), ("9", set())):
+    for option, chosen in (("2", {2}), ("1:4", {1, 2, 3}), ("4:", {4, 5}), (":2", {0, 1})):
         rows = report.rows("--launch", option)
         assert rows == [as_csv(record) for record in wanted if record["launch"] in chosen]
         # Of the report itself, too.
