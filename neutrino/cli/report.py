@@ -32,14 +32,14 @@ from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks, require_launches, why_no_kernel
-from neutrino.cli.why import Why, coverage_document, explain, nothing_matches_line, why_document
+from neutrino.cli.why import Why, coverage_document, explain, not_probed_rows, nothing_matches_line, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.maps.declaration import Layout, Report, all_zero_words, result_words
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_traces, summarize
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import MemoryUsage, is_measured, memory_usage
-from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed, not_probed_launches
+from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed
 from neutrino.version import __version__
 
 _DEFAULT_FOLDER = "trace"
@@ -182,7 +182,7 @@ def _run(options: argparse.Namespace) -> int:
         return _end_output(fail(error.strerror or str(error)))
     if status == DONE and options.why is not None:
         if not any(why for _, why in reasons):
-            unmatched = any(row.matches_nothing for trace, _ in reasons for row in _not_probed_rows(trace))
+            unmatched = any(row.matches_nothing for trace, _ in reasons for row in not_probed_rows(trace))
             every = "every launch of a kernel with an instruction that matches" if unmatched else "every launch"
             say(f"no kernel matches {options.why}" if options.why else f"{every} that was chosen was probed")
         found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
@@ -194,10 +194,6 @@ def _run(options: argparse.Namespace) -> int:
             say(why_no_kernel(read, options))
         return NOTHING
     return status
-
-
-def _not_probed_rows(trace: Trace) -> list[NotProbed]:
-    return [row for kernel in trace.kernels for row in not_probed_launches(kernel)]
 
 
 def _end_output(status: int) -> int:
@@ -295,7 +291,7 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
         console = _console()
         for number, (trace, kernels) in enumerate(reasons):
             with console.capture() as captured:
-                not_listed = "" if options.why or options.all else nothing_matches_line(_not_probed_rows(trace))
+                not_listed = "" if options.why or options.all else nothing_matches_line(not_probed_rows(trace))
                 _Report(console, options.wide, options.all).show_why(trace, kernels, not_listed)
             print(("\n" if number else "") + _stripped(captured.get()))
     if sys.stdout is not None:

@@ -151,6 +151,11 @@ def why_document(why: Why) -> dict[str, Any]:
     }
 
 
+def not_probed_rows(trace: Trace) -> list[NotProbed]:
+    """Return what was not probed of all kernels of a trace."""
+    return [row for kernel in trace.kernels for row in not_probed_launches(kernel)]
+
+
 def nothing_matches_line(rows: Sequence[NotProbed]) -> str:
     """Return the line about kernels without an instruction that a probe matches; "" without any.
 
