@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -19,10 +21,12 @@ from neutrino.errors import NeutrinoError
 from neutrino.loader.start import Request, prepare
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, summarize
+from neutrino.tracing.events import read_events
 from neutrino.tracing.launches import Launches, read_launches
 from tests.once import SANITIZERS
 
 from .conftest import CSRC, HERE, Bench, Reference, compile_c
+from .test_command import neutrino
 from .trace_files import Files
 
 _RECORDER = (
@@ -119,6 +123,66 @@ def _compile_recorder(folder: Path, sanitizer: str) -> Path:
     sources = [HERE / "programs" / "recorder.c", *(CSRC / f"{name}.c" for name in _RECORDER)]
     compile_c(folder / "recorder", *SANITIZERS[sanitizer], *map(str, sources))
     return folder / "recorder"
+
+
+@pytest.mark.parametrize("pattern", ["n", "\\", "\x01", "é", "\udcff", "𝛿x"])
+@pytest.mark.parametrize("count", [1, 20_000, 100_000])
+def test_texts_of_any_length_leave_a_trace_that_can_be_read(tmp_path: Path, pattern: str, count: int) -> None:
+    program = tmp_path / "events"
+    compile_c(program, str(HERE / "programs" / "events.c"), *(str(CSRC / f"{name}.c") for name in _RECORDER))
+    subprocess.run(
+        [program, pattern, str(count)], env={**os.environ, "NEUTRINO_TRACEDIR": str(tmp_path)}, check=True, timeout=60
+    )
+    (path,) = tmp_path.glob("*/events.jsonl")
+    events = read_events(path)
+    # Bytes that are not UTF-8 are taken as Latin-1.
+    whole = os.fsencode(pattern * count).decode("latin-1" if pattern == "\udcff" else "utf-8")
+    mark = f"... (of {len(os.fsencode(pattern)) * count} bytes)"
+
+    def is_kept(text: str, least: int) -> bool:
+        kept, found, _ = text.partition(mark)
+        return text == whole or (bool(found) and whole.startswith(kept) and len(json.dumps(kept)) >= least)
+
+    (one,), (many,), (texts,) = (events.of(kind) for kind in ("one", "many", "list"))
+    assert is_kept(one["name"], 20_000)
+    assert all(is_kept(many[name], 1000) for name in "abcd")
+    assert all(is_kept(text, 0) for text in texts["list"])
+    assert texts["list"]
+    assert [row["number"] for row in (one, many, texts)] == [7, 7, 7]
+    assert [row["after"] for row in (one, texts)] == ["after", "after"]
+
+
+_LONG_NAMES = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+def do(name, *arguments):
+    assert getattr(cuda, name)(*arguments) == 0, name
+context, module, function = (ctypes.c_void_p() for _ in range(3))
+do("cuInit", 0)
+do("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+do("cuCtxSetCurrent", context)
+names = [b"k" * int(size) + b"_p0" for size in sys.argv[1:]]
+ptx = b".version 8.0\\n.target sm_90\\n.address_size 64\\n"
+ptx += b"".join(b".visible .entry %s()\\n{\\nret;\\n}\\n" % name for name in names)
+do("cuModuleLoadData", ctypes.byref(module), ptx)
+for name in names:
+    do("cuModuleGetFunction", ctypes.byref(function), module, name)
+    do("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, None, None)
+do("cuCtxSynchronize")
+"""
+
+
+def test_kernels_with_long_names_are_in_the_report(tmp_path: Path) -> None:
+    result = neutrino(tmp_path, "-q", "-p", "block_sched", sys.executable, "-c", _LONG_NAMES, "20000", "90000", "5")
+    assert (result.stderr, result.returncode) == ("", 0)
+    (path,) = (tmp_path / "trace").iterdir()
+    names = [kernel.name for kernel in Trace(path).kernels]
+    assert "k" * 20_000 + "_p0" in names
+    assert any(name.startswith("k" * 20_000) and name.endswith("... (of 90003 bytes)") for name in names)
+    report = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.report", str(path)], capture_output=True, text=True, check=True
+    )
+    assert "kkkkk_p0" in report.stdout
 
 
 def _record(recorder: Path, folder: Path, *numbers: int, limit: int = 0) -> tuple[Path, Launches]:

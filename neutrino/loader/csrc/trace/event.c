@@ -48,24 +48,41 @@ static size_t utf8_size(const unsigned char *text)
 	return 0;
 }
 
-/* Append a JSON string. Names and paths may have any encoding: bytes that are not UTF-8 are taken as Latin-1. */
-static void event_add_quoted(struct nt_event *event, const char *value)
+/* Where the next string must end at the latest: half of what is left, so that a long one leaves room for those after it. */
+static size_t event_half(const struct nt_event *event)
 {
+	return event->used + (NT_EVENT_SIZE - event->used) / 2;
+}
+
+/*
+ * Append a JSON string that ends before an offset; one that is longer is cut, and says of how many bytes. Names and paths may
+ * have any encoding: bytes that are not UTF-8 are taken as Latin-1.
+ */
+static void event_add_quoted(struct nt_event *event, const char *value, size_t end)
+{
+	char escaped[8], mark[40];
+	size_t mark_size = sizeof(mark) + 1;
+
 	event_add(event, "\"", 1);
 	for (const unsigned char *byte = (const unsigned char *)value; *byte; byte++) {
-		char escaped[8];
 		size_t size = utf8_size(byte);
+		const char *text = size ? (const char *)byte : escaped;
+		if (event->used + sizeof(escaped) + mark_size > end) {
+			event_add(event, mark, (size_t)snprintf(mark, sizeof(mark), "... (of %zu bytes)", strlen(value)));
+			break;
+		}
 		if (size) {
-			event_add(event, (const char *)byte, size);
+			event_add(event, text, size);
 			byte += size - 1;
 			continue;
 		}
 		if (*byte == '"' || *byte == '\\')
-			event_add(event, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\%c", *byte));
+			size = (size_t)snprintf(escaped, sizeof(escaped), "\\%c", *byte);
 		else if (*byte < 0x20 || *byte > 0x7e)
-			event_add(event, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\u%04x", *byte));
+			size = (size_t)snprintf(escaped, sizeof(escaped), "\\u%04x", *byte);
 		else
-			event_add(event, (const char *)byte, 1);
+			text = (const char *)byte, size = 1;
+		event_add(event, text, size);
 	}
 	event_add(event, "\"", 1);
 }
@@ -75,7 +92,7 @@ static void event_add_key(struct nt_event *event, const char *key)
 {
 	if (event->used > 1)
 		event_add(event, ",", 1);
-	event_add_quoted(event, key);
+	event_add_quoted(event, key, NT_EVENT_SIZE);
 	event_add(event, ":", 1);
 }
 
@@ -106,7 +123,7 @@ void nt_event_string(struct nt_event *event, const char *key, const char *value)
 	size_t start = event->used;
 
 	event_add_key(event, key);
-	event_add_quoted(event, value);
+	event_add_quoted(event, value, event_half(event));
 	event_member_end(event, start);
 }
 
@@ -135,14 +152,15 @@ void nt_event_real(struct nt_event *event, const char *key, double value)
 
 void nt_event_strings(struct nt_event *event, const char *key, char *const *values, size_t count)
 {
-	size_t start = event->used;
+	enum { LEAST_ROOM = 128 }; /* for a string that is cut */
+	size_t start = event->used, end = event_half(event);
 
 	event_add_key(event, key);
 	event_add(event, "[", 1);
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && event->used + LEAST_ROOM < end; i++) {
 		if (i)
 			event_add(event, ",", 1);
-		event_add_quoted(event, values[i]);
+		event_add_quoted(event, values[i], end);
 	}
 	event_add(event, "]", 1);
 	event_member_end(event, start);

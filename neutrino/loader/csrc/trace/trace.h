@@ -27,8 +27,11 @@ void nt_trace_parent(const char *folder);
 /* Path of the directory; "" before nt_trace_start has succeeded. */
 const char *nt_path_of_trace(void);
 
-/* A line of events.jsonl under construction: a JSON object. Members that do not fit are left out. */
-#define NT_EVENT_SIZE 16384u
+/*
+ * A line of events.jsonl under construction: a JSON object. Strings that are too long are cut, lists of strings end early, and
+ * members that do not fit all the same are left out.
+ */
+#define NT_EVENT_SIZE 65024u
 struct nt_event {
 	char *text;  /* of NT_EVENT_SIZE bytes; NULL: the event is lost */
 	size_t used; /* bytes of text */
