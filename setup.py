@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import setuptools
 from setuptools import setup
-from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_py import build_py
+
+_OLDEST = 77
+"""The first setuptools that reads this pyproject.toml; an older one fails, or installs without the libraries."""
+if int(setuptools.__version__.partition(".")[0]) < _OLDEST:
+    raise SystemExit(
+        f"setup.py: setuptools {setuptools.__version__} is too old: {_OLDEST} or newer is needed. Run `pip install .`, "
+        "which gets one by itself."
+    )
+if "install" in sys.argv[1:2]:
+    raise SystemExit("setup.py: `python setup.py install` is not supported. Run `pip install .`")
+
+from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402
+from setuptools.command.build_py import build_py  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent
 

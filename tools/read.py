@@ -419,7 +419,7 @@ def parse(path, launch=None):
     """
     # The file's header and frames, and the kernel's manifest.
     path = Path(path)
-    data = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+    data = _map(path)
     file_header, descriptors = _read_descriptors(path, data)
     frames = _frames(path, data, RESULT_HEADER.itemsize + descriptors.nbytes)
     if not frames or (launch is not None and launch not in frames):
@@ -466,7 +466,7 @@ def parse_run(path):
     sections, records: as of ``parse``. Raises ValueError for a file that is damaged.
     """
     path = Path(path)
-    data = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+    data = _map(path)
     file_header, descriptors = _read_descriptors(path, data)
     frames = _frames(path, data, RESULT_HEADER.itemsize + descriptors.nbytes)
     if len(frames) != 1:
@@ -738,6 +738,13 @@ def _frames(path, data, offset):
     return frames
 
 
+def _map(path):
+    """Return the bytes of a file. Raises ValueError for what is no file: whoever opens a FIFO waits for a writer."""
+    if not path.is_file() and path.exists():
+        raise ValueError(f"{path}: not a file")
+    return np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+
+
 def _manifest(path):
     """Return the manifest of the kernel that a result file is of; an empty dict if the trace has none."""
     # The trace has result/<kernel>.bin, later parts result/<kernel>.<part>.bin, and kernel/<kernel>/manifest.json.
@@ -803,9 +810,14 @@ def _record_layout(entry, size):
 def _embedded(path):
     """Return whether a result file is in a trace of the embedded device, which runs kernels on the CPU."""
     events = path.resolve().parent.parent / "events.jsonl"
-    lines = events.read_text().splitlines(keepends=True) if events.is_file() else []
-    # A last line without a newline is still being written, or was cut off.
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    lines = events.read_bytes().splitlines(keepends=True) if events.is_file() else []
+    rows = []
+    for line in lines:
+        # A line that is damaged, or still being written, says nothing of a device.
+        try:
+            rows.append(json.loads(line))
+        except (ValueError, RecursionError):
+            continue
     devices = [row.get("name") for row in rows if isinstance(row, dict) and row.get("event") == "device"]
     return any(str(name).startswith("Neutrino embedded device") for name in devices)
 
@@ -898,13 +910,15 @@ def main(arguments):
     files = [Path(arguments[0])] if arguments else _results(Path(__file__).parent)
     if not files:
         print("no data: no launch was probed")
+    status = 0
     for path in files:
+        # One that is damaged does not hide the others.
         try:
             _print_summary(path, launch)
-        except (OSError, ValueError, LookupError) as error:
+        except (OSError, ValueError, LookupError, RecursionError) as error:
             print(_escaped(error), file=sys.stderr)
-            return 2
-    return 0
+            status = 2
+    return status
 
 
 if __name__ == "__main__":

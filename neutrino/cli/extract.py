@@ -34,6 +34,10 @@ BAD = 2
 _NAME = "neutrino-extract"
 _RELEASE_BYTES = 32 << 20
 """Bytes of images that are read before the pages of the mapped file are released."""
+_IMAGES_WITHOUT_SASS = {
+    "ptx": "image of PTX", "nvvm": "image of NVVM", "code-object": "AMD code object", "bitcode": "image of AMD bitcode",
+}  # fmt: skip
+"""What is not machine code of NVIDIA's, by the image's kind."""
 _MAX_LISTED_FILES = 20
 """Files of -o that are listed as they are written; of any more only the number is printed (--json lists all)."""
 
@@ -185,6 +189,9 @@ class _Extraction:
         self._printed = 0
         """How many listings, or images with --sass, were printed on stdout."""
         self._written = 0
+        # With --sass, images of the present file: by kind those without machine code for nvdisasm, and the others.
+        self._without_sass: dict[str, int] = {}
+        self._disassembled = 0
         """Files that were written into the folder of -o."""
         self._files = self._containers = self._images = 0
         """What was shown, for the line of totals at the end."""
@@ -272,6 +279,7 @@ class _Extraction:
             shown.coverage = self._coverage(shown, _vendor(input_, data) if rows else None)
             shown.probes = self._options.probe
 
+        self._say_what_has_none(shown)
         # Files of a folder are silent if there is nothing to show; named files are not.
         is_empty = not shown.rows and not shown.coverage
         if not is_empty or input_.is_named:
@@ -426,7 +434,9 @@ class _Extraction:
 
             if row.image.kind.value != "cubin":
                 # nvdisasm reads nothing else.
+                self._without_sass[row.image.kind.value] = self._without_sass.get(row.image.kind.value, 0) + 1
                 return
+            self._disassembled += 1
             data = disassemble(data, row.kernels if self._selection else None).encode()
             extension = "sass"
         if options.output is None:
@@ -442,6 +452,30 @@ class _Extraction:
         self._written += 1
         if self._written <= _MAX_LISTED_FILES:
             self._say(f"wrote {target}")
+
+    def _say_what_has_none(self, shown: Shown) -> None:
+        """Report that --sass has disassembled no image of a file that has some, or --coverage has no architecture."""
+        options = self._options
+        if (
+            options.coverage
+            and shown.rows
+            and not shown.coverage
+            and not any(row.image.kind.value in ("ptx", "cubin", "nvvm") for row in shown.rows)
+        ):
+            archs = (
+                ", ".join(dict.fromkeys(row.image.arch for row in shown.rows if row.image.arch)) or "no architecture"
+            )
+            self._say(f"{shown.input.name}: its code is for {archs}, and code for AMD GPUs cannot be probed yet")
+        if options.sass and self._without_sass and not self._disassembled:
+            kinds = ", ".join(
+                counted(count, _IMAGES_WITHOUT_SASS.get(kind, f"image of kind {kind}"))
+                for kind, count in self._without_sass.items()
+            )
+            self._say(
+                f"{shown.input.name}: no machine code of NVIDIA's GPUs to disassemble; it has {kinds}; --coverage says "
+                "which kernels can be probed, and why others cannot"
+            )
+        self._without_sass, self._disassembled = {}, 0
 
     def _say_empty(self, shown: Shown) -> None:
         """Report that a file has no device code, or none that is selected."""

@@ -228,5 +228,5 @@ def usage_document(usage: MemoryUsage, keep: Keep) -> dict[str, Any]:
             for row in usage.not_probed
             if keep(row.kernel)
         ],
-        "notes": list(trace.notes),
+        "notes": [*trace.notes, *trace.faults],
     }  # fmt: skip

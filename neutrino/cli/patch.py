@@ -479,7 +479,9 @@ def _counts(report: Report) -> str:
     probed = f"{report.probed:,} of {len(report.kernels):,} probed"
     if len(report.kernels) > kernels:
         probed += ", counted once per architecture that they have code for"
-    return f"{counted(kernels, 'kernel')} for {', '.join(report.archs)}: {probed}"
+    # Of code that cannot be probed, as AMD's, no architecture was asked for.
+    archs = report.archs or tuple(dict.fromkeys(kernel.arch for kernel in report.kernels))
+    return f"{counted(kernels, 'kernel')} for {', '.join(archs)}: {probed}"
 
 
 def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:

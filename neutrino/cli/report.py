@@ -44,6 +44,8 @@ from neutrino.version import __version__
 
 _DEFAULT_FOLDER = "trace"
 """Where ``neutrino`` writes traces without ``--tracedir``."""
+_MOST_FAULTS = 8
+"""Damaged places of a trace that are listed one by one."""
 _MAX_BUCKETS = 32
 """Rows of a histogram that are shown without ``--all``."""
 _BAR_WIDTH = 40
@@ -130,12 +132,14 @@ def _run(options: argparse.Namespace) -> int:
     except NeutrinoError as error:
         return fail(error)
     traces: list[Trace] = []
+    opened: list[Trace] = []
     for path in paths:
         if options.analyze:
             # DONE is 0, so a failure of an earlier trace stays.
             status = analyze_trace(path) or status
         try:
-            trace = Trace(path)
+            trace = Trace(path, is_tolerant=True)
+            opened.append(trace)
             if asks_records:
                 traces.append(trace)
                 continue
@@ -160,7 +164,8 @@ def _run(options: argparse.Namespace) -> int:
     except NeutrinoError as error:
         return fail(error)
     if asks_records:
-        return (_print_records(traces, selection, options) if traces else DONE) or status
+        status = (_print_records(traces, selection, options) if traces else DONE) or status
+        return _report_faults(opened) or status
     known = {entry.name for summary in summaries for kernel in summary.kernels for entry in kernel.maps}
     unknown = [name for name in options.map if name not in known] if known else []
     if unknown:
@@ -180,6 +185,7 @@ def _run(options: argparse.Namespace) -> int:
         return _end_output(DONE)
     except OSError as error:
         return _end_output(fail(error.strerror or str(error)))
+    status = _report_faults(opened) or status
     if status == DONE and options.why is not None:
         if not any(why for _, why in reasons):
             unmatched = any(row.matches_nothing for trace, _ in reasons for row in not_probed_rows(trace))
@@ -193,6 +199,17 @@ def _run(options: argparse.Namespace) -> int:
         if not any(summary.not_probed for summary in summaries) and not any(usage.not_probed for usage in usages):
             say(why_no_kernel(read, options))
         return NOTHING
+    return status
+
+
+def _report_faults(traces: Sequence[Trace]) -> int:
+    """Report what was left out of traces, since it is damaged. Returns the exit status."""
+    status = DONE
+    for trace in traces:
+        for fault in trace.faults[:_MOST_FAULTS]:
+            status = fail(fault)
+        if more := len(trace.faults) - _MOST_FAULTS:
+            status = fail(f"{trace.path}: {more:,} more places are damaged") if more > 0 else status
     return status
 
 
@@ -282,7 +299,7 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
                 "path": str(trace.path),
                 "coverage": coverage_document(trace.coverage),
                 "why": [{**why_document(why), "demangled": demangled(why.kernel)} for why in kernels],
-                "notes": list(trace.notes),
+                "notes": [*trace.notes, *trace.faults],
             }
             for trace, kernels in reasons
         ]
@@ -449,7 +466,8 @@ class _Report:
     def _heading(self, trace: Trace) -> None:
         """Print the trace's path, and what was run, where, when and on which devices."""
         process = trace.process
-        command = " ".join(str(word) for word in process.get("argv", []))
+        words = process.get("argv")
+        command = " ".join(map(str, words)) if isinstance(words, list) else ""
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trace.started))
         self._line(str(trace.path), style="bold", soft_wrap=True)
         facts = [f"pid {process.get('pid', '?')} on {process.get('host', '?')}", started]

@@ -41,7 +41,7 @@ def trace_document(summary: TraceSummary) -> dict[str, Any]:
             for row in summary.not_probed
         ],
         **({"benchmark": benchmark_document(benchmark, trace)} if benchmark else {}),
-        "notes": list(summary.notes),
+        "notes": [*summary.notes, *summary.trace.faults],
     }
 
 

@@ -22,7 +22,7 @@ def chosen_tool(name: str) -> Path | None:
     if not value:
         return None
     path = Path(value)
-    if not (path.is_file() and os.access(path, os.X_OK)):
+    if not _is_program(path):
         raise ToolMissingError(name, f"{variable} names {value}, which is not an executable file")
     return path
 
@@ -49,7 +49,7 @@ def tool_candidates(name: str) -> Iterator[Path]:
     for folder in folders:
         for file_name in file_names:
             path = folder / file_name
-            if path.is_file() and os.access(path, os.X_OK) and path.resolve() not in resolved_paths:
+            if _is_program(path) and path.resolve() not in resolved_paths:
                 resolved_paths.add(path.resolve())
                 yield path
 
@@ -67,3 +67,11 @@ def find_tool(name: str, hint: str = "install the CUDA toolkit, or put it on PAT
     if first is None:
         raise ToolMissingError(name, hint)
     return first
+
+
+def _is_program(path: Path) -> bool:
+    """Whether there is a file that can be executed. What may not be looked at is passed over, as by a shell."""
+    try:
+        return path.is_file() and os.access(path, os.X_OK)
+    except OSError:
+        return False

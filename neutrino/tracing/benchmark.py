@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from neutrino.abi.launches import NO_KERNEL
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
 from neutrino.errors import TraceError
-from neutrino.tracing.launches import map_file
+from neutrino.tracing.files import map_file
 
 Array = npt.NDArray[Any]
 CONFIDENCE = 0.95
@@ -209,7 +210,8 @@ def read_benchmark(path: Path, not_probed: dict[Reason, int]) -> Benchmark | Non
 
     Raises TraceError.
     """
-    return summarized(*read_samples(path), not_probed) if path.is_file() else None
+    # A link that leads nowhere is not "none".
+    return summarized(*read_samples(path), not_probed) if os.path.lexists(path) else None
 
 
 def summarized(samples: Array, seed: int, not_probed: dict[Reason, int]) -> Benchmark:
@@ -219,6 +221,8 @@ def summarized(samples: Array, seed: int, not_probed: dict[Reason, int]) -> Benc
     untimed = int(samples["number"][samples["kind"] == SampleKind.UNTIMED].sum())
     timed = samples[samples["kind"] <= SampleKind.PROBED]
     overlapped = _overlapped(timed)
+    if not len(timed):
+        return Benchmark(samples, seed, (), floor, untimed, not_probed)
     columns = [timed[name].reshape(len(timed), -1) for name in _GEOMETRY]
     keys, places = np.unique(np.concatenate(columns, axis=1), axis=0, return_inverse=True)
     order = np.argsort(places.reshape(-1), kind="stable")

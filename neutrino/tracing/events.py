@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.errors import TraceError
+from neutrino.tracing.files import read_file
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,22 @@ class Events:
         return tuple(row for row in self.rows if row["event"] == kind)
 
 
-def read_events(path: Path) -> Events:
-    """Read ``events.jsonl``. Raises TraceError, with file and line, for a line that is not an event."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+def read_events(path: Path, faults: list[str] | None = None) -> Events:
+    """Read ``events.jsonl``.
+
+    faults: gets a sentence for each line that is not an event; without it TraceError is raised, with file and line.
+    """
+    lines = read_file(path).split(b"\n")
     # Every complete line ends with a newline, so text after the last newline is an incomplete line.
     incomplete = lines.pop()
-    rows = [_row(path, number, line) for number, line in enumerate(lines, 1)]
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(_row(path, number, line))
+        except TraceError as error:
+            if faults is None:
+                raise
+            faults.append(str(error))
     return Events(tuple(rows), bool(incomplete.strip()))
 
 

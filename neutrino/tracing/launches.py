@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,17 @@ from neutrino.abi.launches import (
     LAUNCHES_MAGIC,
     MAX_KERNELS,
     REASON_SLOTS,
+    LaunchState,
 )
 from neutrino.abi.versions import LAUNCHES_VERSION
 from neutrino.errors import TraceError
+from neutrino.tracing.files import map_file
 
 Array = npt.NDArray[Any]
 _COUNTER_SIZE = 8
 """Bytes of a counter, a u64."""
+_MOST_COUNTERS = 1 << 30
+"""Bytes of ``counters.bin``, with room for the counters of five million kernels."""
 _WITH_TABLE = 3
 """The version of ``launches.bin`` that had the counters in it, with rows for a fixed number of kernels."""
 
@@ -56,23 +58,40 @@ class Launches:
         return self.counters[kernel] if kernel < len(self.counters) else np.zeros(REASON_SLOTS, "<u8")
 
 
-def map_file(path: Path) -> Array:
-    """Map a file read-only and return its bytes as uint8. Raises TraceError when it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                # An empty file cannot be mapped.
-                return np.empty(0, np.uint8)
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def read_launches(path: Path) -> Launches:
+def read_launches(path: Path, faults: list[str] | None = None) -> Launches:
     """Map ``launches.bin``, and read ``counters.bin`` beside it.
 
-    Raises TraceError for a file that is cut off, of another format, or of another version.
+    faults: gets a sentence for what cannot be read; without it TraceError is raised: for a file that is cut off, of
+    another format, or of another version.
     """
+    if faults is None:
+        return _read(path, None)
+    try:
+        return _read(path, faults)
+    except TraceError as error:
+        faults.append(str(error))
+    return Launches(np.empty(0, LAUNCH.dtype), _counters(path, faults), ended=False, monotonic_ns=0, realtime_ns=0)
+
+
+def _counters(path: Path, faults: list[str] | None) -> Array:
+    """Return the counters in the file beside ``launches.bin``, u64 ``[kernel][reason]``. Raises as above."""
+    try:
+        rows = map_file(path.with_name("counters.bin"))
+        if rows.size > _MOST_COUNTERS:
+            raise TraceError(f"{path.with_name('counters.bin')}: has {rows.size} bytes, which is no table of counters")
+    except TraceError as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
+        rows = np.empty(0, np.uint8)
+    # A row that is not whole is being written.
+    count = rows.size // (REASON_SLOTS * _COUNTER_SIZE) * REASON_SLOTS
+    counters = np.frombuffer(rows, "<u8", count) if count else np.empty(0, "<u8")
+    return counters.reshape(-1, REASON_SLOTS)
+
+
+def _read(path: Path, faults: list[str] | None) -> Launches:
+    """``read_launches``; raises TraceError where nothing can be read."""
     data = map_file(path)
 
     # The header.
@@ -88,7 +107,7 @@ def read_launches(path: Path) -> Launches:
     if header["record_size"] != LAUNCH.size:
         raise TraceError(f"{path}: record_size is {header['record_size']}, expected {LAUNCH.size}")
 
-    # The counters. A row of counters.bin that is not whole is being written.
+    # The counters.
     has_table = header["version"] == _WITH_TABLE
     min_records_offset = LAUNCHES_HEADER_SIZE
     if has_table:
@@ -96,10 +115,9 @@ def read_launches(path: Path) -> Launches:
         if data.size < min_records_offset:
             raise TraceError(f"{path}: has {data.size} bytes, expected at least {min_records_offset}: it is cut off")
         counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE)
+        counters = counters.reshape(-1, REASON_SLOTS)
     else:
-        rows = map_file(path.with_name("counters.bin"))
-        count = rows.size // (REASON_SLOTS * _COUNTER_SIZE) * REASON_SLOTS
-        counters = np.frombuffer(rows, "<u8", count) if count else np.empty(0, "<u8")
+        counters = _counters(path, faults)
 
     # The records.
     offset, used = int(header["records_offset"]), int(header["records_used"])
@@ -107,12 +125,26 @@ def read_launches(path: Path) -> Launches:
         raise TraceError(f"{path}: records_offset is {offset:#x}, expected at least {min_records_offset:#x}")
     available = max(data.size - offset, 0) // LAUNCH.size
     if used > available:
-        raise TraceError(f"{path}: {used} records are used but only {available} are in the file: it is cut off")
+        fault = f"{path}: {used} records are used but only {available} are in the file: it is cut off"
+        if faults is None:
+            raise TraceError(fault)
+        faults.append(fault)
+        used = available
     # Without records, their offset may be after the end of the file, which np.frombuffer refuses.
     records = np.frombuffer(data, LAUNCH.dtype, used, offset) if used else np.empty(0, LAUNCH.dtype)
+    # The states are numbered from 0 without a gap.
+    unknown = np.flatnonzero(records["state"] > max(LaunchState))
+    if unknown.size:
+        fault = f"{path}: launch {unknown[0]}: state {records['state'][unknown[0]]} is not known"
+        if faults is None:
+            raise TraceError(fault)
+        more = f", and those of {unknown.size - 1:,} more" if unknown.size > 1 else ""
+        faults.append(fault + more)
+        records = records.copy()
+        records["state"][unknown] = LaunchState.EMPTY
     return Launches(
         records,
-        counters.reshape(-1, REASON_SLOTS),
+        counters,
         bool(header["ended"]),
         int(header["monotonic_ns"]),
         int(header["realtime_ns"]),

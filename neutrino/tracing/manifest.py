@@ -13,6 +13,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span, TraceError
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.registry import type_named, type_names
+from neutrino.tracing.files import read_file
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,7 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read a kernel's ``manifest.json``. Raises TraceError that names the invalid member."""
     try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+        document = json.loads(read_file(path))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not JSON: {error}") from error
     reader = _Reader(path)

@@ -20,7 +20,7 @@ from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, region_layout, run_layout
 from neutrino.maps.registry import number_of
-from neutrino.tracing.launches import map_file
+from neutrino.tracing.files import map_file
 from neutrino.tracing.views import Frames, Geometry, MapView, MapViews, view_maps
 
 Array = npt.NDArray[Any]
@@ -60,6 +60,28 @@ class Result:
             raise TraceError(f"{self.path}: cannot be read: its data were removed")
         index = bisect_right([part.base for part in parts], offset) - 1
         return parts[max(index, 0)]
+
+    def check(self) -> None:
+        """Raise TraceError if a file is damaged or of another kernel."""
+        _ = self._parts
+
+    def holds_whole(self, offsets: Array) -> Array:
+        """Return for each frame whether it is all there. offsets: in the kernel's data."""
+        there = np.zeros(len(offsets), bool)
+        for part in self._parts:
+            found = np.flatnonzero((offsets >= part.base) & (offsets < part.base + part.data.size))
+            there[found] = True
+            if not len(found):
+                continue
+            # Frames are written one after the other, so that only the last one can be cut off.
+            last = found[np.argmax(offsets[found])]
+            begin = int(offsets[last]) - part.base
+            whole = begin + FRAME.size <= part.data.size
+            if whole:
+                frame = np.frombuffer(part.data, FRAME.dtype, 1, begin)[0]
+                whole = begin + FRAME.size + int(frame["size"]) <= part.data.size
+            there[last] = whole
+        return there
 
     def holds(self, offsets: Array) -> Array:
         """Return for each offset in the kernel's data, of frames that were written, whether its part is still there."""

@@ -16,6 +16,7 @@ from neutrino.abi.launches import LaunchState
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.scalars import NUMPY_TYPES
+from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, MapType, Report, has_no_count
 from neutrino.tracing.aggregate import count_values, ranges_of
 from neutrino.tracing.map_records import MapRecords
@@ -188,11 +189,15 @@ def summarize(
         if not keep(kernel):
             continue
         if kernel.manifest is not None and kernel.reason is Reason.PROBED:
-            summary = _summarize_kernel(kernel, launches)
+            try:
+                summary = _summarize_kernel(kernel, launches)
+            except TraceError as error:
+                trace.tolerate(error)
+                summary = _summarize_kernel(kernel, launches, with_maps=False)
             kernels.append(summary)
             notes += _kernel_notes(summary)
         elif kernel.reason is Reason.PROBED:
-            # The process died before the manifest was written.
+            # The process died before the manifest was written, or it is among the trace's faults.
             notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
         not_probed += not_probed_launches(kernel)
     if launches is not None:
@@ -204,7 +209,7 @@ def summarize(
     return TraceSummary(trace, tuple(kernels), tuple(not_probed), tuple(notes))
 
 
-def _summarize_kernel(kernel: TraceKernel, launches: range | None) -> KernelSummary:
+def _summarize_kernel(kernel: TraceKernel, launches: range | None, *, with_maps: bool = True) -> KernelSummary:
     """Count a kernel's launches by outcome, and summarize its maps, of chosen launches if any are."""
     counts = kernel.count_launches()
     read = counts.written
@@ -221,7 +226,7 @@ def _summarize_kernel(kernel: TraceKernel, launches: range | None) -> KernelSumm
         unprobed=sum(count for reason, count in kernel.counters.items() if reason is not Reason.PROBED),
         capped=counts.capped,
         fewer_blocks=counts.fewer_blocks,
-        maps=_summarize_maps(kernel, read),
+        maps=_summarize_maps(kernel, read) if with_maps else (),
         removed=removed,
     )
 

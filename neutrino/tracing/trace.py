@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,6 +27,7 @@ from neutrino.tracing.result import Result, WholeRun
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
+_REASONS = {reason.word: reason for reason in Reason}
 _NAMED = 8
 """Kernels whose names are listed."""
 _BATCH = 1 << 14
@@ -99,7 +101,11 @@ class TraceKernel:
     def manifest(self) -> Manifest | None:
         """How the twin was made; None without a twin, or if the process died before that was written."""
         path = self._trace.path / "kernel" / str(self.id) / "manifest.json"
-        return read_manifest(path) if path.exists() else None
+        try:
+            return read_manifest(path) if os.path.lexists(path) else None
+        except TraceError as error:
+            self._trace.tolerate(error)
+            return None
 
     @property
     def trace_path(self) -> Path:
@@ -139,7 +145,15 @@ class TraceKernel:
         """Return for each of some launches whether its data are in the trace. indices: in ``Trace.launches``."""
         launches = self._trace.launches
         written: Array = launches["state"][indices] == LaunchState.WRITTEN
-        if self._trace.data_removed and self.result is not None:
+        if self.result is None:
+            return written & (not self._trace.is_tolerant)
+        if self._trace.is_tolerant:
+            readable = self.result.holds_whole(launches["data_offset"][indices])
+            if lacking := int(np.count_nonzero(written & ~readable)) if not self._trace.data_removed else 0:
+                what = "launch is" if lacking == 1 else "launches are"
+                self._trace.tolerate(TraceError(f"{self.result.path}: the data of {lacking:,} {what} not in the file"))
+            written &= readable
+        elif self._trace.data_removed:
             written &= self.result.holds(launches["data_offset"][indices])
         return written
 
@@ -213,7 +227,11 @@ class TraceKernel:
     @property
     def whole_run(self) -> WholeRun:
         """The results of the maps per run, of all launches together; ``launches`` and ``stacks`` do not have them."""
-        return WholeRun(0, {}) if self.result is None else self.result.whole_run
+        try:
+            return WholeRun(0, {}) if self.result is None else self.result.whole_run
+        except TraceError as error:
+            self._trace.tolerate(error)
+            return WholeRun(0, {})
 
     @cached_property
     def result(self) -> Result | None:
@@ -222,7 +240,14 @@ class TraceKernel:
             return None
         path = self._trace.path / "result" / f"{self.id}.bin"
         not_probed = {name: probe.shown for name, probe in self.manifest.not_probed.items()}
-        return Result(path, self.id, self.manifest.maps, not self._trace.data_removed, not_probed)
+        result = Result(path, self.id, self.manifest.maps, not self._trace.data_removed, not_probed)
+        if self._trace.is_tolerant:
+            try:
+                result.check()
+            except TraceError as error:
+                self._trace.tolerate(error)
+                return None
+        return result
 
 
 class TraceKernels(tuple[TraceKernel, ...]):
@@ -264,7 +289,7 @@ def _listed(kernels: Sequence[TraceKernel]) -> str:
 
 
 class Trace:
-    """A trace directory. What is damaged raises TraceError, which names the file and the place.
+    """A trace directory. What is damaged raises TraceError, which names the file and the place; or is left out.
 
     Opening reads ``events.jsonl`` and maps ``launches.bin``; the data of a kernel are mapped when they are asked for.
     process: the event about the traced process, empty if it died before writing it. devices, images: the events about
@@ -272,18 +297,19 @@ class Trace:
     name.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        """Open a trace directory. Raises TraceError if it is none, or if its events or launches are damaged."""
+    def __init__(self, path: str | Path, *, is_tolerant: bool = False) -> None:
+        """Open a trace directory. Raises TraceError if it is none, or if its events or launches are damaged.
+
+        is_tolerant: whether to leave out what is damaged, here and later, and to list it in ``faults``.
+        """
         self.path = Path(path)
-        if not (self.path / "events.jsonl").is_file():
+        self.is_tolerant = is_tolerant
+        self._faults: list[str] = []
+        faults = self._faults if is_tolerant else None
+        if not (self.path / "events.jsonl").exists():
             raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
-        self._events: Events = read_events(self.path / "events.jsonl")
-        self._launches: Launches = read_launches(self.path / "launches.bin")
-        # The states are numbered from 0 without a gap.
-        unknown = np.flatnonzero(self._launches.records["state"] > max(LaunchState))
-        if unknown.size:
-            state = self._launches.records["state"][unknown[0]]
-            raise TraceError(f"{self.path / 'launches.bin'}: launch {unknown[0]}: state {state} is not known")
+        self._events: Events = read_events(self.path / "events.jsonl", faults)
+        self._launches: Launches = read_launches(self.path / "launches.bin", faults)
         processes = self._events.of("process")
         self.process: dict[str, Any] = processes[0] if processes else {}
         self.devices: tuple[dict[str, Any], ...] = self._events.of("device")
@@ -292,6 +318,17 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace {str(self.path)!r}: {len(self.kernels)} kernels, {self.coverage.launches:,} launches>"
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What was found damaged so far and left out, a sentence each, with the file; of a tolerant trace."""
+        return tuple(dict.fromkeys(self._faults))
+
+    def tolerate(self, error: TraceError) -> None:
+        """Note what is damaged; raise the error if the trace is not tolerant."""
+        if not self.is_tolerant:
+            raise error
+        self._faults.append(str(error))
 
     @property
     def launches(self) -> Array:
@@ -334,8 +371,27 @@ class Trace:
 
     @property
     def complete(self) -> bool:
-        """Whether the process ended the trace itself, so that nothing is missing from it."""
+        """Whether the process ended the trace itself, and nothing is missing from it."""
+        return self._has_ended and not self._lacking_records
+
+    @property
+    def _has_ended(self) -> bool:
         return self._launches.ended and bool(self._events.of("end"))
+
+    @cached_property
+    def _lacking_records(self) -> int:
+        """How many probed launches have no record though they were counted: ``launches.bin`` was cut off meanwhile.
+
+        The hook makes the file as long again as it was, so that what is gone is EMPTY.
+        """
+        if not self._has_ended or self.first_launch or self._launches.shared_row:
+            return 0
+        lacking = 0
+        for kernel in self.kernels:
+            states = self.launches["state"][self.numbers_of(kernel.id)]
+            of_twin = np.count_nonzero((states != LaunchState.FALLBACK) & (states != LaunchState.MEASURED))
+            lacking += max(kernel.counters.get(Reason.PROBED, 0) - int(of_twin), 0)
+        return lacking
 
     @property
     def clock(self) -> Clock:
@@ -358,10 +414,20 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader of a report: those of the hook that wrote the trace, and what the trace lacks."""
         path = self.path / "events.jsonl"
-        texts = [member(row, "text", str, path) for row in self._events.of("note")]
+        texts = []
+        for row in self._events.of("note"):
+            try:
+                texts.append(member(row, "text", str, path))
+            except TraceError as error:
+                self.tolerate(error)
         if self._events.truncated:
             texts.append("events.jsonl: its last line is cut off; it is left out")
-        if not self.complete and self._events.of("end"):
+        if self._lacking_records:
+            texts.append(
+                f"the trace is not complete: launches.bin has no records of {self._lacking_records:,} launches that "
+                "counters.bin counts: it was cut off while it was written"
+            )
+        elif not self.complete and self._events.of("end"):
             texts.append("the trace is not complete: its last records could not be written")
         elif not self.complete:
             texts.append("the trace is not complete: the process was killed or is still running")
@@ -380,7 +446,7 @@ class Trace:
 
     def _counter_notes(self) -> list[str]:
         """What shows that counters are missing which the launch records need. A killed process may lack some."""
-        if not self.complete:
+        if not self._has_ended:
             return []
         lacking = [k for k in self.kernels if len(self.numbers_of(k.id)) > self._launches.counters_of(k.id).sum()]
         if not lacking:
@@ -445,30 +511,40 @@ class Trace:
 
     def _read_kernels(self) -> TraceKernels:
         """Return the kernels of the trace's events, in the order of their ids. Raises TraceError for invalid events."""
-        path = self.path / "events.jsonl"
-        reasons = {reason.word: reason for reason in Reason}
-        kernels = {}
+        kernels: dict[int, TraceKernel] = {}
         for row in self._events.of("kernel"):
-            identity = member(row, "id", int, path)
-            word = member(row, "reason", str, path)
-            if identity < 0:
-                raise TraceError(f"{path}: kernel id {identity}, expected a number from 0")
-            if word not in reasons:
-                raise TraceError(f"{path}: kernel {identity}: reason {word!r} is not one of this version")
+            try:
+                kernel = self._read_kernel(row)
+            except TraceError as error:
+                self.tolerate(error)
+                continue
             # A kernel is reported again when its reason changes; the last event is valid.
-            kernels[identity] = TraceKernel(
-                identity,
-                member(row, "image", int, path),
-                member(row, "name", str, path),
-                reasons[word],
-                # Missing or null where the reason says all.
-                row.get("detail") or "",
-                self._counters(identity),
-                self,
-                (member(row, "log_units", int, path), member(row, "log_per_warp", int, path))
-                if "log_units" in row else None,
-            )  # fmt: skip
+            kernels[kernel.id] = kernel
         return TraceKernels(kernels[identity] for identity in sorted(kernels))
+
+    def _read_kernel(self, row: dict[str, Any]) -> TraceKernel:
+        """Return the kernel of an event. Raises TraceError for an invalid one."""
+        path = self.path / "events.jsonl"
+        identity = member(row, "id", int, path)
+        word = member(row, "reason", str, path)
+        if identity < 0:
+            raise TraceError(f"{path}: kernel id {identity}, expected a number from 0")
+        if word not in _REASONS:
+            raise TraceError(f"{path}: kernel {identity}: reason {word!r:.80} is not one of this version")
+        name, detail = row.get("name"), row.get("detail")
+        return TraceKernel(
+            identity,
+            member(row, "image", int, path),
+            # Up to version 0.1.0 an event had null for a name that was longer than an event may be.
+            name if isinstance(name, str) and name else f"kernel {identity}",
+            _REASONS[word],
+            # Missing or null where the reason says all.
+            detail if isinstance(detail, str) else "",
+            self._counters(identity),
+            self,
+            (member(row, "log_units", int, path), member(row, "log_per_warp", int, path))
+            if "log_units" in row else None,
+        )  # fmt: skip
 
     def _counters(self, kernel: int) -> dict[Reason, int]:
         """Return how many launches of a kernel had each outcome; outcomes without a launch are left out."""
@@ -482,10 +558,11 @@ def find_traces(path: str | Path) -> list[Path]:
     Raises TraceError when there are none.
     """
     folder = Path(path)
-    if (folder / "events.jsonl").is_file():
+    # Whatever it is: what is no file is reported when it is read.
+    if os.path.lexists(folder / "events.jsonl"):
         return [folder]
     try:
-        inside = [entry for entry in folder.iterdir() if (entry / "events.jsonl").is_file()]
+        inside = [entry for entry in folder.iterdir() if os.path.lexists(entry / "events.jsonl")]
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not inside:
