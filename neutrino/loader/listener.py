@@ -80,7 +80,8 @@ class Settings:
     has called by COMMAND's end; None to be silent. compiled: the folder in which compilers of the program write, None
     to make nothing before it is asked for. driver_version: as of ``cuDriverGetVersion``, None if it is not known.
     history: of runs with this key, None where nothing is imported before twins are asked for. cache_lock: descriptor of
-    a cache that is removed at the run's end, None for one that stays.
+    a cache that is removed at the run's end, None for one that stays. waits: whether the program waits for its twins,
+    so that none are made when it has ended.
     """
 
     probes: RunProbes
@@ -97,6 +98,7 @@ class Settings:
     driver_version: int | None = None
     history: History | None = None
     cache_lock: int | None = None
+    waits: bool = False
 
 
 def start_listener(settings: Settings, pid: int | None = None) -> Path:
@@ -217,9 +219,12 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     if history := settings.history:
         # Another size: the file is damaged, or of another version.
         expected = history.request if len(history.request) == _REQUEST.size else b""
-        maker = start_maker(prepare, make, ahead, at_once=history.asks, expected=expected, asked=history.asked)
+        maker = start_maker(
+            prepare, make, ahead, at_once=history.asks, expected=expected, asked=history.asked,
+            ends_with_clients=settings.waits,
+        )  # fmt: skip
     else:
-        maker = start_maker(prepare, make, ahead)
+        maker = start_maker(prepare, make, ahead, ends_with_clients=settings.waits)
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)

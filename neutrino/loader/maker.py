@@ -13,6 +13,7 @@ have a low priority, so that the program's own compilers go first.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import math
 import os
@@ -37,6 +38,8 @@ _NICE = 3
 """Of the workers that make twins ahead. A request for the same twins waits for them, so not much more."""
 _PAUSE_S = 0.02
 """Between the starts of workers that make twins ahead: the first may have taken all there is."""
+_PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
 _LIMIT_S = 120
 """Seconds after which such a worker is ended by SIGALRM, if it still makes the same twins."""
 
@@ -60,6 +63,7 @@ def start_maker(
     at_once: bool = False,
     expected: bytes = b"",
     asked: Callable[[bytes], None] = lambda _: None,
+    ends_with_clients: bool = False,
 ) -> socket.socket | None:
     """Start the maker; return the socket for ``hand_over``, None if no process can be started.
 
@@ -69,6 +73,8 @@ def start_maker(
     made without one, or None. at_once: whether not to wait for the first request, if there are enough processors.
     expected: what is likely to be handed over with the first request, b"" if that is not known; with at_once, twins are
     then made ahead from the start on. asked: called in the maker with what was handed over with the first request.
+    ends_with_clients: whether a worker, and what it has started, is killed when the process that asked has closed the
+    connection; else the twins are made for the next run.
     """
     try:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,7 +84,10 @@ def start_maker(
     if maker == 0:
         try:
             ours.close()
-            _make(its, prepare, serve, ahead, at_once=at_once, expected=expected, asked=asked)
+            _make(
+                its, prepare, serve, ahead, at_once=at_once, expected=expected, asked=asked,
+                ends_with_clients=ends_with_clients,
+            )  # fmt: skip
         finally:
             # Also after an error: it must not go on as a second listener.
             os._exit(0)
@@ -106,11 +115,14 @@ def _make(
     at_once: bool,
     expected: bytes,
     asked: Callable[[bytes], None],
+    ends_with_clients: bool,
 ) -> None:
     """Fork a worker for each connection that arrives, until no more can arrive."""
     most = len(os.sched_getaffinity(0))
     # By pidfd, or -pid without one.
     workers: dict[int, int] = {}
+    # What workers are asked by, as long as they work: by descriptor, the worker and the connection.
+    clients: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     is_open = True
     has_spare = most >= _LEAST_PROCESSORS
@@ -134,7 +146,13 @@ def _make(
         if workers_ahead is not None:
             timeout_ms = workers_ahead.expect(poll, timeout_ms)
         ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
-        _forget_ended(poll, workers)
+        _forget_ended(poll, workers, clients)
+        for descriptor in ready & clients.keys():
+            # Nobody waits for it any more.
+            worker, connection = clients.pop(descriptor)
+            poll.unregister(descriptor)
+            connection.close()
+            _kill(worker)
         if workers_ahead is not None and workers_ahead.cubins.fileno() in ready:
             workers_ahead.start(channel)
         if channel.fileno() not in ready:
@@ -151,8 +169,15 @@ def _make(
                 _prepare(prepare, message)
             if ahead and cubins and workers_ahead is None:
                 workers_ahead = _WorkersAhead(cubins, partial(ahead.make, message), most)
-        with socket.socket(fileno=descriptors[0]) as connection:
-            _fork(connection, message, channel, serve, poll, workers)
+        connection = socket.socket(fileno=descriptors[0])
+        worker = _fork(connection, message, channel, serve, poll, workers)
+        if worker and ends_with_clients:
+            poll.register(connection, select.POLLRDHUP)
+            clients[connection.fileno()] = worker, connection
+        else:
+            connection.close()
+    if workers_ahead is not None:
+        workers_ahead.kill()
 
 
 def _prepare(prepare: Callable[[bytes | None], None], message: bytes | None) -> None:
@@ -178,6 +203,7 @@ class _WorkersAhead:
         self._make = make
         self._left = most
         self._next_s = 0.0
+        self._workers: list[int] = []
         # Its writing end is closed when this process ends: the workers end then.
         self._alive, self._ours = os.pipe2(os.O_CLOEXEC)
 
@@ -196,6 +222,7 @@ class _WorkersAhead:
     def start(self, channel: socket.socket) -> None:
         """Start one more worker. channel: what the worker closes."""
         self._next_s = time.monotonic() + _PAUSE_S
+        maker = os.getpid()
         try:
             worker = os.fork()
         except OSError:
@@ -203,14 +230,21 @@ class _WorkersAhead:
             return
         self._left -= 1
         if worker:
+            self._workers.append(worker)
             return
         try:
+            _begin_worker(maker)
             channel.close()
             os.close(self._ours)
             os.nice(_NICE)
             self._work()
         finally:
             os._exit(0)
+
+    def kill(self) -> None:
+        """End the workers, and what they have started: nobody is left to ask for what they make."""
+        for worker in self._workers:
+            _kill(worker)
 
     def _work(self) -> None:
         """Make twins until the maker or the watcher has ended."""
@@ -231,14 +265,16 @@ class _WorkersAhead:
 def _fork(
     connection: socket.socket, message: bytes, channel: socket.socket, serve: Callable[[socket.socket, bytes], None],
     poll: select.poll, workers: dict[int, int],
-) -> None:  # fmt: skip
-    """Fork a worker that serves a connection, and add it to poll and workers. Without one the connection is closed."""
+) -> int:  # fmt: skip
+    """Fork a worker that serves a connection, and add it to poll and workers; return it, or 0 if there can be none."""
+    maker = os.getpid()
     try:
         worker = os.fork()
     except OSError:
-        return
+        return 0
     if worker == 0:
         try:
+            _begin_worker(maker)
             channel.close()
             serve(connection, message)
         finally:
@@ -249,10 +285,30 @@ def _fork(
     except OSError:
         key = -worker
     workers[key] = worker
+    return worker
 
 
-def _forget_ended(poll: select.poll, workers: dict[int, int]) -> None:
-    """Remove the workers that have ended."""
+def _begin_worker(maker: int) -> None:
+    """Make this process, a worker, one that ends with the maker, and lead a group of what it starts."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # A maker that ended before that sends no signal.
+    if os.getppid() != maker:
+        os._exit(0)
+
+
+def _kill(worker: int) -> None:
+    """Kill a worker, and what it has started, such as ptxas."""
+    # It may not lead a group yet, and have started nothing.
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            kill(worker, signal.SIGKILL)
+
+
+def _forget_ended(
+    poll: select.poll, workers: dict[int, int], clients: dict[int, tuple[int, socket.socket]]
+) -> None:
+    """Remove the workers that have ended, and their clients."""
     for key, worker in list(workers.items()):
         ended, _ = os.waitpid(worker, os.WNOHANG)
         if not ended:
@@ -261,3 +317,7 @@ def _forget_ended(poll: select.poll, workers: dict[int, int]) -> None:
         if key >= 0:
             poll.unregister(key)
             os.close(key)
+        for descriptor in [one for one, (owner, _) in clients.items() if owner == worker]:
+            _, connection = clients.pop(descriptor)
+            poll.unregister(descriptor)
+            connection.close()

@@ -238,6 +238,7 @@ def _start_probing(
             run_key=key,
             cache=Cache(cache),
             cache_lock=lock,
+            waits=request.waits and not request.hot,
             save_temps=request.save_temps,
             device=kind,
             assembled=assembled,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from neutrino.errors import ToolMissingError
 from neutrino.loader import listener
+from neutrino.toolchain.location import find_tool
+from tests.loader.conftest import IMAGE, Bench
 
 PROGRAM = """
 import os, resource, socket, struct, sys, time
@@ -60,3 +67,52 @@ def test_no_socket_is_made_in_another_users_runtime_folder(monkeypatch: pytest.M
         assert listener._runtime_folder() == "/tmp"
     finally:
         folder.rmdir()
+
+
+@pytest.mark.parametrize(("options", "ends"), [((), True), (("--no-wait",), False)])
+def test_helpers_end_with_the_last_client(bench: Bench, tmp_path: Path, options: tuple[str, ...], ends: bool) -> None:
+    try:
+        real = find_tool("ptxas")
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    (tmp_path / "image").write_bytes(IMAGE)
+    slow, started, release = tmp_path / "ptxas", tmp_path / "started", tmp_path / "release"
+    slow.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exec "{real}" --version\n'
+        f'echo $$ >> "{started}"\nwhile ! [ -e "{release}" ]; do sleep 0.05; done\nexec "{real}" "$@"\n'
+    )
+    slow.chmod(0o755)
+    # A socket's path must be short.
+    with tempfile.TemporaryDirectory() as runtime:
+        environment = {
+            **os.environ, "HOST_IMAGE": str(tmp_path / "image"), "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "NEUTRINO_PTXAS": str(slow), "XDG_RUNTIME_DIR": runtime,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-p", "block_sched", *options]
+        with subprocess.Popen([*command, str(bench.host), "plain"], cwd=tmp_path, env=environment) as program:
+            _wait(lambda: started.exists() and bool(started.read_text().strip()))
+            program.send_signal(signal.SIGKILL)
+        pid = int(started.read_text().split()[0])
+        if ends:
+            _wait(lambda: not _runs(pid))
+            _wait(lambda: not any(Path(runtime).iterdir()))
+            return
+        # What nobody has waited for is made for the next run.
+        assert _runs(pid)
+        release.touch()
+        _wait(lambda: any(tmp_path.glob("cache/neutrino/twins/*/*.twins")))
+        _wait(lambda: not any(Path(runtime).iterdir()))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _wait(is_done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
