@@ -1,4 +1,5 @@
-"""Which threads something is for: each, the first of a warp, the first of a block; and whose values are one result."""
+"""Which threads something is for: each, the first of a warp, of a block or of a group; and whose values are one
+result."""
 
 from __future__ import annotations
 
@@ -6,18 +7,23 @@ import enum
 
 
 class Level(enum.Enum):
-    """Which threads a snippet runs for, and which threads own a slot of a map."""
+    """Which threads a snippet runs for, and which threads own a slot of a map.
+
+    ``GROUP`` is of snippets alone: the lowest of the lanes that execute an instruction together, another one each time.
+    So it owns no slot, and maps are never at this level.
+    """
 
     THREAD = "thread"
     WARP = "warp"
     BLOCK = "block"
+    GROUP = "group"
 
     # By identity, which takes no call of a Python function: levels are looked up at every site.
     __hash__ = object.__hash__
 
 
 LEVELS = (Level.THREAD, Level.WARP, Level.BLOCK)
-"""By their numbers in files."""
+"""Those of maps, by their numbers in files."""
 
 
 class Per(enum.Enum):

@@ -31,6 +31,7 @@ __all__ = [
     "array",
     "bf16",
     "bits",
+    "block",
     "bound",
     "bytes",
     "clock",
@@ -58,6 +59,8 @@ __all__ = [
     "lane",
     "lanemask_lt",
     "lanes",
+    "leader",
+    "line",
     "max",
     "min",
     "nclusterid",
@@ -77,6 +80,7 @@ __all__ = [
     "select",
     "site",
     "smid",
+    "thread",
     "tid",
     "time",
     "u8",
@@ -112,8 +116,9 @@ f32: TypeAlias = float
 f64: TypeAlias = float
 """A floating-point number of 64 bits."""
 
-Level: TypeAlias = Literal["thread", "warp", "block"]
-"""Which threads run a probe: each one, the first of each warp, or the first of each block."""
+Level: TypeAlias = Literal["thread", "warp", "block", "group"]
+"""Which threads run a probe: each one, the first of each warp or of each block, or the lowest of the lanes that execute
+the instruction together."""
 Per: TypeAlias = Literal["launch", "block", "warp", "thread", "sm", "site", "run"]
 """Whose values a map combines."""
 Lanes: TypeAlias = Literal["executing", "reaching"]
@@ -249,8 +254,16 @@ pred = Value()
 """Whether the instruction's own predicate lets it execute; true without one."""
 lanes = Value()
 """The lanes of the warp that run the probe here, one bit each (``u32``)."""
+leader = Value()
+"""Whether the thread is the lowest of the lanes that run the probe here together (a predicate)."""
+thread = Value()
+"""The thread's linear number in its block, x fastest (``u32``)."""
+block = Value()
+"""The block's linear number in the grid, x fastest (``u64``)."""
 site = Value()
 """The number of the instruction in the kernel, the same in all launches (``u32``)."""
+line = Value()
+"""The source line of the instruction, 0 where the kernel does not say (``u32``)."""
 elements = Value()
 """How many elements its vector has, 1 of a scalar (``u32``): a number at each instruction."""
 

@@ -12,6 +12,7 @@ from neutrino.language.literals import Number
 from neutrino.language.locals import Result
 from neutrino.language.vocabulary import (
     CHANGING,
+    ELSEWHERE,
     FUNCTIONS,
     HAS,
     HELPERS,
@@ -44,6 +45,7 @@ from neutrino.probing.ir.statements import (
     Statement,
 )
 from neutrino.probing.ir.types import Type
+from neutrino.probing.nearest import nearest
 
 _RELATIONS: Mapping[type[ast.cmpop], Relation] = {
     ast.Eq: Relation.EQ, ast.NotEq: Relation.NE, ast.Lt: Relation.LT, ast.LtE: Relation.LE, ast.Gt: Relation.GT,
@@ -123,8 +125,14 @@ class ExpressionReader(ConstantReader):
             return self._call(node, code, expected)
         if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") in self.locals.scope.arrays:
             return self._element(node, code)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ELSEWHERE:
+            # threadIdx.x: what it is an attribute of has no value.
+            return self.evaluate(node.value, code, expected)
         if isinstance(node, ast.Attribute) and self._is_language(node):
+            guess = ELSEWHERE.get(node.attr) or nearest(node.attr, [*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES])
             hint = "the values of an instruction are " + ", ".join(f"{self._alias}.{name}" for name in SITE_OPERANDS)
+            if guess:
+                hint = f"did you mean {self._alias}.{guess}?"
             raise self._faults.refuse(node, "python-name", f"the language has no value '{node.attr}'", hint)
         raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe")
 
@@ -139,7 +147,8 @@ class ExpressionReader(ConstantReader):
             hint = f"write {node.id}[0]"
             raise self._faults.refuse(node, "python-type", f"{node.id} is an array, of which elements are read", hint)
         if value is None:
-            raise self._faults.refuse(node, "python-name", f"{node.id} has no value here")
+            hint = f"did you mean {self._alias}.{ELSEWHERE[node.id]}?" if node.id in ELSEWHERE else ""
+            raise self._faults.refuse(node, "python-name", f"{node.id} has no value here", hint)
         if isinstance(value, bool):
             return self.constant(Type.PRED, int(value), node)
         return value

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ from neutrino.language.uses import (
 )
 from neutrino.language.vocabulary import (
     CHANGING,
+    ELSEWHERE,
     HELPERS,
     PARAMETER,
     PLACES,
@@ -73,8 +74,10 @@ FAULTS = {"one-liner": "a clause of a one-liner that cannot be read, or a map th
 
 _ALIAS = "nl"
 _ELAPSED, _LINE = "elapsed", "line"
-_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED, _LINE})
-_SHOWN_WORDS = sorted({*(word.upper() for word in SITE_OPERANDS), *(_WORDS - {*SITE_OPERANDS})})
+_WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED})
+_SMALL = frozenset({"leader", "thread", "block", _LINE})
+"""Values of the instruction that are not shown in capitals."""
+_SHOWN_WORDS = sorted({word.upper() if word in {*SITE_OPERANDS} - _SMALL else word for word in _WORDS})
 _OPERAND = re.compile(r"out|in[1-9]", re.ASCII)
 _OF_MEMORY = frozenset({"ld", "ldu", "st", "atom", "red"})
 _OF_ONE_TYPE = _OF_MEMORY | {
@@ -112,7 +115,7 @@ class _OneLineFaults(Faults):
     def report(self, node: Any, code: str, message: str, hint: str = "") -> None:
         """Add a fault; names of ``neutrino.language`` are those of a one-liner, without ``nl.``."""
         if code == "python-name" and isinstance(node, ast.Name) and not hint:
-            guess = nearest(node.id, _SHOWN_WORDS)
+            guess = ELSEWHERE.get(node.id) or nearest(node.id, _SHOWN_WORDS)
             hint = f"did you mean {guess}?" if guess else "the values of an instruction are ADDR, BYTES, OUT, IN1 …"
         super().report(node, code, *(_LANGUAGE.sub(r"\1", text) for text in (message, hint)))
 
@@ -145,11 +148,8 @@ class _Words(ast.NodeTransformer):
         self.has_out |= word == "out"
         self.has_elapsed |= word == _ELAPSED
         language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
-        attribute = {_ELAPSED: "clock", _LINE: "site"}.get(word, word)
+        attribute = "clock" if word == _ELAPSED else word
         value: ast.expr = ast.copy_location(ast.Attribute(language, attribute, ast.Load()), node)
-        if word == _LINE:
-            # Recorded as the instruction's number, which readers look up.
-            value.is_line = True  # type: ignore[attr-defined]
         if attribute in CHANGING:
             value = ast.copy_location(ast.Call(value, [], []), node)
         if word != _ELAPSED:
@@ -392,11 +392,13 @@ class _ClauseReader(SnippetReader):
 
     def _shown_value(self, node: ast.expr) -> Value:
         """Return how a key or a value of a row is shown: an address in hex, an instruction's number as its place."""
-        is_site = isinstance(node, ast.Attribute) and node.attr == "site" and _is_language(node.value)
-        if is_site:
-            node.is_shown = True  # type: ignore[attr-defined]
+        is_site = isinstance(node, ast.Attribute) and node.attr in {"site", _LINE} and _is_language(node.value)
+        is_line = is_site and isinstance(node, ast.Attribute) and node.attr == _LINE
         title = self._faults.quote(node)
-        return Value("", title, _has_address(node), is_site, is_site and hasattr(node, "is_line"))
+        if is_line and isinstance(node, ast.Attribute):
+            # Recorded as the instruction's number, of which readers look the file up, too.
+            node.attr = "site"
+        return Value("", title, _has_address(node), is_site, is_line)
 
     def _value(self, is_integer: bool, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
         """Evaluate a value or key that is saved: return the type of its field, 64 bits of its kind, and the operand.
@@ -509,15 +511,6 @@ def _kinds_of(opcode: tuple[str, ...], *, elements: bool) -> Mapping[str, Type]:
         others = ("in2", "in3") if first in _OF_MEMORY else tuple(f"in{number}" for number in range(1, 10))
         kinds |= dict.fromkeys(("out", *others), named[0])
     return kinds
-
-
-def _shown_places(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the expressions that are shown as they are: keys of maps, and values of rows and of topk."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Subscript) and hasattr(node.value, "map_name"):
-            yield node.slice
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*ROWS, "topk"}:
-            yield from node.args
 
 
 def _shown(name: str) -> str:
@@ -662,13 +655,6 @@ class _Reader:
         body = [typed.visit(statement) for statement in body]
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)
-        shown = set(_shown_places(function))
-        for node in ast.walk(function):
-            # In a statement with a fault, the reader may not have come to it.
-            if hasattr(node, "is_line") and not hasattr(node, "is_shown") and node not in shown:
-                hint = "the position '* file.cu:42' selects a line; SITE is the instruction's number"
-                message = "'line' is a key, or a value of print and save"
-                self._faults.report(node, "one-liner", message, hint)
         if tracepoint is None or (not snippet.statements and self._faults.diagnostics):
             raise LanguageError(str(number))
         if not any(isinstance(statement, Save) for statement in walk(snippet.statements)):

@@ -33,8 +33,18 @@ REDUCTIONS: Mapping[str, Reduction] = {reduction.value: reduction for reduction 
 VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
 """``nl.out`` and the inputs: operands of the instruction that a probe is at, which may be vectors."""
 
-SITE_OPERANDS = (*VECTORS, "addr", "bytes", "ops", "pred", "lanes", "site", "elements")
+SITE_OPERANDS = (
+    *VECTORS, "addr", "bytes", "ops", "pred", "lanes", "leader", "thread", "block", "site", "line", "elements",
+)  # fmt: skip
 """``nl.out`` and the others: values of the instruction that a probe is at."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridDim": "nctaid", "laneid": "lane",
+    "laneId": "lane", "lane_id": "lane", "warpId": "warpid", "warp_id": "warpid", "program_id": "block",
+    "threadid": "thread", "thread_id": "thread", "blockid": "block", "block_id": "block", "group": "leader",
+    "activemask": "lanes", "mask": "lanes", "sm": "smid", "globaltimer": "time", "clock64": "clock",
+}  # fmt: skip
+"""What CUDA, Triton and PTX call something → its name here."""
 
 HAS = "HAS"
 """The site operand that ``nl.has`` gives: whether the instruction's opcode has a modifier."""
@@ -55,8 +65,8 @@ TYPES: Mapping[str, Type] = {
 """``nl.u64`` and the others."""
 
 _SITE_OPERAND_TYPES: Mapping[str, Type] = {
-    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "SITE": Type.U32,
-    "ELEMENTS": Type.U32, "HAS": Type.U32,
+    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "LEADER": Type.PRED,
+    "THREAD": Type.U32, "BLOCK": Type.U64, "SITE": Type.U32, "LINE": Type.U32, "ELEMENTS": Type.U32, "HAS": Type.U32,
 }  # fmt: skip
 """Site operands whose type does not depend on the instruction."""
 

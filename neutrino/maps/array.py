@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.target import SaveWriter
 
-_OWNERS = {level: f"per {level.value}" for level in Level}
+_OWNERS = {level: f"per {level.value}" for level in LEVELS}
 
 
 @dataclass(frozen=True)

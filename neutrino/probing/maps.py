@@ -17,6 +17,7 @@ from neutrino.maps.keyed import AGGREGATES, Hash
 from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, type_named, type_names
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
+from neutrino.probing.levels import KEEP_ALL
 
 MAX_MAP_NAME = 63
 """Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""
@@ -61,6 +62,12 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     check_map_name(document, path, name)
     level = read_level(document, path, table)
     word = _per(document, path, table, map_class, level)
+    if level is Level.GROUP and map_class and map_class.layout is Layout.SLOTS:
+        message = f"{_a(map_class)} keeps records of each thread, warp or block, and a group has no place of its own"
+        document.report(document.value(*path, "level"), "level", message, KEEP_ALL)
+    elif level is Level.GROUP:
+        # What a lane saves for its group is kept as what each saves for itself.
+        level = Level.THREAD
     cap = _cap(document, path, table, map_class)
     fields = _fields(document, path, table, map_class)
     if not fields:
@@ -95,7 +102,7 @@ def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> L
     """
     words = [level.value for level in Level]
     if "level" not in table:
-        document.missing(path, "level", 'level = "thread", "warp" or "block"')
+        document.missing(path, "level", 'level = "thread", "warp", "block" or "group"')
         return None
     word = document.choice((*path, "level"), table["level"], words, "level", "level")
     return Level(word) if word else None
@@ -124,10 +131,11 @@ def _per(
         document.report(place, "per", message, hint)
         return default
     # Only one thread saves, and it would do so for others with rows of their own.
-    finer = {Level.WARP: ("thread",), Level.BLOCK: ("thread", "warp")}
+    finer = {Level.WARP: ("thread",), Level.BLOCK: ("thread", "warp"), Level.GROUP: ("thread",)}
     if level and word in finer.get(level, ()):
         message = f'per is "{word}", but at level {level.value} one thread saves for its {level.value}'
-        hint = f'write per = "{level.value}", or level = "{word}" for the map and its probes'
+        own = "warp" if level is Level.GROUP else level.value
+        hint = f'write per = "{own}", or level = "{word}" for the map and its probes'
         document.report(place, "per", message, hint)
         return default
     return word

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Layout, Map, MapType
@@ -61,7 +61,7 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
     level_word, size_word = words[:2]
     cap_word = words[2] if len(words) == 3 else "1"
     cap: int | None
-    levels = [level.value for level in Level]
+    levels = [level.value for level in LEVELS]
     level = document.choice(path, level_word, levels, "level in datamodel", "datamodel")
     # A map that is not in slots has one record, so there is nothing to count.
     if cap_word == "count" and map_type.layout is Layout.SLOTS:

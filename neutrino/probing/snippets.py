@@ -12,6 +12,7 @@ from neutrino.errors import Span
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import Document, KeyPath, shown_key, shown_name
 from neutrino.probing.ir.types import Type
+from neutrino.probing.levels import misfit
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -161,10 +162,9 @@ class SnippetReader:
             return []
         self.saved.add(target.name)
         # An invalid level, of the probe or of the map, has been reported.
-        if level and target.level is not level and target.name not in self._levelless:
-            message = f"a {level.value} probe saves to '{target.name}', a {target.level.value} map"
-            hint = f'give both the same level: level = "{target.level.value}"'
-            self._document.report(offset, "save-level", message, hint)
+        fault = misfit(level, target) if level and target.name not in self._levelless else None
+        if fault:
+            self._document.report(offset, "save-level", *fault)
         fields = target.saved_fields
         if len(call.operands) != len(fields):
             names = ", ".join(field.name for field in fields)

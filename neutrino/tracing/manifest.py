@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neutrino.abi.levels import Level, Per
+from neutrino.abi.levels import LEVELS, Level, Per
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span, TraceError
@@ -249,10 +249,9 @@ class _Reader:
             raise self._error("fields", fields, "at least one field")
         if len({field.name for field in fields}) != len(fields):
             raise self._error("fields", [field.name for field in fields], "different names")
-        try:
-            level = Level(entry.get("level"))
-        except ValueError as error:
-            raise self._error("a map's level", entry.get("level"), "thread, warp or block") from error
+        if entry.get("level") not in [level.value for level in LEVELS]:
+            raise self._error("a map's level", entry.get("level"), "thread, warp or block")
+        level = Level(entry["level"])
         try:
             per = Per(entry.get("per", Per.LAUNCH.value))
         except ValueError as error:

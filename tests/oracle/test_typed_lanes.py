@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Constant, Register, Special
 from neutrino.probing.ir.statements import (
@@ -168,7 +168,7 @@ def test_what_all_lanes_agree_on_is_skipped_together() -> None:
     _reads_back(probes)
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("reduction", [Reduction.SUM, Reduction.MAX, Reduction.FIRST])
 def test_at_every_level_all_lanes_of_the_warp_count(level: Level, reduction: Reduction) -> None:
     """Also where the register that a level's thread saves must keep its value in others, since more of them read it."""

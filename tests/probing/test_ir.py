@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level, Per
 from neutrino.errors import Span
 from neutrino.maps.declaration import Map
+from neutrino.maps.sum import Sum
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.operands import Constant, Immediate, Register, SiteOperand, Special, SpecialRegister
 from neutrino.probing.ir.statements import (
@@ -42,6 +43,7 @@ F, H = Register("%f", Type.F32, 0, HERE), Register("%h", Type.F16X2, 0, HERE)
 P, S, B = Register("%p", Type.PRED, 0, HERE), Register("%s", Type.S32, 0, HERE), Register("%b", Type.B32, 0, HERE)
 K, J = local("i", Type.U32), local("j", Type.U8)
 ONE, WIDE, YES = Constant(Type.U32, 1), Constant(Type.U64, 1), Constant(Type.PRED, 1)
+SUM = a_map("T", ["u32"], kind=Sum())
 M, SMALL, FLOAT = a_map("M", ["u64"]), a_map("S", ["u32", "u32"]), a_map("F", ["f32"])
 
 
@@ -241,7 +243,7 @@ def test_the_budget(body: list[Statement], words: str, span: Span) -> None:
 
 
 def test_every_fault_is_provoked() -> None:
-    provoked = {code for code, _, _ in WRONG.values()} | {"ir-register", "ir-budget"}
+    provoked = {code for code, _, _ in WRONG.values()} | {"ir-register", "ir-budget", "ir-group"}
     assert provoked == set(FAULTS)
 
 
@@ -253,7 +255,27 @@ def test_faults_come_in_file_order() -> None:
     ]  # fmt: skip
 
 
+def test_a_group_assigns_no_register_that_all_share() -> None:
+    of_snippet = [_add(K, X, X), Save(SUM, (K,), HERE)]
+    assert verify(draft(of_snippet, level=Level.GROUP)) == []
+    (fault,) = verify(draft([If(P, (_add(),), (), HERE)], level=Level.GROUP))
+    assert (fault.code, fault.line, fault.column) == ("ir-group", THERE.line, THERE.column)
+    assert "assigns x" in fault.message
+    assert "lowest lane is another one" in fault.hint
+
+
+def test_a_group_has_no_slots() -> None:
+    for entry, words in (
+        (M, "keeps records of each thread"), (replace(SUM, per=Per.THREAD), "a result for each thread"),
+        (a_map("W", ["u32"], Level.WARP, Sum()), "a warp map"), (a_map("B", ["u32"], Level.BLOCK), "a block map"),
+    ):
+        value = X if entry is not M else N
+        (fault,) = verify(draft([Save(entry, (value,), THERE)], level=Level.GROUP))
+        assert fault.code == "ir-save"
+        assert words in fault.message
+
+
 def test_a_map_of_every_level_takes_its_probes() -> None:
-    for level in Level:
+    for level in LEVELS:
         entry: Map = a_map("L", ["u32"], level)
         assert verify(draft([Save(entry, (X,), HERE)], level=level)) == []

@@ -103,7 +103,8 @@ def test_what_is_refused(row: list[str], tmp_path: Path) -> None:
 def test_each_value_of_an_instruction_is_taken() -> None:
     names = {code.partition(".")[2] for code in codes("Values of the instruction")}
     assert names == {
-        "out", *(f"in{number}" for number in range(1, 10)), "addr", "bytes", "ops", "pred", "lanes", "site", "elements",
+        "out", *(f"in{number}" for number in range(1, 10)), "addr", "bytes", "ops", "pred", "lanes", "leader",
+        "thread", "block", "site", "line", "elements",
     }  # fmt: skip
 
 

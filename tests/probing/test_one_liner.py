@@ -67,7 +67,6 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a save as a method": ("ld.global { ¦@a.save(BYTES) }", "one-liner", "'@a.save' is called"),
     "printf": ("ld.global { ¦printf('x') }", "one-liner", "'printf' is called"),
     "a map with +=": ("ld.global { ¦@a += 1 }", "one-liner", "made by a function"),
-    "a line as a number": ("ld.global /¦line == 3/ { @ = count() }", "one-liner", "'line' is a key"),
     "an empty filter": ("ld.global ¦/ / { @ = count() }", "one-liner", "the filter is empty"),
     "one brace more": ("ld.global { @ = count() } ¦}", "one-liner", "'}' closes nothing"),
     "no semicolon": ("ld.global { print(lane) ¦print(lane) }", "not-python", "not Python"),
@@ -90,6 +89,36 @@ def test_faults_have_their_place(marked: str, code: str, words: str) -> None:
     assert fault.source == (before + after).split("\n")[place[0] - 1]
     # What the text was changed to for Python's parser is not shown.
     assert "nl." not in f"{fault.message} {fault.hint}"
+
+
+def test_the_line_is_no_fault_of_its_own() -> None:
+    """Beside another one."""
+    with pytest.raises(ProbeError) as caught:
+        read_one_liner('st.global /IN2 == 0/ { print("{}", line) }')
+    assert [fault.code for fault in caught.value.diagnostics] == ["python-type"]
+
+
+def test_the_line_is_a_number_where_it_is_not_shown() -> None:
+    assert read_one_liner("ld.global /line == 3/ { @ = sum(line + 1) }").probes
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("ld.global { @[blok] = count() }", "did you mean block?"),
+        ("ld.global /leadr/ { @ = count() }", "did you mean leader?"),
+        ("ld.global /group/ { @ = count() }", "leader"),
+        ("ld.global /thred == 0/ { @ = count() }", "did you mean thread?"),
+        ("ld.global /laneid == 0/ { @ = count() }", "lane"),
+        ("ld.global { @[blockIdx] = count() }", "ctaid"),
+        ("ld.global { @[threadIdx.x] = count() }", "tid"),
+    ],
+)
+def test_hints_for_words(text: str, hint: str) -> None:
+    with pytest.raises(ProbeError) as caught:
+        read_one_liner(text)
+    (fault,) = caught.value.diagnostics
+    assert hint in fault.hint
 
 
 def test_every_fault_is_provoked() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
@@ -117,7 +117,7 @@ def maps(draw: st.DrawFn, name: str) -> Map:
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     fields, size, _ = lay_out_fields([(field, draw(st.sampled_from(types))) for field in names])
     cap = draw(st.sampled_from([1, 2, 1 << 20])) if kind == ARRAY else 1
-    return Map(name, kind, draw(st.sampled_from(Level)), size, cap, fields, HERE)
+    return Map(name, kind, draw(st.sampled_from(LEVELS)), size, cap, fields, HERE)
 
 
 @st.composite
@@ -171,7 +171,7 @@ def probe_sets(draw: st.DrawFn) -> ProbeSet:
     own = draw(registers())
     probes = []
     for name in draw(st.lists(PROBE_NAMES, min_size=1, max_size=4, unique=True)):
-        level = draw(st.sampled_from(Level))
+        level = draw(st.sampled_from(LEVELS))
         tracepoint, _ = parse_tracepoint(draw(POSITIONS))
         assert tracepoint is not None
         before = draw(st.none() | snippets(level, known, own))

@@ -62,7 +62,27 @@ WRONG = {
     "map level": (
         at_load("").replace('level = "thread"\nsize', 'level = ¦"grid"\nsize'),
         'level is "grid"',
-        'use "thread", "warp" or "block"',
+        'use "thread", "warp", "block" or "group"',
+    ),
+    "an array of groups": (
+        at_load("").replace('"thread"', '"group"').replace('level = "group"\nsize', 'level = ¦"group"\nsize'),
+        "an array keeps records of each thread, warp or block, and a group has no place of its own",
+        'cap = "dynamic"',
+    ),
+    "a result for each thread of a group": (
+        at_load("").replace('"thread"', '"group"').replace('"array"', '"sum"').replace("size = 8", 'per = ¦"thread"'),
+        'per is "thread", but at level group one thread saves for its group',
+        'per = "warp"',
+    ),
+    "a group that saves to slots": (
+        at_load("", level="group").replace("SAVE [ M ]", "¦SAVE [ M ]"),
+        "a group probe saves to 'M', which keeps records of each thread",
+        'cap = "dynamic"',
+    ),
+    "a group that saves for its warp": (
+        at_load("", level="group").replace('"thread"', '"warp"').replace("SAVE [ M ]", "¦SAVE [ M ]"),
+        "a group probe saves to 'M', a warp map",
+        'level = "warp"',
     ),
     "no map level": (
         at_load("").replace('[map.M]', "[¦map.M]").replace('level = "thread"\nsize', "size"),

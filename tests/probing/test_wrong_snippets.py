@@ -34,6 +34,10 @@ def at_level(level: str, after: str) -> str:
     return at_load(after).replace('"thread"', f'"{level}"')
 
 
+def in_group(after: str) -> str:
+    return at_level("group", after).replace('"array"', '"sum"')
+
+
 def both_sides(before: str, after: str, position: str = "ld.global") -> str:
     return at_load(after, position=position).replace("after = ", f'before = "{before}"\nafter = ')
 
@@ -328,6 +332,12 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     ),
     "shuffle of a block's first thread": (
         at_level("block", "¦shfl.sync.idx.b32 %n, %n, 0, 31, LANES;"), "collective-level", "at level block", "",
+    ),
+    "a kept register of a group": (
+        in_group("¦add.u32 %n, %n, 1;"), "group-register", "a group probe writes %n", "put a '$' in its name",
+    ),
+    "a vote of a group into a kept register": (
+        in_group("¦vote.sync.ballot.b32 %n, %p, LANES;"), "group-register", "a group probe writes %n", "as a sum",
     ),
     "vote without its mask": (at_load("¦vote.any.pred %p, %q;"), "unknown-form", "is not a form", "known: vote.sync"),
     "shuffle without sync": (at_load("¦shfl.idx.b32 %n, %n, 0, 31;"), "unknown-form", "is not a form", "shfl.sync"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.ir.draft import DraftProbes
@@ -44,6 +45,7 @@ from neutrino.probing.ir.statements import (
     While,
 )
 from neutrino.probing.ir.types import Type
+from neutrino.probing.levels import misfit
 
 BUDGET = 256
 """Greatest number of statements of one snippet, with its loops unrolled."""
@@ -59,10 +61,14 @@ FAULTS: dict[str, str] = {
     "ir-loop": "a loop without an end or with too many iterations, or one that assigns its own variable",
     "ir-collective": "a value that lanes exchange, put into a register that all probes share",
     "ir-budget": f"more than {BUDGET} statements with all loops unrolled, or nested more than {DEPTH} deep",
+    "ir-group": "a register that all probes share, assigned by a probe at level `group`",
     "ir-save": "a record that does not match its map, or its map's level",
     "ir-assembly": "hand-written assembly where it is not allowed",
 }
 """Code of a diagnostic → its meaning."""
+
+OF_THREADS = "the lowest lane is another one each time: save to a map, as a sum, or make the level thread"
+"""Hint for registers that a probe at level group assigns, which each thread has."""
 
 _BITWISE = frozenset({Operator.AND, Operator.OR, Operator.XOR, Operator.NOT})
 _SHIFTS = frozenset({Operator.SHL, Operator.SHR})
@@ -202,6 +208,9 @@ class _Checker:
             else:
                 self._check_types(statement)
                 self._check_assignment(statement.destination, statement.span, assigned, loops)
+                if probe.level is Level.GROUP and not statement.destination.is_local:
+                    message = f"a group probe assigns {_source_name(statement.destination)}, which all probes share"
+                    self._report(statement.span, "ir-group", message, OF_THREADS)
 
     def _check_value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
         """Check that a register that is read is declared and has a value, and that a constant fits its type.
@@ -409,10 +418,9 @@ class _Checker:
             self._report(save.span, "ir-save", f"'{save.map.name}' is not one of the probes' maps")
         if save.guard is not None:
             self._report(save.span, "ir-save", "a save under a predicate of its own, which an 'if' is to say")
-        if save.map.level is not probe.level:
-            message = f"a {probe.level.value} probe saves to '{save.map.name}', a {save.map.level.value} map"
-            hint = f'give both the same level: level="{save.map.level.value}"'
-            self._report(save.span, "ir-save", message, hint)
+        fault = misfit(probe.level, save.map)
+        if fault is not None:
+            self._report(save.span, "ir-save", *fault)
         if len(save.operands) != len(save.map.fields):
             message = f"{len(save.operands)} values for the {len(save.map.fields)} fields of '{save.map.name}'"
             self._report(save.span, "ir-save", message)

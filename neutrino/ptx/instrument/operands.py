@@ -24,10 +24,59 @@ from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import integer
 from neutrino.ptx.text.body import Body
 
+_EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
+"""Helpers that have a value wherever a probe runs."""
+_OF_LANES = ("LANES", "LEADER")
+"""Those that each snippet has anew: it may be for other threads than the one before it."""
+
+
+def _thread(scratch: Scratch, here: list[str]) -> Value:
+    """THREAD: the thread's linear number in its block, x fastest, as slots of maps count them."""
+    number, b, c = (scratch.take("b32") for _ in range(3))
+    here += [
+        f"mov.u32 {number}, %tid.z;",
+        f"mov.u32 {b}, %ntid.y;",
+        f"mov.u32 {c}, %tid.y;",
+        f"mad.lo.u32 {number}, {number}, {b}, {c};",
+        f"mov.u32 {b}, %ntid.x;",
+        f"mov.u32 {c}, %tid.x;",
+        f"mad.lo.u32 {number}, {number}, {b}, {c};",
+    ]
+    return Value(number, "u32")
+
+
+def _block(scratch: Scratch, here: list[str]) -> Value:
+    """BLOCK: the block's linear number in the grid, x fastest. Grids have up to 2^31 x 65535 x 65535 blocks: the row's
+    number has 32 bits, the block's does not."""
+    row, b, c = (scratch.take("b32") for _ in range(3))
+    number, wide = scratch.take("b64"), scratch.take("b64")
+    here += [
+        f"mov.u32 {row}, %ctaid.z;",
+        f"mov.u32 {b}, %nctaid.y;",
+        f"mov.u32 {c}, %ctaid.y;",
+        f"mad.lo.u32 {row}, {row}, {b}, {c};",
+        f"mov.u32 {b}, %nctaid.x;",
+        f"mov.u32 {c}, %ctaid.x;",
+        f"cvt.u64.u32 {wide}, {c};",
+        f"mad.wide.u32 {number}, {row}, {b}, {wide};",
+    ]
+    return Value(number, "u64")
+
+
+def _leader(lanes: Value, scratch: Scratch, here: list[str]) -> Value:
+    """LEADER: whether no lane below the thread's is among those of LANES. Only their threads have the right value."""
+    lower, leads = scratch.take("b32"), scratch.take("pred")
+    here += [
+        f"mov.u32 {lower}, %lanemask_lt;",
+        f"and.b32 {lower}, {lower}, {lanes.text};",
+        f"setp.eq.u32 {leads}, {lower}, 0;",
+    ]
+    return Value(leads, "pred")
+
 
 class PlaceOperands:
-    """The values of helpers in a snippet at no single instruction: LANES, and SITE and LINE at the beginning or end of
-    a source line, and at places between instructions.
+    """The values of helpers in a snippet at no single instruction: LANES, LEADER, THREAD and BLOCK, and SITE and LINE
+    at the beginning or end of a source line, and at places between instructions.
 
     Used as ``SiteOperands``. where: the place in messages, ``a source line``. number: the value of SITE; line: returns
     that of LINE; None without one. here: lines to put where the snippet goes, whose registers come from scratch.
@@ -40,7 +89,8 @@ class PlaceOperands:
         self._number = number
         self._line = line
         self._scratch = scratch
-        self._lanes: Value | None = None
+        # The values so far of those that have one everywhere.
+        self._known: dict[str, Value] = {}
         self._guard: Guard | None = None
         self.here: list[str] = []
 
@@ -51,7 +101,8 @@ class PlaceOperands:
 
     def begin_snippet(self, guard: Guard | None) -> None:
         """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew."""
-        self._lanes = None
+        for helper in _OF_LANES:
+            self._known.pop(helper, None)
         self._guard = guard
 
     def __call__(self, helper: str, element: str | None) -> Value:
@@ -60,13 +111,22 @@ class PlaceOperands:
             return Value(str(self._number), None)
         if helper == "LINE" and self._line is not None:
             return Value(str(self._line()), None)
-        if helper != "LANES":
+        if helper not in _EVERYWHERE:
             raise UnsupportedError(f"{helper} has no meaning at {self._where}")
-        if self._lanes is None:
-            self._lanes = Value(self._scratch.take("b32"), "b32")
-            prefix = self._guard.prefix if self._guard is not None else ""
-            self.here.append(f"{prefix}activemask.b32 {self._lanes.text};")
-        return self._lanes
+        if helper not in self._known:
+            self._known[helper] = self._resolve(helper)
+        return self._known[helper]
+
+    def _resolve(self, helper: str) -> Value:
+        """The value of a helper that has one everywhere."""
+        if helper == "LEADER":
+            return _leader(self("LANES", None), self._scratch, self.here)
+        if helper != "LANES":
+            return (_thread if helper == "THREAD" else _block)(self._scratch, self.here)
+        lanes = Value(self._scratch.take("b32"), "b32")
+        prefix = self._guard.prefix if self._guard is not None else ""
+        self.here.append(f"{prefix}activemask.b32 {lanes.text};")
+        return lanes
 
 
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
@@ -140,7 +200,8 @@ class SiteOperands:
         Where this is never called, LANES are those of the instruction's own predicate.
         """
         self._guard, self._guard_known = guard, True
-        self._known.pop(("LANES", None), None)
+        for helper in _OF_LANES:
+            self._known.pop((helper, None), None)
 
     def __call__(self, helper: str, element: str | None) -> Value:
         """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks.
@@ -151,7 +212,7 @@ class SiteOperands:
         of_opcode = opcode_value(self._instruction, helper, element)
         if of_opcode is not None:
             return Value(str(of_opcode), None)
-        if self._instruction.facts is None and helper not in {"PRED", "LANES", "SITE", "LINE"}:
+        if self._instruction.facts is None and helper not in {"PRED", "SITE", "LINE", *_EVERYWHERE}:
             raise UnsupportedError(f"{self._instruction.opcode} is no instruction of PTX ISA 9.0: it has no {helper}")
         # Only operands have elements.
         if element is not None and helper != "OUT" and not helper.startswith("IN"):
@@ -183,6 +244,9 @@ class SiteOperands:
             "OPS": self._operations,
             "PRED": self._predicate,
             "LANES": self._lanes,
+            "LEADER": lambda: _leader(self("LANES", None), self._scratch, self.here),
+            "THREAD": lambda: _thread(self._scratch, self.here),
+            "BLOCK": lambda: _block(self._scratch, self.here),
             "SITE": lambda: Value(str(self._site), None),
             "LINE": lambda: Value(str(self._line()), None),
         }

@@ -330,6 +330,7 @@ FAULTS: dict[str, str] = {
     "out-in-before": "`OUT` in `before`",
     "out-asynchronous": "`OUT` of an instruction whose result comes later",
     "helper-type": "a helper of another width or kind than the instruction takes",
+    "group-register": "a register without `$` in its name that a probe at level `group` writes",
     "collective-level": "an instruction between lanes at level `warp` or `block` that writes a kept register",
     "collective-mask": "an instruction between lanes with another mask than `LANES`",
     "collective-guard": "an instruction between lanes under a predicate that they may not agree on",

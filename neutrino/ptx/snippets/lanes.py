@@ -28,7 +28,7 @@ _SAME_FOR_ALL = frozenset({"vote", "redux"})
 """Instructions between lanes that give all of them the same, whatever each one puts in."""
 _CHANGING = frozenset({"activemask", "match", "shfl"})
 """Instructions whose result depends on the lane even if what they read does not."""
-_LITERALS = frozenset({"LANES", "SITE", "LINE", "PARAM", "HAS", "ELEMENTS"})
+_LITERALS = frozenset({"LANES", "SITE", "LINE", "PARAM", "HAS", "ELEMENTS", "BLOCK"})
 """Values of the instruction that are the same in all lanes at the site."""
 
 

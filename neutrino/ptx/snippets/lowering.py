@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, get_args
 
+from neutrino.abi.levels import Level
 from neutrino.probing.ir.operands import (
     SCRATCH,
     Constant,
     Immediate,
     Inverted,
     Register,
+    SiteOperand,
     Special,
     SpecialRegister,
 )
@@ -98,6 +100,7 @@ def _lower(probes: ProbeSet) -> ProbeSet:
     """Lower a set, as ``lower`` does."""
     is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
     # Typed snippets that only save are straight too, but their registers may have types that PTX has not.
+    is_straight &= all(probe.level is not Level.GROUP for probe in probes.probes)
     has_ptx_registers = all(register.type not in REGISTER_TYPES for register in probes.registers)
     if is_straight and has_ptx_registers and probes.target == TARGET:
         return probes
@@ -113,11 +116,21 @@ def _lower(probes: ProbeSet) -> ProbeSet:
             registers[register.name] = replace(registers[register.name], name=name)
     lowered: list[Probe] = []
     for probe in probes.probes:
-        lowered.append(probe.with_snippets(lambda snippet: _Lowering(registers, declared).lowered(snippet)))
+        lowered.append(_straight(probe, registers, declared))
     statements = (statement for probe in lowered for snippet in _snippets(probe) for statement in snippet.straight)
     used = {register.name for statement in statements for register in registers_of(statement)}
     needed = tuple(register for register in registers.values() if not register.is_local or register.name in used)
     return probes.lowered(TARGET, needed, tuple(lowered))
+
+
+def _straight(probe: Probe, registers: dict[str, Register], declared: frozenset[str]) -> Probe:
+    """Return a probe with straight snippets, one at level group as one at level thread whose saves ask for ``LEADER``.
+
+    registers, declared: as of ``Writer``.
+    """
+    leads = probe.level is Level.GROUP
+    straight = probe.with_snippets(lambda snippet: _Lowering(registers, declared, leads).lowered(snippet))
+    return replace(straight, level=Level.THREAD) if leads else straight
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
@@ -144,11 +157,14 @@ def _with_ptx_type(register: Register) -> Register:
 class _Lowering(DivisionWriter, LaneWriter):
     """Lowers one snippet: typed statements become instructions, in order.
 
+    leads: the snippet is at level group: what it saves, each thread that ``LEADER`` is true for saves.
     """
 
-    def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
+    def __init__(self, registers: dict[str, Register], declared: frozenset[str], leads: bool = False) -> None:
         """registers, declared: as of ``Writer``."""
         super().__init__(registers, declared)
+        self._leads = leads
+        self._leader: Register | None = None
         # How often the snippet names each of its local registers.
         self._mentions: Counter[str] = Counter()
 
@@ -231,12 +247,25 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._operand(operand, statement.span) if isinstance(operand, (Register, Constant)) else operand
             for operand in statement.operands
         )
+        if self._leads:
+            guard = self._of_leader(statement, guard)
         if guard is None:
             # Keeps a guard of its own, which a save in hand-written PTX may have.
             self._code.append(replace(statement, operands=operands))
         else:
             # Only typed statements stand inside an If, and typed saves have no guard of their own.
             self._code.append(Save(statement.map, operands, statement.span, guard.register, guard.is_inverted))
+
+    def _of_leader(self, statement: Save, guard: Guard | None) -> Guard:
+        """Return the guard of a save at level group. guard: of the ``If`` around it."""
+        span = statement.span
+        if self._leader is None:
+            self._leader = self._computed("mov.pred", Type.PRED, (SiteOperand("LEADER"),), span)
+        if guard is None and statement.guard is not None:
+            guard = Guard(self._declared_register(statement.guard), statement.is_inverted)
+        if guard is None:
+            return Guard(self._leader)
+        return Guard(self._computed("and.pred", Type.PRED, (self._leader, guard.operand), span))
 
     # Values
 

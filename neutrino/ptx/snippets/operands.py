@@ -32,7 +32,7 @@ from neutrino.ptx.isa.forms import MODIFIERS, is_modifier, type_by_pattern
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, Opcode, Role, find, in_class
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
-_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "SITE", "LINE", "ELEMENTS")
+_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "LEADER", "THREAD", "BLOCK", "SITE", "LINE", "ELEMENTS")
 _ELEMENT = r"(?:\.(?P<element>bits|(?:[xyzw]|\d{1,3})(?:\.bits)?))?"
 
 _PARAMETER_TYPES = (
@@ -60,13 +60,16 @@ HELPER = re.compile(
 end in ``bits`` (``OUT.bits``, ``OUT.y.bits``): then the value is taken as bits without a type."""
 
 HELPER_TYPES = {
-    "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "SITE": "u32", "LINE": "u32",
-    "ELEMENTS": "u32",
+    "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "LEADER": "pred", "THREAD": "u32",
+    "BLOCK": "u64", "SITE": "u32", "LINE": "u32", "ELEMENTS": "u32",
 }  # fmt: skip
 """The PTX types of the helpers whose type does not depend on the instruction; those of ``HAS.…`` are u32, too."""
 
 _NUMBERED = frozenset({"SITE", "LINE"})
 """Helpers that have a value at source lines and places between instructions, too."""
+
+_EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
+"""Helpers that have a value wherever a probe runs."""
 
 Fault = tuple[str, str, str]
 """Code, message and hint of a diagnostic."""
@@ -140,8 +143,8 @@ def misplaced(word: str, side: SnippetSide) -> Fault | None:
     if element and element.isdigit() and int(element) >= _MAX_ELEMENTS:
         return "operand-absent", f"no operand has an element {element}", f"they count from 0 to {_MAX_ELEMENTS - 1}"
     for pattern in side.probe.tracepoint.patterns:
-        # These do not come from operands: lanes are everywhere, and source lines and places have numbers too.
-        if word == "LANES" or (word in _NUMBERED and (pattern.subject is Subject.LINE or pattern.is_place)):
+        # These do not come from operands: threads are everywhere, and source lines and places have numbers too.
+        if word in _EVERYWHERE or (word in _NUMBERED and (pattern.subject is Subject.LINE or pattern.is_place)):
             continue
         if not pattern.has_operands:
             where, hint = _NO_OPERANDS[pattern.subject]

@@ -19,6 +19,7 @@ from neutrino.probing.ir.operands import SCRATCH, Pair, Register, SiteOperand
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.statements import Assembly, Load, Save, registers_of, walk
 from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.verifier import OF_THREADS
 from neutrino.probing.nearest import nearest
 from neutrino.probing.source_text import SourceText
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
@@ -52,7 +53,7 @@ from neutrino.ptx.snippets.operands import (
     parse_operand,
     parse_saved_operand,
     value_type,
-)
+)  # fmt: skip
 from neutrino.ptx.snippets.sites import SiteChecker
 from neutrino.ptx.snippets.writer import TARGET
 
@@ -410,10 +411,13 @@ class _Checker:
             return
         # At the levels warp and block other lanes may have to keep their values of registers that are not scratch.
         kept = any(SCRATCH not in name for name in words[0].split("|")) if words else False
-        if is_collective(instruction.opcode) and instruction.side.probe.level is not Level.THREAD and kept:
+        level = instruction.side.probe.level
+        if kept and level is Level.GROUP:
+            hint = f"{OF_THREADS}, or put a '{SCRATCH}' in its name"
+            self._report(span, "group-register", f"a group probe writes {words[0]}, which each thread keeps", hint)
+        elif kept and level is not Level.THREAD and is_collective(instruction.opcode):
             hint = f"there one lane alone sets it; make the level thread, or put a '{SCRATCH}' in its name"
-            level = instruction.side.probe.level.value
-            self._report(span, "collective-level", f"'{instruction.opcode}' at level {level}", hint)
+            self._report(span, "collective-level", f"'{instruction.opcode}' at level {level.value}", hint)
         places = self.source.locate_each(words, Span(span.line, span.column + len(instruction.opcode)))
         for word, kind, place in zip(words, form.operands, places, strict=True):
             if kind.startswith("="):
@@ -520,11 +524,11 @@ class _Checker:
         return None
 
     def _check_predicate(self, word: str, span: Span, side: SnippetSide) -> None:
-        """Check a guard or a predicate operand, without its ``!``: ``PRED`` or a register of type ``pred``."""
+        """Check a guard or a predicate operand, without its ``!``: ``PRED``, ``LEADER`` or a ``pred`` register."""
         if HELPER.fullmatch(word):
             self._check_helper_place(word, span, side)
             # OUT or an input may hold a predicate, but which type it has is not known before the site is.
-            if word != "PRED":
+            if helper_type(word) != "pred":
                 hint = f"mov.pred %p, {word}; first: a number is true if it is not 0"
                 self._report(span, "not-a-predicate", f"{word} as a predicate", hint)
             return

@@ -1,0 +1,28 @@
+"""Which maps a probe may save to, by its level."""
+
+from __future__ import annotations
+
+from neutrino.abi.levels import Level, Per
+from neutrino.maps.declaration import Layout, Map
+
+KEEP_ALL = 'keep all records with cap = "dynamic", or combine values, as type = "sum" does'
+"""Hint for what wants slots at level group."""
+
+
+def misfit(level: Level, target: Map) -> tuple[str, str] | None:
+    """Return message and hint if a probe at a level may not save to a map; None if it may.
+
+    Maps of groups are those of threads, without slots. A map at level group has been reported.
+    """
+    if target.level is level or target.level is Level.GROUP:
+        return None
+    saves = f"a {level.value} probe saves to '{target.name}'"
+    if level is not Level.GROUP or target.level is not Level.THREAD:
+        hint = f'give both the same level: level = "{target.level.value}"'
+        return f"{saves}, a {target.level.value} map", hint
+    if target.kind.layout is Layout.SLOTS:
+        hint = f"the lanes of a group have no place of their own together: {KEEP_ALL}"
+        return f"{saves}, which keeps records of each thread", hint
+    if target.per is Per.THREAD:
+        return f"{saves}, which has a result for each thread", 'write per = "warp"'
+    return None
