@@ -502,8 +502,14 @@ def _kinds_of(opcode: tuple[str, ...], *, elements: bool) -> Mapping[str, Type]:
         predicates |= {"out", "in1", "in2"} if first in _OF_BITS else {"out"}
     kinds = dict.fromkeys(predicates, Type.U32)
     named = [Type(part) for part in opcode[1:] if part in TYPES]
-    if len(named) != 1 or (named[0].is_float and named[0].bits < 32) or "wide" in opcode:
+    if first == "cvt" and len(named) == 2:
+        both = {"out": named[0], "in1": named[1]}
+        return {name: kind for name, kind in both.items() if not kind.is_float or kind.bits >= 32}
+    if len(named) != 1 or (named[0].is_float and named[0].bits < 32):
         return kinds
+    if "wide" in opcode:
+        wide = Type(f"{named[0].value[0]}{2 * named[0].bits}")
+        return {"out": wide, "in1": named[0], "in2": named[0], "in3": wide}
     if first == "setp":
         return {"in1": named[0], "in2": named[0], **kinds}
     if first in _OF_ONE_TYPE and (elements or not _VECTORS.intersection(opcode)):

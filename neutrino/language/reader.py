@@ -569,6 +569,9 @@ class _Reader:
         known = expressions.known(node)
         if known is not None:
             return known
+        # A choice of texts.
+        if isinstance(node, ast.IfExp) and (chosen := expressions.known(node.test)) is not None:
+            return self._literal(node.body if chosen else node.orelse)
         if any(isinstance(part, ast.Name) and part.id in self._constants for part in ast.walk(node)):
             expressions.checked(node)
         try:

@@ -416,13 +416,16 @@ class SnippetReader:
         return isinstance(node.func.value, ast.Name) and node.func.value.id == self._alias
 
     def _wants_number(self, nodes: Sequence[ast.AST], name: str) -> bool:
-        """Return whether statements have a variable where a number has to be known: in bounds of a range, an index, a
-        number of elements, turns or a parameter, also of the functions that they call with it.
+        """Return whether statements have a variable where a number has to be known: in bounds of a range, a divisor, an
+        index, a number of elements, turns or a parameter, also of the functions that they call with it.
         """
         for node in itertools.chain.from_iterable(ast.walk(part) for part in nodes):
             places: list[ast.AST] = []
             if isinstance(node, ast.Subscript):
                 places = [node.slice]
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+                # Integers of 64 bits are divided by nothing else.
+                places = [node.right]
             elif isinstance(node, ast.Call):
                 word = node.func
                 is_range = isinstance(word, ast.Name) and word.id == "range"

@@ -184,6 +184,11 @@ ONE_LINERS: dict[str, tuple[str, int]] = {
     "a wider one by the position": (
         "neg.s16 { @ = sum(u64(s32(OUT) & 0xffff)) }", int((-LEFT.astype(np.int64) & 0xFFFF).sum()),
     ),
+    "a product's factor": (
+        "mad.wide.u32 { @ = sum(IN1 & 3 | u32(OUT) * 0) }", 3 * sum(lane & 3 for lane in range(BLOCK)),
+    ),
+    "from a conversion": ("cvt.f64.f32 { @ = max(IN1 * 0 + 2) }", 2),
+    "a page": ("st.global.b32 { @ = sum(ADDR // 4 % 1000 - (ADDR >> 2) % 1000 + 7) }", 7 * BLOCK),
     "a fraction of an integer": ("setp.gt.u32 { @ = sum(u32(f32(IN2) * 2)) }", int((RIGHT * 2).sum())),
     "its bits": ("neg.f32 { @ = sum(u32(bits(IN1)) >> 31) }", int((LEFT >> 31).sum())),
 }  # fmt: skip

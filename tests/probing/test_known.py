@@ -129,6 +129,10 @@ LOOPS: dict[str, tuple[str, int]] = {
     "upwards beside signed ones": ("t: nl.s32 = -3\nfor j in range(4): t += j\ns = nl.u32(t)", 3),
     "wide": ("w: nl.u64 = 1\nfor j in range(3, 0, -1): w *= j\ns = nl.u32(w)", 6),
     "by a function": ("for i in range(4): s += triangle(i + 1)", 1 + 3 + 6 + 10),
+    "a divisor": (
+        "w = nl.u64(840)\nfor i in range(1, 5): s += nl.u32(w // i + w % (i + 1))",
+        sum(840 // i + 840 % (i + 1) for i in range(1, 5)),
+    ),
     "an element": (
         "rows = nl.array(nl.u32, 5)\nfor i in range(2):\n    for j in range(i, 5): rows[j] += j\n"
         "for j in range(5): s += rows[j]",
@@ -177,6 +181,17 @@ def test_what_is_not_known_is_refused_where_it_is(name: str, tmp_path: Path) -> 
     assert (fault.line, fault.column) == (start.count("\n") + 1, len(start) - start.rfind("\n"))
     assert words in fault.message
     assert more in fault.message
+
+
+def test_texts_are_chosen_as_well(tmp_path: Path) -> None:
+    text = HEAD + (
+        '@nl.probe(pos="ld" if A > 3 else "st", level="warp" if OFF else "thread", after=A < B, '
+        "cap=2 if ON and A > 3 else 1)\ndef p():\n    nl.save(nl.lane, dtype=nl.u32)\n"
+    )
+    probes = compiled(tmp_path, text)
+    (probe,), (entry,) = probes.probes, probes.maps
+    assert (probe.tracepoint.text, probe.level.value, entry.cap) == ("ld", "thread", 2)
+    assert probe.after is not None
 
 
 def test_one_liners_choose_as_well() -> None:

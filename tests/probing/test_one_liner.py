@@ -271,7 +271,7 @@ def test_prints_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("position", "kind"),
     [("ld.global.f64", "f64"), ("ld.f32 | st.f32", "f32"), ("add.s32", "s32"), ("ld.global", "u64"),
-     ("cvt.f32.s32", "u64"), ("ld.f32 | ld.f64", "u64"), ("ld.f16", "u64")],
+     ("cvt.f32.s32", "s32"), ("ld.f32 | ld.f64", "u64"), ("ld.f16", "u64")],
 )  # fmt: skip
 def test_operands_have_the_type_that_the_position_names(position: str, kind: str) -> None:
     (rows,) = read_one_liner(f"{position} {{ print(IN1) }}").maps
