@@ -131,7 +131,7 @@ def _assembles(probes: ProbeSet, place: Kernel) -> str:
     skip = skip_of(twins)
     if skip is not None:
         assert skip.reason is Reason.UNSUPPORTED
-        assert "of a probe needs sm_80" in skip.detail, skip
+        assert "needs sm_80" in skip.detail, skip
         assert ".target sm_75" in place.text
         return skip.detail
     cubin, said = assemble(twins.render())
