@@ -324,7 +324,7 @@ def test_clusters_need_sm_90() -> None:
     body = (Operation(Operator.MOVE, n, (Special.CLUSTERID_X,), HERE), Save(a_map("M", ["u32"]), (n,), HERE))
     skip = skip_of(make_twins(kernel(LEFT, RIGHT, 80), sealed(draft(body))))
     assert skip is not None
-    assert "%clusterid.x' of a probe needs sm_90, the kernel is for sm_80" in skip.detail
+    assert "%clusterid.x' needs sm_90, the kernel is for sm_80" in skip.detail
 
 
 def test_a_loop_ends_at_its_bound() -> None:

@@ -367,9 +367,11 @@ class Emission:
         if not move.opcode.startswith("mov.") or not isinstance(source, SiteOperand):
             return None
         (target,) = move.writes
+        # The target first, in the order in which the operands stand.
+        register = self._register(target)
         value = self._site_value(source, resolve, lines)
         if move.opcode == "mov.pred" and value.type != "pred":
-            return self._not_zero(value, self._register(target), lines)
+            return self._not_zero(value, register, lines)
         if value.type != "pred" or move.opcode == "mov.pred":
             return None
         if not target.type.is_integer:
@@ -377,7 +379,7 @@ class Emission:
                 f"{value.name or source.text} is a predicate, and goes into no register of {target.type}: "
                 "as an integer it is 1 or 0"
             )
-        return f"selp.b{bits(target.type)}", [self._register(target), "1", "0", value.text]
+        return f"selp.b{bits(target.type)}", [register, "1", "0", value.text]
 
     def _not_zero(self, value: Value, target: str, lines: list[str]) -> tuple[str, list[str]]:
         """Return the instruction that tells whether a number of the site is not 0: true for a NaN, false for -0.0.
