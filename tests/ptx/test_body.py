@@ -98,6 +98,66 @@ def test_kernels(path):
         assert all(opcode.row is not None for opcode in body.opcodes), body.opcodes
 
 
+@st.composite
+def _blocks(draw, depth=0):
+    """Statements and blocks of braces, of opcodes that are names of symbols, too; and which of them operands name."""
+    text, named = "", set()
+    for _ in range(draw(st.integers(0, 4))):
+        if depth < 3 and draw(st.booleans()):
+            inner, inner_named = draw(_blocks(depth + 1))
+            text += f"{{{inner}}}{draw(_GAPS)}"
+            named |= inner_named
+            continue
+        word, operand = draw(_SYMBOLS), draw(_SYMBOLS)
+        form, names_it = draw(
+            st.sampled_from([
+                (";", False), (".f16 %h1,%h2,%h3;", False), (" %r1, {};", True), (".v2 [%r1], {{{}, %r2}};", True),
+                (".u32 %r1, [{}+4];", True), (".u32 %r1, {{ {} }};", True),
+            ])  # fmt: skip
+        )
+        label = draw(st.sampled_from(["", "", "trap: ", "L: "]))
+        text += draw(_GAPS) + label + draw(st.sampled_from(["", "@%p "])) + word + form.format(operand)
+        if names_it:
+            named.add(operand)
+    return text + draw(_GAPS), named
+
+
+_SYMBOLS = st.sampled_from(["add", "trap", "ret", "mov"])
+
+
+@given(_blocks())
+def test_opcodes_are_no_operands(blocks):
+    """Wherever a block begins: kernels and functions may be named like instructions."""
+    text, named = blocks
+    text = f"{{{text}}}"
+    body = Body(text, 0, len(text))
+    assert body.operand_names == named
+    for name in ("add", "trap", "ret", "mov"):
+        assert body.names_operand(name) == (name in named)
+        for start, _ in body.occurrences(name):
+            assert all(statement.position != start for statement in body if statement.mnemonic)
+
+
+@given(st.lists(st.sampled_from([*"{}{}", ".reg .b32 a;", ".reg .b32 a<2>;", "add a0, a, a;", "L: ret;"]), max_size=60))
+def test_scopes(pieces):
+    """What encloses a place, and what a name means there, is found as by looking through all of them."""
+    text = "{" + "".join(pieces) + "}"
+    body = Body(text, 0, len(text))
+    for position in range(1, len(text)):
+        around = [(start, end) for start, end in body.scopes if start < position <= end]
+        assert body.enclosing(position) == max(around, default=body.scopes[0])
+        assert list(body.scopes_around(position))[: len(around)] == sorted(around, reverse=True)
+        for name in ("a", "a0", "a1", "a2"):
+            reached = [
+                entry
+                for declared in body.declarations.values()
+                for entry in declared
+                if entry.start <= position < entry.end
+                and (entry.name == name if entry.count is None else name in {"a0", "a1"})
+            ]
+            assert body.declaration(name, position) == max(reached, key=lambda entry: entry.start, default=None)
+
+
 @given(st.lists(st.sampled_from(["a", "ab", "%a", "a.x", "b", *"[], (){};\n", "call "])))
 def test_names_of_operands(pieces):
     """One name is looked for as all are gathered."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, KeysView, Set
+from collections.abc import Iterable, Iterator, KeysView, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -44,6 +44,8 @@ _COMMON_HEAD = re.compile(
 # One brace, or one label (group 1: its name), of the "opening" of _HEAD.
 _MARK = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:", re.ASCII)
 _WHITE_SPACE = " \t\n\r\v\f"
+# The declarations of one name that are looked through one by one.
+_FEW_DECLARATIONS = 8
 # In place of the words of a piece that has none.
 _NO_WORDS = ("",)
 # What precedes the dot of a declaration's type.
@@ -62,9 +64,10 @@ _REGISTER_PARAMETER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%
 # The words before the names of a declaration (".align 8 .v2 .b32"), and the last of these.
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
-# Names in operand position follow an opening bracket or a comma; the first operand of a call has
-# neither.
-_NAMED = re.compile(r"[\[,({]\s*([A-Za-z_$][\w$]*)", re.ASCII)
+# Names in operand position follow an opening bracket or a comma; the first operand of a call has neither. The braces
+# of vectors are brackets, those around statements are not.
+_NAMED = re.compile(r"[\[,(]\s*([A-Za-z_$][\w$]*)", re.ASCII)
+_NAMED_AFTER_BRACE = re.compile(r"\{\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _OPENS_OPERAND = ("[", ",", "(", "{")
 _LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
@@ -189,6 +192,8 @@ class Body:
         self._braces: list[int] = []
         # The statements that were asked for, by index.
         self._statements: dict[int, Statement] = {}
+        # Declarations of names that have many, by the name, then by where their scope ends.
+        self._declarations_by_scope: dict[str, dict[int, list[Declaration]]] = {}
         self.ends: list[int] = []
         self.mnemonics: list[Mnemonic | None] = []
         self._split()
@@ -405,12 +410,39 @@ class Body:
 
     def enclosing(self, position: int) -> tuple[int, int]:
         """The innermost pair of braces around a position of the module's text, as (opening, closing position)."""
+        return self.scopes[self._enclosing_index(position)]
+
+    def _enclosing_index(self, position: int) -> int:
+        """The index in ``scopes`` of the innermost pair of braces around a position of the module's text."""
         # The last scope that opens before the position; then outwards while the scope closes before it. (-1 is less
         # than any closing position: a scope that opens at the position itself does not count.)
         at = bisect_right(self.scopes, (position, -1)) - 1
         while at > 0 and self.scopes[at][1] < position:
-            at -= 1
-        return self.scopes[max(at, 0)]
+            at = self._outer_scopes[at]
+        return max(at, 0)
+
+    @cached_property
+    def _outer_scopes(self) -> list[int]:
+        """By the index of each scope, that of the one around it; 0 for the body's own, and for what nothing encloses.
+
+        A body may have as many blocks as statements, one after the other: who goes outwards must not pass them all.
+        """
+        outer: list[int] = []
+        around: list[int] = []
+        for index, (opening, _) in enumerate(self.scopes):
+            while around and self.scopes[around[-1]][1] < opening:
+                around.pop()
+            outer.append(around[-1] if around else 0)
+            around.append(index)
+        return outer
+
+    def scopes_around(self, position: int) -> Iterator[tuple[int, int]]:
+        """The pairs of braces around a position of the module's text, the innermost first, the body's own last."""
+        at = self._enclosing_index(position)
+        while at > 0:
+            yield self.scopes[at]
+            at = self._outer_scopes[at]
+        yield self.scopes[0]
 
     @cached_property
     def declarations(self) -> dict[str, list[Declaration]]:
@@ -458,17 +490,33 @@ class Body:
 
         Of several in scope, it is the innermost one.
         """
-        candidates = [entry for entry in self.declarations.get(name, ()) if entry.count is None]
+        single = self._in_reach(name, position)
+        series: Sequence[Declaration] = ()
+        number = 0
         # The name may also be one of a numbered series: ``%r3`` of ``%r<5>``.
         split = _TRAILING_DIGITS.match(name)
         if split is not None:
-            prefix, number = split[1], int(split[2])
-            candidates += [
-                entry for entry in self.declarations.get(prefix, ()) if entry.count is not None and number < entry.count
-            ]
+            series, number = self._in_reach(split[1], position), int(split[2])
+        candidates = [entry for entry in single if entry.count is None]
+        candidates += [entry for entry in series if entry.count is not None and number < entry.count]
         visible = [entry for entry in candidates if entry.start <= position < entry.end]
         # Scopes nest: of those around the position the innermost begins last.
         return max(visible, key=lambda entry: entry.start, default=None)
+
+    def _in_reach(self, name: str, position: int) -> Sequence[Declaration]:
+        """All declarations of a name whose scope may hold a position, and maybe others."""
+        declarations = self.declarations.get(name, ())
+        if len(declarations) <= _FEW_DECLARATIONS:
+            return declarations
+        # Declared anew in block after block, as the predicates of waits for barriers are.
+        by_scope = self._declarations_by_scope.get(name)
+        if by_scope is None:
+            by_scope = self._declarations_by_scope[name] = {}
+            for entry in declarations:
+                by_scope.setdefault(entry.end, []).append(entry)
+        # The scope of what the header declares ends after the closing brace.
+        ends = (*(closing for _, closing in self.scopes_around(position)), self.end)
+        return [entry for end in dict.fromkeys(ends) for entry in by_scope.get(end, ())]
 
     @cached_property
     def called(self) -> list[tuple[str, int, int]]:
@@ -487,13 +535,22 @@ class Body:
 
         Without names that begin with ``%``, as compilers name registers.
         """
-        return self._listed.union(_NAMED.findall(self.code, self.start, self.end))
+        in_braces = _NAMED_AFTER_BRACE.finditer(self.code, self.start, self.end)
+        return self._listed.union(
+            _NAMED.findall(self.code, self.start, self.end),
+            (match[1] for match in in_braces if match.start() not in self._block_braces),
+        )
+
+    @cached_property
+    def _block_braces(self) -> frozenset[int]:
+        """Positions of the braces around statements, as opposed to those of vectors."""
+        return frozenset(self._braces)
 
     def occurrences(self, name: str) -> list[tuple[int, int]]:
         """Where the body has a name as a whole word, as (start, end) positions in the module's text.
 
-        Left out: parts of longer names, and names with a suffix as ``a.x``, which is an element of a vector or an
-        opcode.
+        Left out: parts of longer names, names with a suffix as ``a.x``, which is an element of a vector or an opcode,
+        and opcodes without one (``trap``).
         """
         code, spans = self.code, []
         at = code.find(name, self.start, self.end)
@@ -502,7 +559,9 @@ class Body:
             if not (_continues(code[at - 1]) or code[at - 1] in "%." or _continues(code[end])) and not (
                 code[end] == "." and _continues(code[end + 1]) and code[end + 1] != "$"
             ):
-                spans.append((at, end))
+                statement = self.statement(self.index_at(at))
+                if statement.mnemonic is None or statement.position != at:
+                    spans.append((at, end))
             at = code.find(name, at + 1, self.end)
         return spans
 
@@ -513,8 +572,12 @@ class Body:
             end = at + len(name)
             if not _continues(code[end]) and not _continues(code[at - 1]):
                 # 64 characters nearly always hold more than white space; only else all text before is copied.
-                opening = code[max(at - 64, 0) : at].rstrip() or code[:at].rstrip()
-                if opening[-1:] in _OPENS_OPERAND or name in self._listed:
+                start = max(at - 64, 0)
+                opening = code[start:at].rstrip()
+                if not opening:
+                    start, opening = 0, code[:at].rstrip()
+                opens = opening[-1:] in _OPENS_OPERAND and start + len(opening) - 1 not in self._block_braces
+                if opens or name in self._listed:
                     return True
             at = code.find(name, end, self.end)
         return False
