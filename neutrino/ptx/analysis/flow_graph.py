@@ -26,9 +26,7 @@ def branch_labels(body: Body) -> dict[int, list[Label]]:
     in its braces, as in the waits for barriers that libraries write: the innermost around the branch counts. All labels
     count for a branch whose labels cannot be found.
     """
-    by_name: dict[str, list[Label]] = {}
-    for label in body.labels:
-        by_name.setdefault(label.name, []).append(label)
+    named = _Labels(body)
     targets: dict[int, list[Label]] = {}
     for index in body.controls:
         decoded = body.mnemonics[index]
@@ -37,20 +35,32 @@ def branch_labels(body: Body) -> dict[int, list[Label]]:
         # "@%p bra.uni LABEL", without the semicolon: the label, or that of the table, is the last word.
         name = body.code[body.ends[index - 1] if index else body.start : body.ends[index] - 1].split()[-1]
         position = body.ends[index]
-        names = [name] if decoded.word == "bra" else _table(body, _visible(body, by_name.get(name, ()), position))
-        found = [label for name in names for label in _visible(body, by_name.get(name, ()), position)]
+        names = [name] if decoded.word == "bra" else _table(body, named.visible(name, position))
+        found = [label for name in names for label in named.visible(name, position)]
         targets[index] = sorted(found, key=lambda label: label.start) if found else body.labels
     return targets
 
 
-def _visible(body: Body, labels: Sequence[Label], position: int) -> Sequence[Label]:
-    """Those of the labels of one name that this name means at a position; all of them if it lies in no scope of any."""
-    if len(labels) < 2:
-        return labels
-    scopes = {label: body.enclosing(label.start) for label in labels}
-    around = [label for label, (opening, closing) in scopes.items() if opening < position <= closing]
-    innermost = max((scopes[label] for label in around), default=None)
-    return [label for label in around if scopes[label] == innermost] or labels
+class _Labels:
+    """The labels of a body by their names, and those of names that have several also by their scopes."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._by_name: dict[str, list[Label]] = {}
+        for label in body.labels:
+            self._by_name.setdefault(label.name, []).append(label)
+        self._by_scope: dict[tuple[str, tuple[int, int]], list[Label]] = {}
+        for labels in self._by_name.values():
+            for label in labels if len(labels) > 1 else ():
+                self._by_scope.setdefault((label.name, body.enclosing(label.start)), []).append(label)
+
+    def visible(self, name: str, position: int) -> Sequence[Label]:
+        """The labels that a name means at a position; all labels of the name if it lies in no scope of any."""
+        labels = self._by_name.get(name, [])
+        if len(labels) < 2:
+            return labels
+        scopes = self._body.scopes_around(position)
+        return next((found for scope in scopes if (found := self._by_scope.get((name, scope)))), labels)
 
 
 def _table(body: Body, labels: Sequence[Label]) -> list[str]:
