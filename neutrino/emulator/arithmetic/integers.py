@@ -172,33 +172,35 @@ def add_carry(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, Lanes]:
     return result, (partial < a) | (result < partial)
 
 
-def subtract_borrow(a: Lanes, b: Lanes, borrow: Lanes) -> tuple[Lanes, Lanes]:
-    """Return a - b - borrow of unsigned words, wrapped around, and the borrow out of that difference as a boolean.
+def subtract_carry(a: Lanes, b: Lanes, carry: Lanes) -> tuple[Lanes, Lanes]:
+    """Return a - b - (1 - carry) of unsigned words, wrapped around, and the carry out of that difference as a boolean.
 
-    borrow: a boolean. There is a borrow out if the exact difference is negative.
+    carry: a boolean. The carry is the opposite of a borrow, as on a GPU, which adds the complement of b: it is clear if
+    the exact difference is negative.
     """
-    dtype = a.dtype
-    partial = a - b
-    return partial - borrow.astype(dtype), (a < b) | ((partial == 0) & borrow)
+    return add_carry(a, ~b, carry)
 
 
 _NO_CARRY = np.bool_(False)
+_NO_BORROW = np.bool_(True)
 
 
 def _carrying_sum(modifiers: Modifiers, *, reads_carry: bool, writes_carry: bool) -> Operation:
     """Build the operation of a sum or difference with the carry flag as an input, an output, or both.
 
-    Programs chain these to add integers of more than 64 bits, word by word. Subtractions use the flag as the borrow.
+    Programs chain these to add integers of more than 64 bits, word by word. After subtractions the flag is 1 without a
+    borrow (`subtract_carry`), which shows where additions read it.
     reads_carry: for `addc` and `subc`. writes_carry: for the modifier .cc, which the caller has taken already.
     """
     dtype = INTEGERS[modifiers.take_type(("u32", "s32", "u64", "s64"))]
     modifiers.check_all_taken()
-    compute = add_carry if modifiers.mnemonic.startswith("add") else subtract_borrow
+    adds = modifiers.mnemonic.startswith("add")
+    compute, no_carry = (add_carry, _NO_CARRY) if adds else (subtract_carry, _NO_BORROW)
     # The carry is that of unsigned words, also for signed types.
     word = _unsigned(dtype)
 
     # Instructions that do not read the flag leave `carry` out.
-    def add_or_subtract(a: Lanes, b: Lanes, carry: Lanes = _NO_CARRY) -> Any:
+    def add_or_subtract(a: Lanes, b: Lanes, carry: Lanes = no_carry) -> Any:
         result, carry_out = compute(a.view(word), b.view(word), carry)
         return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 

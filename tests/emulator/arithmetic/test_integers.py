@@ -139,6 +139,8 @@ def test_carries_add_up(a, b, name):
     bits, dtype = _bits(name), _dtype(name)
     words = [[_wrap(value >> place, name) for place in range(0, 128, bits)] for value in (a, b)]
     for first, others, wanted in (("add", "addc", a + b), ("sub", "subc", a - b)):
+        # After a difference the flag says that there was no borrow.
+        flag = (wanted >> 128 != 0) == (first == "add")
         total, carry = 0, None
         for index, (x, y) in enumerate(zip(*words, strict=True)):
             operands = [np.array([x], dtype), np.array([y], dtype)]
@@ -146,7 +148,24 @@ def test_carries_add_up(a, b, name):
             result, carry = run(opcode, *operands, *([] if carry is None else [carry]))
             total |= (int(result[0]) & ((1 << bits) - 1)) << bits * index
         assert total == wanted & ((1 << 128) - 1)
-        assert bool(carry[0]) == (wanted >> 128 != 0)
+        assert bool(carry[0]) == flag
+
+
+@settings(max_examples=200, deadline=None)
+@given(*[st.integers(0, (1 << 32) - 1)] * 4)
+def test_carry_of_a_difference_in_a_sum(a, b, c, d):
+    """As a GPU: a difference leaves 1 without a borrow, and `subc` takes one off where the flag is 0."""
+    a, b, c, d = (np.array([value], np.uint32) for value in (a, b, c, d))
+    _, carry = run("sub.cc.u32", a, b)
+    assert int(carry[0]) == (a[0] >= b[0])
+    for opcode, operands, plain in (
+        ("addc.u32", (c, d), int(c[0]) + int(d[0])),
+        ("madc.lo.u32", (c, d, a), int(c[0]) * int(d[0]) + int(a[0])),
+    ):
+        assert int(run(opcode, *operands, carry)[0]) == (plain + int(carry[0])) % (1 << 32)
+    total, carry = run("add.cc.u32", a, b)
+    assert int(total[0]) + (int(carry[0]) << 32) == int(a[0]) + int(b[0])
+    assert int(run("subc.u32", c, d, carry)[0]) == (int(c[0]) - int(d[0]) - 1 + int(carry[0])) % (1 << 32)
 
 
 @settings(max_examples=200, deadline=None)
