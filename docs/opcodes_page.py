@@ -48,6 +48,13 @@ _GAPS = (
      "coordinates"),
     ("`BYTES` of `sust.p`", "depends on the surface's format; refused"),
     ("`BYTES` of bulk copies with `.cp_mask`", "the bytes of the whole copy, not those that the mask selects"),
+    ("`BYTES` of vectors with sinks (`_`)",
+     "of the elements that are loaded or stored: 12 for three of eight words. The vector begins at `ADDR`; what is "
+     "accessed of it need not be its beginning. `OUT` and `IN2` without an element are the first that is no sink; "
+     "`OUT.y` of a sink has no value and is refused"),
+    ('`BYTES` under `.pragma "used_bytes_mask …"`',
+     "of the whole load, as of every load of which a program uses a part: `ptxas` 13.0 makes the same code with and "
+     "without the mask. It leaves out words that nothing reads, whether there is a mask or not"),
     ("`a.h10`, `b.b3210` of video instructions on several parts",
      "a selection of parts is not a value; refused. `a.b1` and `a.h0` of the others are values"),
     ("`OPS` of sparse products", "by the full depth of the shape, zeros included"),

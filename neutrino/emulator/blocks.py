@@ -20,6 +20,7 @@ from neutrino.emulator.program import (
     Pair,
     Program,
     Register,
+    Sum,
     Target,
     Vector,
 )
@@ -239,7 +240,7 @@ def registers_of(operand: Operand) -> Iterator[Register]:
     """Yield every register that an operand names, also inside addresses and vectors; none for constants and labels."""
     if isinstance(operand, Register):
         yield operand
-    elif isinstance(operand, Negated):
+    elif isinstance(operand, Negated | Sum):
         yield operand.register
     elif isinstance(operand, Memory):
         yield from registers_of(operand.base)

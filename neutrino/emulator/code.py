@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE
-from neutrino.emulator.program import Program, Variable, resolve, variable_size
+from neutrino.emulator.program import Program, Variable, resolve, single_declarations, variable_size
 from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module
 from neutrino.errors import PtxRefusedError
 
@@ -30,6 +31,9 @@ class ModuleCode:
         self.variables: dict[str, Variable] = {}
         self.texts: dict[str, FunctionText] = {}
         self._programs: dict[str, Program] = {}
+        # The variables that bodies declare with .global and .const, by the identity of the declaration in ``texts``:
+        # others may have the same name on the same line.
+        self._lasting: dict[int, list[Variable]] = {}
         for function in self.text.functions:
             # A definition (items is not None) replaces declarations of the same function, and stays if another
             # declaration follows.
@@ -49,6 +53,7 @@ class ModuleCode:
             self.function_addresses[alias] = self.function_addresses.get(name, 0)
         # Functions refer to the variables, so these come first.
         self._add_variables()
+        self._add_lasting()
         for name, function in self.texts.items():
             if function.items is not None:
                 # `program` keeps what it resolves.
@@ -79,6 +84,27 @@ class ModuleCode:
                     declaration.line, declaration.text, "a variable that the embedded device does not know"
                 )
 
+    def _add_lasting(self) -> None:
+        """Number the ``.global`` and ``.const`` variables of bodies, which are there from load to unload as others are.
+
+        Their names in ``declarations`` and ``variables`` are no names of PTX, as those that ptxas gives them.
+        """
+        for function in self.texts.values():
+            for item in function.items or ():
+                if isinstance(item, Declaration) and item.space in ("global", "const"):
+                    numbered = self._lasting[id(item)] = []
+                    for declaration in single_declarations(item):
+                        name = f"$__{declaration.name}__{len(self.declarations)} "
+                        size, alignment = variable_size(declaration)
+                        variable = Variable(name, item.space, size, alignment, len(self.declarations))
+                        self.variables[name] = variable
+                        self.declarations.append(replace(declaration, name=name))
+                        numbered.append(variable)
+
+    def _find_lasting(self, declaration: Declaration) -> list[Variable]:
+        """Return the variables of a ``.global`` or ``.const`` declaration in a body: one for each of its names."""
+        return self._lasting[id(declaration)]
+
     def _add_shared(self, declaration: Declaration) -> Variable:
         """Give a ``.shared`` variable the next number and return it."""
         size, alignment = variable_size(declaration)
@@ -107,7 +133,14 @@ class ModuleCode:
                 # A function that is not even declared has no place in the text: blame the first line.
                 line, source = (text.line, text.text) if text is not None else (1, name)
                 raise PtxRefusedError(line, source, f"the function {name} has no body")
-            program = resolve(text, self.variables, self._functions_and_aliases(), self._add_shared, self.statements)
+            program = resolve(
+                text,
+                self.variables,
+                self._functions_and_aliases(),
+                self._add_shared,
+                self._find_lasting,
+                self.statements,
+            )
             self._programs[name] = program
         return program
 

@@ -106,7 +106,10 @@ class LoadedModule:
                 if function.entry and function.items is not None
             }
         )
-        self.variables: Mapping[str, tuple[int, int]] = MappingProxyType(self._places)
+        # Those of bodies, whose names end in a space, are nobody's to ask for.
+        self.variables: Mapping[str, tuple[int, int]] = MappingProxyType(
+            {name: place for name, place in self._places.items() if not name.endswith(" ")}
+        )
 
     def unload(self) -> None:
         """Free the memory of its variables."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,6 +120,14 @@ class Negated:
 
 
 @dataclass(frozen=True)
+class Sum:
+    """A register of an integer type plus a constant as a value, ``%r1+4``. It wraps around at the register's width."""
+
+    register: Register
+    offset: int
+
+
+@dataclass(frozen=True)
 class Sink:
     """``_``, a destination whose value is discarded."""
 
@@ -135,7 +143,7 @@ class Target:
 CallShape = tuple[tuple[int, ...], tuple[int, ...]]
 """The sizes in bytes of the results and of the parameters of a ``.callprototype``."""
 
-Operand = Register | Immediate | Special | Symbol | Memory | Vector | Pair | Negated | Sink | Target
+Operand = Register | Immediate | Special | Symbol | Memory | Vector | Pair | Negated | Sum | Sink | Target
 
 
 @dataclass(frozen=True)
@@ -232,20 +240,32 @@ def variable_size(declaration: Declaration) -> tuple[int, int]:
     return element_size * element_count, alignment
 
 
+def _formal_sizes(formals: tuple[Declaration, ...]) -> tuple[int, ...]:
+    """Return the sizes in bytes of parameters or results, as ``declare_formal`` counts them."""
+    sizes: list[int] = []
+    for declaration in formals:
+        size, _ = variable_size(declaration)
+        count = declaration.vector if declaration.space == "reg" else 1
+        sizes += [size // count] * count
+    return tuple(sizes)
+
+
 def resolve(
     text: FunctionText,
     variables: Mapping[str, Variable],
     functions: Mapping[str, FunctionText],
     add_shared: Callable[[Declaration], Variable],
+    lasting: Callable[[Declaration], Sequence[Variable]],
     module_statements: list[Statement],
 ) -> Program:
     """Resolve every name in a function that has a body. Raises PtxRefusedError for an unknown name.
 
     variables, functions: those of the module, by name. add_shared: called for each ``.shared`` declaration in the
-    body; it adds the variable to the module. module_statements: those of the functions that were resolved before; those
+    body; it adds the variable to the module. lasting: gives the variables of a ``.global`` or ``.const`` declaration in
+    the body, which the module has already. module_statements: those of the functions that were resolved before; those
     of this one are appended, so that the index of each is its number in the module.
     """
-    return _Resolver(text, variables, functions, add_shared, module_statements).program
+    return _Resolver(text, variables, functions, add_shared, lasting, module_statements).program
 
 
 def _round_up(size: int, multiple: int) -> int:
@@ -265,11 +285,13 @@ class _Resolver:
         variables: Mapping[str, Variable],
         functions: Mapping[str, FunctionText],
         add_shared: Callable[[Declaration], Variable],
+        lasting: Callable[[Declaration], Sequence[Variable]],
         module_statements: list[Statement],
     ) -> None:
         self.text = text
         self.functions = functions
         self.add_shared = add_shared
+        self.lasting = lasting
         self.module_statements = module_statements
         self.registers: list[str] = []
         self.frame_size = 0
@@ -281,11 +303,13 @@ class _Resolver:
         self.statement: Statement | None = None
         self.named: dict[str, Register] = {}
 
-        results = tuple(self.declare_formal(declaration) for declaration in text.results)
+        results = tuple(formal for declaration in text.results for formal in self.declare_formal(declaration))
         if text.entry:
             parameters: tuple[Register | Variable, ...] = self.declare_kernel_parameters()
         else:
-            parameters = tuple(self.declare_formal(declaration) for declaration in text.parameters)
+            parameters = tuple(
+                formal for declaration in text.parameters for formal in self.declare_formal(declaration)
+            )
         self.program.signature = Signature(results, parameters)
         self.resolve_body()
         # The callee's frame begins there: its variables may be aligned as far as those of any vector.
@@ -306,13 +330,16 @@ class _Resolver:
             offset += size
         return tuple(parameters)
 
-    def declare_formal(self, declaration: Declaration) -> Register | Variable:
-        """Declare a result or a parameter of a ``.func``: a ``.reg`` is a register, a ``.param`` lies in the frame."""
+    def declare_formal(self, declaration: Declaration) -> tuple[Register | Variable, ...]:
+        """Declare a result or a parameter of a ``.func``: a ``.reg`` is a register, a ``.param`` lies in the frame.
+
+        A vector of registers is one parameter for each of its elements, as it is in the lists of calls.
+        """
         if declaration.space == "reg":
-            register = self.new_register(declaration)
-            self.scopes[-1].registers[declaration.name] = register
-            return register
-        return self.declare_in_frame(declaration)
+            elements = tuple(self.new_register(declaration) for _ in range(declaration.vector))
+            self.scopes[-1].registers[declaration.name] = elements[0] if len(elements) == 1 else Vector(elements)
+            return elements
+        return (self.declare_in_frame(declaration),)
 
     def declare_in_frame(self, declaration: Declaration) -> Variable:
         """Declare a variable of the function and reserve room for it in the function's stack frame.
@@ -359,11 +386,14 @@ class _Resolver:
             else:
                 names.registers[declaration.name] = self.add_register(declaration.type)
         elif declaration.space in ("local", "param"):
-            for single in _single_declarations(declaration):
+            for single in single_declarations(declaration):
                 names.variables[single.name] = self.declare_in_frame(single)
         elif declaration.space == "shared":
-            for single in _single_declarations(declaration):
+            for single in single_declarations(declaration):
                 names.variables[single.name] = self.add_shared(single)
+        elif declaration.space in ("global", "const"):
+            for single, variable in zip(single_declarations(declaration), self.lasting(declaration), strict=True):
+                names.variables[single.name] = variable
         else:
             raise PtxRefusedError(declaration.line, declaration.text, f".{declaration.space} inside a function")
 
@@ -541,8 +571,8 @@ class _Resolver:
             prototype = self.lookup("prototypes", prototype_name)
             if prototype is None:
                 raise self.refused(f"{prototype_name} is no prototype")
-            result_sizes = tuple(variable_size(declaration)[0] for declaration in prototype.results)
-            parameter_sizes = tuple(variable_size(declaration)[0] for declaration in prototype.parameters)
+            result_sizes = _formal_sizes(prototype.results)
+            parameter_sizes = _formal_sizes(prototype.parameters)
             return operands, (), (result_sizes, parameter_sizes)
 
         if not isinstance(function, Symbol) or function.variable is not None or function.offset:
@@ -634,10 +664,13 @@ class _Resolver:
 
         register = self.register(name)
         if register is not None:
-            # ``register + offset`` is an address, which only ``memory`` reads.
-            if offset:
+            if not sign:
+                return register
+            # ``memory`` reads the sums that are addresses. As values ptxas 13.0 takes only these: no differences, and
+            # it crashes where the register is one of floating-point numbers.
+            if sign != "+" or not isinstance(register, Register) or register.dtype.kind not in "iu":
                 raise self.refused(f"cannot read {text}")
-            return register
+            return Sum(register, offset)
         variable = self.lookup("variables", name)
         if variable is not None:
             if variable.space == "shared":
@@ -684,7 +717,7 @@ class _Resolver:
         raise self.refused(f"cannot read {text}")
 
 
-def _single_declarations(declaration: Declaration) -> list[Declaration]:
+def single_declarations(declaration: Declaration) -> list[Declaration]:
     """Return one declaration per variable: ``.param .b32 p<3>`` declares p0, p1 and p2.
 
     Raises PtxRefusedError for more than 4096 variables.

@@ -381,6 +381,7 @@ class _Reader:
         end = 0
         space = ""
         type_name = ""
+        vector = 1
         alignment: int | None = None
         while (attribute := _PARAMETER_ATTRIBUTE.match(text, end)) is not None:
             end = attribute.end()
@@ -392,6 +393,8 @@ class _Reader:
                 if ".ptr" not in text[:end]:
                     # Nine digits are more than any valid alignment has; ``int`` fails for thousands of them.
                     alignment = int(argument[:9])
+            elif word in ("v2", "v4", "v8") and not type_name:
+                vector = int(word[1:])
             elif not type_name and word != "ptr":
                 # Words after the type, as ``.global`` after ``.ptr``, are of no interest.
                 type_name = word
@@ -407,6 +410,7 @@ class _Reader:
             type_name,
             dimensions=dimensions,
             alignment=alignment,
+            vector=vector,
         )
 
     def dimensions(self, text: str, position: int) -> tuple[int | None, ...]:

@@ -17,6 +17,7 @@ from neutrino.emulator.program import (
     Register,
     Sink,
     Special,
+    Sum,
     Symbol,
     Vector,
 )
@@ -210,6 +211,15 @@ class ValueSource:
             return self.immediate(operand, dtype)
         if isinstance(operand, Negated):
             return self.fresh(f"~{self.read(operand.register, PREDICATE)}")
+        if isinstance(operand, Sum):
+            own = operand.register.dtype
+            unsigned = word(own.itemsize)
+            added = self.immediate(Immediate(operand.offset), unsigned)
+            name = self.fresh(f"{self.read(operand.register, unsigned)} + {added}")
+            # By way of the register's own type, whose sign extends the sum.
+            for source, target in ((unsigned, own), (own, dtype)):
+                name = name if source == target else self.fresh(self.converted(name, source, target))
+            return name
         if isinstance(operand, Special):
             register_type = TYPES[SPECIAL_REGISTERS[operand.name]]
             if operand.name in CLOCKS:

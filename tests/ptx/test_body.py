@@ -109,12 +109,7 @@ def _blocks(draw, depth=0):
             named |= inner_named
             continue
         word, operand = draw(_SYMBOLS), draw(_SYMBOLS)
-        form, names_it = draw(
-            st.sampled_from([
-                (";", False), (".f16 %h1,%h2,%h3;", False), (" %r1, {};", True), (".v2 [%r1], {{{}, %r2}};", True),
-                (".u32 %r1, [{}+4];", True), (".u32 %r1, {{ {} }};", True),
-            ])  # fmt: skip
-        )
+        form, names_it = draw(_FORMS)
         label = draw(st.sampled_from(["", "", "trap: ", "L: "]))
         text += draw(_GAPS) + label + draw(st.sampled_from(["", "@%p "])) + word + form.format(operand)
         if names_it:
@@ -123,6 +118,10 @@ def _blocks(draw, depth=0):
 
 
 _SYMBOLS = st.sampled_from(["add", "trap", "ret", "mov"])
+_FORMS = st.sampled_from([
+    (";", False), (".f16 %h1,%h2,%h3;", False), (" %r1, {};", True), (".v2 [%r1], {{{}, %r2}};", True),
+    (".u32 %r1, [{}+4];", True), (".u32 %r1, {{ {} }};", True),
+])  # fmt: skip
 
 
 @given(_blocks())

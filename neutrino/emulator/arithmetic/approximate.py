@@ -89,8 +89,8 @@ def _on_upper_words(function: Function) -> Function:
 def _approximation(modifiers: Modifiers, name: str, form: str) -> tuple[Function, int]:
     """Return the function of registers of the scalar type `name` for an approximation, and its number of operands.
 
-    form: "approx" or "full". Raise ValueError if the instruction does not have this form for this type; rcp and rsqrt
-    of f64 require .ftz.
+    form: "approx" or "full". Raise ValueError if the instruction does not have this form for this type; rcp of f64
+    requires .ftz, which changes nothing for rsqrt: both take subnormal numbers as zeros.
     """
     if name not in _TYPES[modifiers.mnemonic] or (form == "full" and modifiers.mnemonic != "div"):
         raise ValueError(f"{modifiers.opcode}: {modifiers.mnemonic}.{form} has no form for {name}")
@@ -101,7 +101,10 @@ def _approximation(modifiers: Modifiers, name: str, form: str) -> tuple[Function
         return lambda a, b: to_register(np.divide(a, b, dtype=np.float64), "f32", "rn"), 2
     function = _FUNCTIONS[modifiers.mnemonic]
     if name == "f64":
-        modifiers.take_required(("ftz",), "modifier")
+        if modifiers.mnemonic == "rcp":
+            modifiers.take_required(("ftz",), "modifier")
+        else:
+            modifiers.take_flag("ftz")
         return _on_upper_words(function), 1
     return lambda a: to_register(function(decode(a, name).astype(np.float64)), name, "rn"), 1
 

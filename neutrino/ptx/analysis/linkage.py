@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.body import Body, Declaration
 from neutrino.ptx.text.module import Function, Kind, Module, ModuleStatement, Variable
 
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
@@ -364,16 +364,42 @@ class Linkage:
         return any(isinstance(self.module.symbols.get(word), Function) for word in _WORD.findall(initializer))
 
     def check_local_variables(self, body: Body, function: Function) -> None:
-        """Raises ObstacleError when a function declares a global or constant variable within its body.
+        """Raises ObstacleError when a function declares a global or constant variable within its body that a copy in
+        the twin's text cannot stand for.
 
-        Such a variable outlives the function, and that of the twin's text would be another one than the original's.
+        Such a variable outlives the function, and nobody can ask for its address: ptxas calls it ``$__name__9``, a
+        local symbol. A copy has the same values where all that names it are loads from where it stands.
         """
         if not any(body.directives_with(".global", ".const")):
             return
         for declarations in body.declarations.values():
             for declaration in declarations:
-                if declaration.space in {"global", "const"}:
-                    raise ObstacleError(f"{function.name} declares the {declaration.space} variable {declaration.name}")
+                if declaration.space in {"global", "const"} and not self._is_only_loaded(body, declaration):
+                    raise ObstacleError(
+                        f"{function.name} declares the {declaration.space} variable {declaration.name} in its body and "
+                        "does more than load from it"
+                    )
+
+    def _is_only_loaded(self, body: Body, declaration: Declaration) -> bool:
+        """Whether all that names a variable of a body are loads from ``[name]`` or ``[name+4]``, and its initial value
+        names nothing. declaration: of the variable."""
+        name = declaration.name
+        declaring = body.statement(body.index_at(declaration.start))
+        symbols, declared = self.module.symbols, body.declarations
+        if declaration.count is not None or any(
+            word in symbols or word in declared for word in _WORD.findall(declaring.text.partition("=")[2])
+        ):
+            return False
+        for start, _ in body.occurrences(name):
+            statement = body.statement(body.index_at(start))
+            if statement.index == declaring.index or body.declaration(name, start) != declaration:
+                continue
+            if statement.word not in {"ld", "ldu"}:
+                return False
+            before = body.code[statement.start : start]
+            if before.count("[") <= before.count("]"):
+                return False
+        return True
 
     def _check_pointers(self, taken: set[str], *, indirect: bool) -> None:
         """Refuse function pointers that do not both come from the twin's own text and stay in it.

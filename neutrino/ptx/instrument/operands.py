@@ -290,6 +290,9 @@ class SiteOperands:
         # Of two destinations, as "setp p|q" and "shfl d|p" have, the first.
         destination = instruction.destinations[0].partition("|")[0].strip()
         name = self._element(destination, "OUT", element)
+        if name == "_" and element is None:
+            # Any element shows that the result is there: the first that is not thrown away.
+            name = next((each for each in vector_elements(destination) if each != "_"), name)
         if name == "_":
             raise UnsupportedError(f"OUT of {instruction.opcode} is thrown away (_)")
         masked = _MASKED_DESTINATION.match(name)
@@ -316,6 +319,11 @@ class SiteOperands:
                 return self._address(operand)
             operand = "{" + ", ".join(parts) + "}"
         name = self._element(operand, helper, element)
+        if name == "_":
+            # An element that a store leaves out. Without a choice of the probe's, the first one that is stored.
+            name = next((each for each in vector_elements(operand) if each != "_" and element is None), name)
+            if name == "_":
+                raise UnsupportedError(f"{helper}.{element or 0} of {self._instruction.opcode} is not stored (_)")
         negated = name.startswith("!")
         if negated:
             name = name[1:].strip()

@@ -63,19 +63,29 @@ _K_BY_KIND = {
 def constant_bytes(instruction: Instruction) -> int | None:
     """Return the bytes of memory that one thread accesses by an instruction, as far as its text alone gives them.
 
-    None if the number is in an operand, as for a bulk copy, or if the instruction accesses no memory.
+    Elements of a vector that are not loaded or stored (``_``) do not count; those that ``used_bytes_mask`` says nobody
+    uses do, as what a program loads without need always does. None if the number is in an operand, as for a bulk copy,
+    or if the instruction accesses no memory.
     """
     measure = instruction.facts.measure if instruction.facts else None
     if measure is Measure.ACCESS:
         # suld.p and sust.p are formatted: how many bytes they access depends on the surface.
         if instruction.type is None or instruction.parts[:2] in {("suld", "p"), ("sust", "p")}:
             return None
-        return TYPE_BYTES[instruction.type] * instruction.elements
+        return TYPE_BYTES[instruction.type] * (instruction.elements - _sinks(instruction))
     if measure is Measure.FRAGMENT:
         return _REGISTER_BYTES * len(vector_elements(_fragment(instruction)))
     if measure is Measure.MATRIX:
         return _matrix_bytes(instruction)
     return None
+
+
+def _sinks(instruction: Instruction) -> int:
+    """Return how many elements of the vector that a load or a store moves are sinks (``_``)."""
+    if instruction.elements == 1 or instruction.parts[0] not in {"ld", "ldu", "st"}:
+        # An atomic operation accesses an element whose old value is thrown away, too.
+        return 0
+    return max((vector_elements(operand).count("_") for operand in instruction.operands), default=0)
 
 
 def _fragment(instruction: Instruction) -> str:
