@@ -1,4 +1,4 @@
-/* The driver's functions as a program calls them that looks them up itself: for launch_cost.c and scale.c. */
+/* The driver's functions as a program calls them that looks them up itself: for launch_cost.c, scale.c and signals.c. */
 #ifndef NEUTRINO_BENCH_DRIVER_CALLS_H
 #define NEUTRINO_BENCH_DRIVER_CALLS_H
 
@@ -20,6 +20,8 @@
 	X(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))                                                   \
 	X(cuStreamCreate, (CUstream *, unsigned))                                                                      \
 	X(cuStreamDestroy_v2, (CUstream))                                                                              \
+	X(cuStreamSynchronize, (CUstream))                                                                             \
+	X(cuCtxSynchronize, (void))                                                                                    \
 	X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
 			   void **, void **))
 #define DECLARE(name, parameters) static CUresult(*name) parameters;

@@ -1,4 +1,4 @@
-"""A driver that does nothing, programs in front of it, and the hook between them: what launch_cost and scale share."""
+"""A driver that does nothing, programs in front of it, and the hook between them: what several benches share."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def compile_c(source: str, target: Path, *flags: str) -> None:
     )  # fmt: skip
 
 
-def build_driver(folder: Path) -> Path:
-    """Compile the driver into a folder of its own under this one; return its path."""
+def build_driver(folder: Path, *flags: str) -> Path:
+    """Compile the driver, with these flags too, into a folder of its own under this one; return its path."""
     driver = folder / "driver" / "libcuda.so.1"
     driver.parent.mkdir()
-    compile_c("null_driver.c", driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    compile_c("null_driver.c", driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags)
     return driver
 
 

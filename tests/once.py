@@ -54,7 +54,7 @@ def stand_in(factory: pytest.TempPathFactory, sanitizer: str = "plain") -> Path:
 
     def build(folder: Path) -> None:
         if sanitizer != "plain":
-            _require(sanitizer, folder)
+            require_sanitizer(sanitizer, folder)
         elif copy_built(Path(emulator_build.__file__), folder):
             return
         emulator_build.build(folder, flags=SANITIZERS[sanitizer])
@@ -62,7 +62,8 @@ def stand_in(factory: pytest.TempPathFactory, sanitizer: str = "plain") -> Path:
     return once(factory, f"stand-in-{sanitizer}", build)
 
 
-def _require(sanitizer: str, folder: Path) -> None:
+def require_sanitizer(sanitizer: str, folder: Path) -> None:
+    """Skip the test where the compiler has no such sanitizer that works. folder: for a program that tries it."""
     source = folder / "empty.c"
     source.write_text("int main(void) { return 0; }\n")
     command = [*emulator_build.compiler(), *SANITIZERS[sanitizer], str(source), "-o", str(folder / "empty")]

@@ -1,0 +1,31 @@
+"""Launches, loads and signals under ThreadSanitizer: some 20 s of what ``bench.signals`` does for 300 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import signals
+from tests.once import require_sanitizer
+
+LOADS = 40_000
+"""Work rather than time ends the run, so that a slow machine does as much."""
+
+
+def test_nothing_races(tmp_path: Path) -> None:
+    require_sanitizer("thread", tmp_path)
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    figures, errors = signals.run(folder, seconds=300, loads=LOADS)
+    assert signals.judge(figures) == [], errors[:6000]
+    assert figures["loads"] >= LOADS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("reports", 1), ("status", 66), ("counted", 9), ("signals", 0), ("probed", 0)]
+)
+def test_each_fault_is_judged(name: str, value: int) -> None:
+    good = {"status": 0, "reports": 0, "counted": 10, "launches": 10, "loads": 4, "signals": 3, "probed": 10}
+    assert signals.judge(good) == []
+    assert len(signals.judge(good | {name: value})) == 1
