@@ -275,6 +275,8 @@ class SnippetReader:
                 raise LanguageError(target.id)
             if inferred is None:
                 hint = f"write {target.id}: {self._alias}.u32 = {self._faults.quote(value)}"
+                if target.id == _RESULT:
+                    hint = f"write -> {self._alias}.u32 after the parameters of {self._stack[-1]}"
                 raise self._faults.refuse(value, "python-type", f"{target.id} has no type", hint)
             variable = self._locals.declare(target.id, inferred, self._faults.span(target))
 
@@ -545,8 +547,6 @@ class SnippetReader:
         for argument, (name, annotation) in zip(call.args, names.items(), strict=True):
             kind = self._expressions.type_of(annotation) if annotation is not None else None
             value = self._expressions.evaluate(argument, code, kind)
-            if isinstance(value, Register) and self._parameter_wants_number(function, name):
-                value = self._as_number(argument, value)
             if kind is None and name in function.assigned:
                 kind = type_of_result(value)
                 if kind is None:
@@ -555,6 +555,8 @@ class SnippetReader:
                     raise self._faults.refuse(argument, "python-type", message, hint)
             if kind is not None:
                 value = self._expressions.convert(value, kind, argument, code)
+            if isinstance(value, Register) and self._parameter_wants_number(function, name):
+                value = self._as_number(argument, value)
             if isinstance(value, Register):
                 # The function may assign the register that is given.
                 value = self._expressions.copied(value, argument, code)

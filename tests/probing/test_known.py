@@ -129,6 +129,9 @@ LOOPS: dict[str, tuple[str, int]] = {
     "upwards beside signed ones": ("t: nl.s32 = -3\nfor j in range(4): t += j\ns = nl.u32(t)", 3),
     "wide": ("w: nl.u64 = 1\nfor j in range(3, 0, -1): w *= j\ns = nl.u32(w)", 6),
     "by a function": ("for i in range(4): s += triangle(i + 1)", 1 + 3 + 6 + 10),
+    "by a function downwards": ("for i in range(3, 0, -1): s += triangle(i)", 1 + 3 + 6),
+    "by a function with a type": ("for i in range(3, -1, -1): s += typed(i + 1)", 0 + 1 + 3 + 6),
+    "a typed number": ("s = typed(4) + typed(A - 1)", 6 + 3),
     "a divisor": (
         "w = nl.u64(840)\nfor i in range(1, 5): s += nl.u32(w // i + w % (i + 1))",
         sum(840 // i + 840 % (i + 1) for i in range(1, 5)),
@@ -148,13 +151,25 @@ def test_loops_of_numbers_that_are_known(name: str, tmp_path: Path) -> None:
     body, wanted = LOOPS[name]
     top = "def triangle(n):\n    total: nl.u32 = 0\n    for m in range(n): total += m + 1\n    return total\n"
     # A function that nothing calls is a fault.
-    text = file_of(f"s: nl.u32 = 0\n{body}", top if "triangle" in body else "", "s")
+    typed = "def typed(n: nl.u16):\n    total: nl.u32 = 0\n    for m in range(n): total += m\n    return total\n"
+    top = top if "triangle" in body else typed if "typed" in body else ""
+    text = file_of(f"s: nl.u32 = 0\n{body}", top, "s")
     assert recorded(tmp_path, text) == [wanted] * BLOCK
 
 
 def test_a_value_of_the_instruction_by_the_turn(tmp_path: Path) -> None:
     text = file_of("s: nl.u32 = 0\nfor i in range(1):\n    x: nl.u32 = nl.in1[i]\n    s += x", "", "s")
     assert recorded(tmp_path, text) == WORDS.tolist()
+
+
+def test_a_function_that_returns_a_number_is_told_how(tmp_path: Path) -> None:
+    top = "def chosen(n):\n    return 1 if n > 3 else 2\n"
+    with pytest.raises(ProbeError) as caught:
+        compiled(tmp_path, file_of("k = chosen(4)", top))
+    (fault,) = caught.value.diagnostics
+    assert fault.hint == "write -> nl.u32 after the parameters of chosen"
+    written = top.replace("(n):", "(n) -> nl.u32:")
+    assert recorded(tmp_path, file_of("k = chosen(4)", written)) == [1] * BLOCK
 
 
 REFUSED: dict[str, tuple[str, str, str]] = {
