@@ -24,7 +24,7 @@ FLOORS = ("base", "trace", "memory", "drain", "image", "launch", "graph", "front
 SOURCES = (
     "base/captures.c", "base/clock.c", "base/driver.c", "base/grace.c", "base/handles.c", "base/mode.c",
     "base/quiet.c", "base/quiet_write.c", "base/regions.c", "base/settings.c", "base/sha256.c", "base/thread.c",
-    "base/upcalls.c", "base/wake.c",
+    "base/trusted.c", "base/upcalls.c", "base/wake.c",
     "trace/counters.c", "trace/event.c", "trace/files.c", "trace/launches_file.c", "trace/path.c", "trace/records.c",
     "trace/results.c", "trace/trace.c", "trace/writer.c",
     "memory/greens.c", "memory/own_memory.c", "memory/pool.c", "memory/pools.c", "memory/room.c", "memory/segment.c",

@@ -330,3 +330,35 @@ def test_a_listener_of_another_user_is_not_asked(bench: Bench, tmp_path: Path) -
     assert received
     assert not any(received)
     assert Files(tmp_path / "trace").counted("count_p2") == {"helper": 20}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("way", ["above", "link"])
+def test_a_folder_below_another_users_gets_no_trace(bench: Bench, tmp_path: Path, way: str) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "mine").mkdir(parents=True)
+    os.chown(theirs, 54321, 54321)
+    folder = theirs / "mine" / "trace"
+    if way == "link":
+        folder = tmp_path / "trace"
+        folder.symlink_to(theirs / "mine")
+    result = bench.run("plain", tmp_path, extra={"NEUTRINO_TRACEDIR": str(folder)})
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    assert "a folder above it belongs to another user" in result.stderr
+    assert list((theirs / "mine").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_no_twins_are_taken_from_another_users_cache(bench: Bench, tmp_path: Path) -> None:
+    # As after sudo -E: the variables are those of another user's run. The entries themselves are root's.
+    bench.run("plain", tmp_path / "own")
+    theirs = tmp_path / "theirs"
+    shutil.copytree(tmp_path / "own" / "cache", theirs / "cache")
+    found = []
+    for number, owner in enumerate((0, 54321)):
+        os.chown(theirs, owner, owner)
+        home = tmp_path / str(number)
+        result = bench.run("plain", home, twins=False, extra={"NEUTRINO_CACHE": str(theirs / "cache")})
+        assert (result.stdout, result.returncode) == ("120\n", 0)
+        found.append("probed" in Files(home / "trace").counted("count_p2"))
+    assert found == [True, False]

@@ -17,6 +17,7 @@
 #include "base/raw_files.h"
 #include "base/settings.h"
 #include "base/sha256.h"
+#include "base/trusted.h"
 
 #define DEFAULT_TIMEOUT_S 120
 #define LONGEST_TIMEOUT_S 86400 /* a day */
@@ -90,7 +91,8 @@ static bool entry_path(const uint8_t key[32], char ret[PATH_MAX])
 	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.twins", cache, hex, hex) < PATH_MAX;
 }
 
-bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
+/* Not inlined, so that its path and that of the check are not on the stack at once. */
+static __attribute__((noinline)) bool read_entry(const uint8_t key[32], struct nt_entry *ret)
 {
 	char path[PATH_MAX];
 	struct stat status;
@@ -112,6 +114,13 @@ bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
 	return is_valid;
 }
 
+bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
+{
+	const char *cache = nt_settings()->cache;
+
+	return cache && nt_trusted_path(cache, true) && read_entry(key, ret);
+}
+
 /*
  * Whether the process at the other end of a socket is this user's. Another user may have put a socket in the listener's
  * place: it would get the program's images, and could answer with code for the GPU.
@@ -130,7 +139,7 @@ static int connect_listener(uint64_t deadline)
 	const char *path = nt_settings()->socket;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-	if (!path || strlen(path) >= sizeof(address.sun_path))
+	if (!path || strlen(path) >= sizeof(address.sun_path) || !nt_trusted_path(path, true))
 		return -1;
 	strcpy(address.sun_path, path);
 	int fd = nt_quiet_write_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -16,6 +16,7 @@
 
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
+#include "base/trusted.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* Linux 5.9, the same number on all architectures */
@@ -174,8 +175,26 @@ bool nt_files_create(const char *folder, char *path, const char **why)
 	if (!folder || *folder != '/' || strlen(folder) >= sizeof(parent) || !localtime_r(&now, &local))
 		return false;
 	strcpy(parent, folder);
-	create_folders(parent);
-	int above = open_parent(parent, why);
+	/* Nothing is made where others can change it; who may write to the folder itself is seen when it is open. */
+	char *last = strrchr(parent + 1, '/');
+	if (last)
+		*last = 0;
+	bool is_trusted = !last || nt_trusted_path(parent, false);
+	if (last)
+		*last = '/';
+	if (is_trusted)
+		create_folders(parent);
+	int above = is_trusted ? open_parent(parent, why) : -1;
+	/* It may be a link. */
+	if (above >= 0 && !nt_trusted_path(parent, false)) {
+		nt_raw_close(above);
+		above = -1;
+		is_trusted = false;
+	}
+	if (!is_trusted) {
+		*why = "a folder above it belongs to another user, or others can write there; give --tracedir another folder";
+		errno = EPERM;
+	}
 	if (above < 0)
 		return false;
 	bool made = false;

@@ -1,0 +1,82 @@
+#include "base/trusted.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MOST_LINKS 40 /* as many as Linux follows */
+
+static int stat_link(const char *path, struct stat *ret)
+{
+	return (int)syscall(SYS_newfstatat, AT_FDCWD, path, ret, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Whether others can change a file or what is in a folder. groups: as in nt_trusted_path. */
+static bool is_open(const struct stat *status, bool groups)
+{
+	mode_t writable = status->st_mode & (groups ? S_IWGRP | S_IWOTH : S_IWOTH);
+
+	return writable && !(S_ISDIR(status->st_mode) && (status->st_mode & S_ISVTX));
+}
+
+bool nt_trusted_path(const char *path, bool groups)
+{
+	/* What was examined, without links and .., up to end; what was not, from rest on. A slash is before rest. */
+	char walk[PATH_MAX];
+	size_t end = 0, rest = 0;
+	unsigned links = 0;
+	struct stat root, status;
+
+	if (*path != '/' || strlen(path) >= sizeof(walk) || stat_link("/", &root) != 0 || is_open(&root, groups))
+		return false;
+	strcpy(walk, path);
+	for (;;) {
+		rest += strspn(walk + rest, "/");
+		size_t size = strcspn(walk + rest, "/");
+		if (!size)
+			return true;
+		if (size == 1 && walk[rest] == '.') {
+			rest += size;
+			continue;
+		}
+		if (size == 2 && !strncmp(walk + rest, "..", 2)) {
+			rest += size;
+			while (end && walk[--end] != '/')
+				;
+			continue;
+		}
+		walk[end] = '/';
+		memmove(walk + end + 1, walk + rest, size);
+		rest += size;
+		size_t next = end + 1 + size;
+		char after = walk[next];
+		walk[next] = 0;
+		/* It is not there, or this process may not look at it, and so not use it either. */
+		if (stat_link(walk, &status) != 0)
+			return true;
+		if (status.st_uid != 0 && status.st_uid != geteuid() && status.st_uid != root.st_uid)
+			return false;
+		if (!S_ISLNK(status.st_mode)) {
+			if (is_open(&status, groups))
+				return false;
+			walk[next] = after;
+			end = next;
+			continue;
+		}
+		/* What the link leads to goes before the rest. */
+		if (next == rest)
+			walk[next] = after;
+		size_t left = strlen(walk + rest) + 1, tail = sizeof(walk) - left;
+		memmove(walk + tail, walk + rest, left);
+		walk[next] = 0;
+		long length = tail > next + 1 ? syscall(SYS_readlinkat, AT_FDCWD, walk, walk + next + 1, tail - next - 1) : -1;
+		if (length <= 0 || (size_t)length == tail - next - 1 || ++links > MOST_LINKS)
+			return false;
+		rest = next + 1;
+		memmove(walk + rest + length, walk + tail, left);
+		end = walk[rest] == '/' ? 0 : end;
+	}
+}
