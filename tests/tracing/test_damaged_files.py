@@ -177,6 +177,18 @@ def test_a_trace_whose_launches_were_cut_off_while_it_was_written_is_not_complet
     assert "the trace is not complete: launches.bin has no records of 2 launches" in out
 
 
+def test_a_kernel_without_data_has_no_file_and_is_not_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = TraceWriter(tmp_path / "t")
+    writer.kernel(1, "idle", maps=[VALUES])
+    trace = writer.write()
+    (trace / "result/1.bin").unlink(missing_ok=True)
+    for form in FORMS[:2]:
+        status, _, err = report(trace, capsys, *form)
+        assert (status, err) == (0, "")
+
+
 def test_a_kernel_without_a_name_hides_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
