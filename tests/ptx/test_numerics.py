@@ -163,3 +163,54 @@ def test_contractible(gmem_bytes):
     apart = "mul.f32 %f1, %f2, %f3; add.f32 %f5, %f3, %f2; ret; }"
     results = [probe_module(parse(head + tail), gmem_bytes).kernels[0].contractible for tail in (loop, rounded, apart)]
     assert results == [True, False, False]
+
+
+CLUSTERS = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 a) CLUSTER
+{
+.reg .b32 %r<4>; .reg .b64 %rd<2>;
+ld.param.u64 %rd1, [a];
+mov.u32 %r1, WORD;
+st.global.u32 [%rd1], %r1;
+ret;
+}
+"""
+READING = """
+[map.M]
+type = "array"
+level = "thread"
+size = 8
+cap = 1
+data = { f0 = "u32", f1 = "u32" }
+[probe.p]
+position = "POSITION"
+level = "thread"
+before = '''
+.reg .u32 %c;
+mov.u32 %c, %clusterid.y;
+SAVE [ M ] { VALUE, %c };
+'''
+"""
+
+
+@pytest.mark.parametrize("word", ["%clusterid.x", "%cluster_ctaid.z", "5"])
+@pytest.mark.parametrize("value", ["%clusterid.z", "%cluster_ctaid.x", "IN1"])
+def test_places_in_clusters_multiply_nothing(word, value, probe_set, tools, tmp_path):
+    """Where the kernel does not state the size of its clusters, ptxas finds them with a multiplication of floats."""
+    probes = probe_set(READING.replace("POSITION", "mov").replace("VALUE", value))
+    text = CLUSTERS.replace("CLUSTER", "").replace("WORD", word)
+    twins = probe_module(parse(text), probes)
+    (kernel,) = twins.kernels
+    original, made = arithmetic(text, "sm_90", tmp_path)["k"], arithmetic(twins.render(), "sm_90", tmp_path)
+    assert (original == {"FMUL": 1}) == word.startswith("%")
+    assert compare(original, made[kernel.twin_name], kernel.own_arithmetic) is None, kernel.probed_text
+
+
+def test_stated_cluster_sizes_are_left_to_the_assembler(probe_set):
+    probes = probe_set(READING.replace("POSITION", "mov").replace("VALUE", "%cluster_ctaid.x"))
+    text = CLUSTERS.replace("CLUSTER", ".reqnctapercluster 2").replace("WORD", "5")
+    (kernel,) = probe_module(parse(text), probes).kernels
+    assert "%cluster_nctaid" not in kernel.probed_text

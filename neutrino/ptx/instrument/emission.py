@@ -9,6 +9,7 @@ live through the kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Map
@@ -75,6 +76,8 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
     return version
 
 
+# How a block's number gives them, divided by the size of the clusters.
+_BY_CLUSTER_SIZE = {"%clusterid": "div", "%cluster_ctaid": "rem"}
 _COMPUTES_ONLY = frozenset(
     [
         "abs", "add", "and", "bfe", "bfi", "bfind", "brev", "clz", "cnot", "cvt", "div", "fma", "isspacep", "lop3",
@@ -433,6 +436,8 @@ class Emission:
             return f"!{self._operand_text(operand.operand, opcode, position, resolve, lines)}"
         if isinstance(operand, Pair):
             return f"{self._register(operand.first)}|{self._register(operand.second)}"
+        if isinstance(operand, SpecialRegister):
+            return self._special(operand.name, lines)
         if not isinstance(operand, SiteOperand):
             return operand.text
         value = self._site_value(operand, resolve, lines)
@@ -470,7 +475,9 @@ class Emission:
             value = resolve(operand.name, operand.element)
             if value.choices or value.address:
                 self._given[value.text] = value
-            return value
+            # The program may read a special register itself.
+            text = self._special(value.text, lines)
+            return value if text == value.text else replace(value, text=text)
         if operand.element not in self._read:
             part = self._parameters.find(operand.element)
             if self._for_parameters is None:
@@ -493,5 +500,23 @@ class Emission:
         if isinstance(operand, Register):
             return Value(self._register(operand), operand.type)
         if isinstance(operand, SpecialRegister):
-            return Value(operand.name, operand.type)
+            return Value(self._special(operand.name, lines), operand.type)
         return Value(operand.text, None)
+
+    def _special(self, name: str, lines: list[str]) -> str:
+        """The operand that has the value of a special register: its name, or a register after code appended to lines.
+
+        Where the kernel does not state the size of its clusters, ptxas 13.0 computes ``%clusterid`` and
+        ``%cluster_ctaid`` by a multiplication of floating-point numbers, so that the twin's arithmetic is not the
+        original's. Divided here they have the same values, and no such instruction.
+        """
+        register, _, axis = name.partition(".")
+        if register not in _BY_CLUSTER_SIZE or self._parameters.states_cluster_size:
+            return name
+        place, size = self.scratch.take("b32"), self.scratch.take("b32")
+        lines += [
+            f"mov.u32 {place}, %ctaid.{axis};",
+            f"mov.u32 {size}, %cluster_nctaid.{axis};",
+            f"{_BY_CLUSTER_SIZE[register]}.u32 {place}, {place}, {size};",
+        ]
+        return place

@@ -70,6 +70,12 @@ class Parameters:
     def _all(self) -> tuple[Parameter, ...]:
         return self._kernel.module.parameter_layout(self._kernel.function)[0]
 
+    @cached_property
+    def states_cluster_size(self) -> bool:
+        """Whether the kernel's text says how many blocks a cluster has."""
+        kernel = self._kernel
+        return ".reqnctapercluster" in kernel.module.code[kernel.function.statement.start : kernel.body.start]
+
     @property
     def shape(self) -> Hashable:
         """What decides which probes can read them, and how; equal for kernels where they can read the same."""
