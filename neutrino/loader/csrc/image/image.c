@@ -29,6 +29,11 @@ static uint32_t incomplete_count; /* kernels whose twins lack probes of the run 
 static bool in_sections; /* set by nt_image_use_sections: twins come from patched files */
 
 #define LOGGED_DEVICES 64
+/* Images and their kernels are never freed: about 1.3 KB each. What a program loads beyond these is one to the hook. */
+#ifndef NT_IMAGE_MOST
+#define NT_IMAGE_MOST 65536u
+#endif
+#define FURTHER_KERNELS "(kernels of further images)"
 
 void nt_image_use_sections(void)
 {
@@ -175,6 +180,19 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	pthread_mutex_unlock(&mutex);
 	if (image)
 		return image;
+	if (__atomic_load_n(&image_count, __ATOMIC_RELAXED) >= NT_IMAGE_MOST) {
+		assessment = (struct nt_assessment){.reason = NEUTRINO_REASON_TABLE_FULL};
+		snprintf(assessment.detail, sizeof(assessment.detail), "the process has loaded more than %u different images",
+			 NT_IMAGE_MOST);
+		memset(assessment.key, 0xff, sizeof(assessment.key));
+		has_entry = from_section = false;
+		source = library = caller_library = NULL;
+		pthread_mutex_lock(&mutex);
+		image = find_image(assessment.key);
+		pthread_mutex_unlock(&mutex);
+		if (image)
+			return image;
+	}
 
 	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
 	image = calloc(1, sizeof(*image));
@@ -476,6 +494,8 @@ static enum neutrino_reason describe(const struct nt_image *image, struct nt_ker
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 {
 	const char *detail = NULL;
+	if (image->reason == NEUTRINO_REASON_TABLE_FULL)
+		name = FURTHER_KERNELS;
 
 	pthread_mutex_lock(&mutex);
 	struct nt_kernel *kernel = find_kernel(image, name);

@@ -1,0 +1,42 @@
+"""Programs that load ever more different images: what the hook keeps of them is bounded, and no launch is lost."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench.null_driver import build_driver, hooked_environment
+from neutrino.abi.reasons import Reason
+from neutrino.loader import build
+from neutrino.tracing import Trace, find_traces
+
+from .conftest import HERE, compile_c
+
+MOST = 40
+
+
+@pytest.mark.parametrize(("loaded", "further"), [(MOST, 0), (MOST + 1, 1), (500, 500 - MOST)])
+def test_images_beyond_a_number_are_kept_as_one(tmp_path: Path, loaded: int, further: int) -> None:
+    build.build(tmp_path / "lib", flags=("-O1", f"-DNT_IMAGE_MOST={MOST}u"))
+    compile_c(tmp_path / "distinct", str(HERE / "programs" / "distinct.c"))
+    driver = build_driver(tmp_path)
+    for name in ("cache", "traces"):
+        (tmp_path / name).mkdir(mode=0o700)
+    environment = hooked_environment(driver, tmp_path / "lib", tmp_path / "cache", tmp_path / "traces")
+    # Nothing of another rank is probed, so no listener is asked.
+    ranks = {"NEUTRINO_ONLY_RANKS": "1", "RANK": "0"}
+    result = subprocess.run(
+        [tmp_path / "distinct", str(loaded)],
+        env={**environment, **ranks},
+        check=False,
+        capture_output=True,
+        timeout=120,
+    )
+    assert result.returncode == 0
+    (path,) = find_traces(tmp_path / "traces")
+    kernels = {kernel.name: kernel.counters for kernel in Trace(path).kernels}
+    known = {f"kernel_{i}": {Reason.NOT_SELECTED: 1} for i in range(min(loaded, MOST))}
+    rest = {"(kernels of further images)": {Reason.TABLE_FULL: further}} if further else {}
+    assert kernels == known | rest
