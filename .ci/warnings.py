@@ -28,7 +28,8 @@ def _commands(compiler: str) -> list[list[str]]:
     options = [*_OPTIONS, "-O2" if compiler.startswith("gcc") else "-O0"]
     front = [f'-DNT_FRONT_HOOK="{loader.HOOK_PLACEHOLDER}"', f'-DNT_FRONT_DRIVER="{loader.DRIVER_PLACEHOLDER}"']
     hook = [compiler, *options, *loader.WARNINGS, *front, f"-I{loader.CSRC}"]
-    sources = (*loader.SOURCES, "front/audit.c", "front/stub.c")
+    every = {path.relative_to(loader.CSRC).as_posix() for path in loader.CSRC.rglob("*.c")}
+    sources = sorted(every - (set(loader.LATE_SOURCES) - set(loader.SOURCES)))
     return [
         *([*hook, str(loader.CSRC / name)] for name in sources),
         *([*hook, "-DNEUTRINO_LATE", str(loader.CSRC / name)] for name in loader.LATE_SOURCES),
