@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from neutrino.ptx.instrument.plan import KernelPlan
     from neutrino.ptx.instrument.twin import TwinKernel
 
+_LONG = 20_000
+"""Lines of a twin from which on one is warned of ptxas, which takes some 10 s for them, and longer than in proportion
+for more."""
+_OF_48_WARPS = frozenset({"sm_86", "sm_87", "sm_89", "sm_120", "sm_121"})
+"""Architectures whose multiprocessors hold 48 warps (CUDA C++ Programming Guide, technical specifications)."""
 _MAX_LISTED = 20
 """Kernels that the error lists if a name selects several."""
 # Also matches inside comments and strings, but those are the same in the original and the probed text.
@@ -65,12 +70,15 @@ def run(options: argparse.Namespace) -> int:
         say(f"{kernel.name}: {_why_not_probed(kernel)}")
         return NOTHING
 
-    entry, failure = (None, "") if options.text_only else _assemble(kernel, probes)
-    manifest = _manifest(entry)
     from neutrino.ptx.instrument.kernel_rewriter import write_twin
     from neutrino.ptx.snippets.lowering import lower
 
-    twin = _with_probes_of(manifest, kernel.plan, write_twin(kernel.plan))
+    written = write_twin(kernel.plan)
+    if not options.text_only:
+        _warn_of_length(written)
+    entry, failure = (None, "") if options.text_only else _assemble(kernel, probes)
+    manifest = _manifest(entry)
+    twin = _with_probes_of(manifest, kernel.plan, written)
     shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed_text(twin, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
@@ -78,6 +86,17 @@ def run(options: argparse.Namespace) -> int:
         # Comments find a probe's code by its instructions.
         _print(_lines(shown, lower(probes), _assembly_result(entry, manifest) or failure, diff=options.diff))
     return DONE
+
+
+def _warn_of_length(twin: TwinKernel) -> None:
+    """Say on stderr, before the assembler is waited for, that a twin is long."""
+    lines = twin.whole_text().count("\n")
+    if lines >= _LONG:
+        before = twin.original_text.count("\n")
+        say(
+            f"{twin.name}: the twin has {lines:,} lines, its original {before:,}: ptxas may take minutes (--text-only "
+            "does not assemble; a position that fewer instructions match makes it shorter)"
+        )
 
 
 @dataclass(frozen=True)
@@ -199,6 +218,9 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
         return f"refused: {entry.reason.word}: {entry.detail}"
     registers, spills = manifest["registers"], manifest["spills"]
     cost = f"registers {registers['original']} → {registers['twin']}"
+    before, after = (warps_by_registers(registers[which], manifest["arch"]) for which in ("original", "twin"))
+    if after < before:
+        cost += f" ({before} → {after} warps by registers on a multiprocessor)"
     # Per thread, of the twin's second version, which is compiled with a register cap; None if there is no such version.
     if registers["capped"]:
         cost += f", {registers['capped']} with a register cap"
@@ -208,6 +230,18 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
     if spilled > 0:
         cost += f", {spilled} more bytes spilled"
     return f"{cost}, by {manifest['assembler']}"
+
+
+def warps_by_registers(registers: int, arch: str) -> int:
+    """Return how many warps fit on a multiprocessor if nothing but a thread's registers limits them.
+
+    By the CUDA occupancy calculator, for sm_75 to sm_121: registers are handed out to threads in units of 8, from
+    16,384 on each of a multiprocessor's four parts.
+    """
+    name = arch.rstrip("af")
+    most = {"sm_75": 32}.get(name, 48 if name in _OF_48_WARPS else 64)
+    of_a_warp = 32 * max(-(-registers // 8) * 8, 8)
+    return min(most, 4 * (16_384 // of_a_warp))
 
 
 # Text
