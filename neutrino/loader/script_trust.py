@@ -7,9 +7,10 @@ wrote the file that is there now.
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 from pathlib import Path
+
+from neutrino import trusted_paths
 
 
 def why_not_trusted(script: str) -> str:
@@ -19,7 +20,7 @@ def why_not_trusted(script: str) -> str:
     status = path.stat()
     # Root (0) could change what runs as this user anyway.
     if status.st_uid not in (0, os.geteuid()):
-        return f"it belongs to {_user(status.st_uid)}"
+        return f"it belongs to {trusted_paths.user_name(status.st_uid)}"
     if status.st_mode & stat.S_IWOTH:
         return "anybody may write to it"
     # The folder of a link, and that of the file that it leads to.
@@ -27,12 +28,5 @@ def why_not_trusted(script: str) -> str:
         # In a folder with the sticky bit, such as /tmp, only a file's owner can replace it.
         if folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
             return f"anybody may replace it, as anybody may write to {folder}"
-    return ""
-
-
-def _user(number: int) -> str:
-    """Return the name of a user, for messages."""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
+    # The folders above these, and what groups may write.
+    return trusted_paths.why_not_trusted(path.absolute(), own_group=True)

@@ -468,7 +468,9 @@ def test_a_script_that_is_not_there_is_named(trace: Path, named: Path, capsys: p
     assert log(trace) == "other\n"
 
 
-@pytest.mark.parametrize("how", ["another user's", "written by anybody", "in a folder of anybody's", "by a link"])
+@pytest.mark.parametrize(
+    "how", ["another user's", "written by anybody", "in a folder of anybody's", "by a link", "further up"]
+)
 def test_a_script_that_others_could_have_put_there_is_not_run(
     trace: Path, named: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
@@ -483,6 +485,13 @@ def test_a_script_that_others_could_have_put_there_is_not_run(
         why = "anybody may write to it"
     elif how == "in a folder of anybody's":
         named.parent.chmod(0o777)
+    elif how == "further up":
+        folder = named.parent / "above" / "below"
+        folder.mkdir(parents=True)
+        named.rename(folder / named.name)
+        named.symlink_to(folder / named.name)
+        folder.parent.chmod(0o777)
+        why = f"{folder.parent} can be written by others (mode 777)"
     else:
         target = named.rename(trace / "target.py")
         named.symlink_to(target)
