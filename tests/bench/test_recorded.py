@@ -31,6 +31,7 @@ from bench import (
     registers,
     rounding_verdicts,
     scale,
+    signals,
     slowdown,
     values,
     verdicts,
@@ -81,6 +82,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "ahead_size": (
         ahead_size.RESULTS, ahead_size.judge, ("big", "check", 1, "peak_bytes"), ahead_size.MOST_BYTES + 1,
     ),
+    "signals": (signals.RESULTS, signals.verdicts, ("reports",), 1),
     "check_corpus": (check_corpus.RESULTS, check_corpus.judge, ("rows", 0, "patched", "exit"), 2),
 }  # fmt: skip
 """By name: the committed file, what is not met in it, and a place and a value there that must not be accepted."""
