@@ -244,3 +244,31 @@ def test_line_information(block_sched, tools, tmp_path):
         assert "function_name" not in rendered
         assert "debug" not in rendered
         assemble(rendered, "sm_90", tmp_path)
+
+
+def test_variables_of_bodies_that_are_only_loaded(gmem_bytes, tools, tmp_path):
+    """The twin has a copy, which ptxas takes beside one of another scope and one of the module."""
+    body = """.global .align 4 .u32 v[2] = {5, 6}; .const .u32 c = 7;
+ld.global.u32 %r3, [v+4]; ld.const.u32 %r2, [c];
+{ .global .align 4 .u32 v[2] = {8, 9}; ld.global.u32 %r4, [v]; }
+st.global.v4.u32 [%rd1], {%r1, %r2, %r3, %r4}; ret;"""
+    twins = probe_module(parse(kernel(body, before=".global .align 4 .u32 v[2];")), gmem_bytes)
+    assert not twins.skipped
+    (twin,) = twins.kernels
+    assert twin.variables == ()
+    text = twins.render()
+    assert text.count("{5, 6}") == text.count("{8, 9}") == 1
+    assemble(text, "sm_90", tmp_path)
+
+
+@pytest.mark.parametrize("declared", [
+    ".visible .entry add() { ret; }", ".func add() { ret; }", ".global .u32 add;", ".global .texref add;",
+    ".visible .entry trap() { ret; }", ".func trap() { ret; }",
+])  # fmt: skip
+def test_names_of_instructions(declared, gmem_bytes, tools, tmp_path):
+    """Kernels, functions and variables may be named like instructions, also those first in a body or in braces."""
+    body = "{add.f16 %h1,%h2,%h3;\n}\n{\nadd.u32 %r1, %r1, 1; }\n{ @%p1 trap; } { trap; } ret;"
+    twins = probe_module(parse(kernel(body, before=declared)), gmem_bytes)
+    assert not twins.skipped, twins.skipped
+    assert all(twin.variables == () and not twin.copies for twin in twins.kernels)
+    assemble(twins.render(["k"]), "sm_90", tmp_path)
