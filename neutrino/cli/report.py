@@ -25,12 +25,14 @@ from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.nothing_saved import NothingSaved, is_nothing
 from neutrino.cli.overview import folded, lines_not_probed, overview
 from neutrino.cli.record_options import add_queries, is_asked, prepared
+from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
+from neutrino.cli.table import stripped
 from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks, require_launches, why_no_kernel
 from neutrino.cli.why import Why, coverage_document, explain, not_probed_rows, nothing_matches_line, why_document
 from neutrino.errors import NeutrinoError, TraceError
@@ -44,8 +46,6 @@ from neutrino.version import __version__
 
 _DEFAULT_FOLDER = "trace"
 """Where ``neutrino`` writes traces without ``--tracedir``."""
-_MOST_FAULTS = 8
-"""Damaged places of a trace that are listed one by one."""
 _MAX_BUCKETS = 32
 """Rows of a histogram that are shown without ``--all``."""
 _BAR_WIDTH = 40
@@ -165,7 +165,7 @@ def _run(options: argparse.Namespace) -> int:
         return fail(error)
     if asks_records:
         status = (_print_records(traces, selection, options) if traces else DONE) or status
-        return _report_faults(opened) or status
+        return report_faults(opened) or status
     known = {entry.name for summary in summaries for kernel in summary.kernels for entry in kernel.maps}
     unknown = [name for name in options.map if name not in known] if known else []
     if unknown:
@@ -185,7 +185,7 @@ def _run(options: argparse.Namespace) -> int:
         return _end_output(DONE)
     except OSError as error:
         return _end_output(fail(error.strerror or str(error)))
-    status = _report_faults(opened) or status
+    status = report_faults(opened) or status
     if status == DONE and options.why is not None:
         if not any(why for _, why in reasons):
             unmatched = any(row.matches_nothing for trace, _ in reasons for row in not_probed_rows(trace))
@@ -199,17 +199,6 @@ def _run(options: argparse.Namespace) -> int:
         if not any(summary.not_probed for summary in summaries) and not any(usage.not_probed for usage in usages):
             say(why_no_kernel(read, options))
         return NOTHING
-    return status
-
-
-def _report_faults(traces: Sequence[Trace]) -> int:
-    """Report what was left out of traces, since it is damaged. Returns the exit status."""
-    status = DONE
-    for trace in traces:
-        for fault in trace.faults[:_MOST_FAULTS]:
-            status = fail(fault)
-        if more := len(trace.faults) - _MOST_FAULTS:
-            status = fail(f"{trace.path}: {more:,} more places are damaged") if more > 0 else status
     return status
 
 
@@ -267,21 +256,16 @@ def _print(
         for number, usage in enumerate(usages):
             with console.capture() as captured:
                 _Report(console, options.wide, options.all).show_usage(usage, keep)
-            print(("\n" if number else "") + _stripped(captured.get()))
+            print(("\n" if number else "") + stripped(captured.get()))
         for number, summary in enumerate(summaries, len(usages)):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
             with console.capture() as captured:
                 shown = _Report(console, options.wide, options.all, options.rows, options.launch)
                 shown.show(summary, bool(options.kernel))
             # Each part ends with an empty line; one between traces is enough, and none at the end.
-            print(("\n" if number else "") + _stripped(captured.get()))
+            print(("\n" if number else "") + stripped(captured.get()))
     if sys.stdout is not None:
         sys.stdout.flush()
-
-
-def _stripped(text: str) -> str:
-    """Return a text without blanks at the ends of lines, where tables have them, and without empty lines at its end."""
-    return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")
 
 
 def _console() -> Console:
@@ -310,7 +294,7 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
             with console.capture() as captured:
                 not_listed = "" if options.why or options.all else nothing_matches_line(not_probed_rows(trace))
                 _Report(console, options.wide, options.all).show_why(trace, kernels, not_listed)
-            print(("\n" if number else "") + _stripped(captured.get()))
+            print(("\n" if number else "") + stripped(captured.get()))
     if sys.stdout is not None:
         sys.stdout.flush()
 

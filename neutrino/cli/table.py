@@ -30,3 +30,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[
 def counted(number: int, word: str) -> str:
     """Return a number with a noun, in the plural but for 1: ``1 image``, ``2,000 images``."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def stripped(text: str) -> str:
+    """Return a text without blanks at the ends of lines, where tables have them, and without empty lines at its end."""
+    return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")

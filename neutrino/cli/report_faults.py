@@ -1,0 +1,22 @@
+"""What a report leaves out of traces, since it is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neutrino.cli.report_messages import DONE, fail
+from neutrino.tracing import Trace
+
+_MOST_FAULTS = 8
+"""Damaged places of a trace that are listed one by one."""
+
+
+def report_faults(traces: Sequence[Trace]) -> int:
+    """Report what was left out of traces, since it is damaged. Returns the exit status."""
+    status = DONE
+    for trace in traces:
+        for fault in trace.faults[:_MOST_FAULTS]:
+            status = fail(fault)
+        if more := len(trace.faults) - _MOST_FAULTS:
+            status = fail(f"{trace.path}: {more:,} more places are damaged") if more > 0 else status
+    return status
