@@ -30,5 +30,5 @@ def arrive():
     level="thread", after=True,
 )  # fmt: skip
 def leave():
-    if nl.lanes & nl.lanemask_lt == 0:
+    if nl.leader:
         PerWait.save(nl.site, nl.u32(nl.clock()) - start)

@@ -76,7 +76,7 @@ def access(kind: nl.u16):
 
 
 def copy(kind: nl.u32):
-    BulkCopies.save(nl.addr, nl.clock(), nl.u32(nl.bytes), nl.site, kind, nl.tid.x)
+    BulkCopies.save(nl.addr, nl.clock(), nl.u32(nl.bytes), nl.site, kind, nl.thread)
 
 
 @probe(pos="ld.global | ldu.global", level="thread", before=True)

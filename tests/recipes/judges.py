@@ -277,6 +277,12 @@ def _reached(model: Model) -> dict[str, Figure | Rows]:
     return {"reached": Figure("count", found)}
 
 
+@judge("setp.gt /OUT/ { @taken = count() }")
+def _greater(model: Model) -> dict[str, Figure | Rows]:
+    chosen = threads(model, lambda step: step.of("setp", "gt"))
+    return {"taken": Figure("count", [(step.kernel, None, 1) for step, lane in chosen if step.outputs[lane][0]])}
+
+
 @judge("* func:sum { @instructions[warpid] = count() }")
 def _instructions(model: Model) -> dict[str, Figure | Rows]:
     chosen = threads(model, of_kernel("sum"))

@@ -207,7 +207,8 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
     "cvta": lambda a: a,
 }  # fmt: skip
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b,
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "ge": lambda a, b: a >= b, "gt": lambda a, b: a > b,
+    "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ import pytest
 from neutrino.resources import shipped_probes
 from tests.once import once
 from tests.recipes.bed import LAUNCHES, ROOT, Folder, Model, model_of
-from tests.recipes.judges import JUDGES, TIMED, sectors, single_loads, threads
+from tests.recipes.judges import JUDGES, TIMED, groups, loads, sectors, single_loads, threads
 from tests.recipes.pages import Recipe, files, one_liners, script, shipped
 from tests.recipes.printed import Figure, Rows, differences
 from tests.recipes.recorded import Recorded, record
@@ -55,7 +55,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return Folder(tmp_path_factory.mktemp("bed"), tmp_path_factory.getbasetemp() / "cache")
 
 
-def test_judges() -> None:
+def test_every_recipe_has_a_judge() -> None:
+    """A new recipe needs one in judges.py or shipped.py, or here if it is a file."""
+    recipes = one_liners()
+    assert len(recipes) > 40
+    unjudged = [recipe for recipe in recipes if recipe.text not in JUDGES.keys() | TIMED.keys()]
+    assert not unjudged, "a new recipe has no judge"
+    assert {one.text for one in recipes} >= JUDGES.keys() | TIMED.keys(), "a judge has no recipe"
     assert SHIPPED.keys() == shipped_probes().keys() >= shipped() >= {"dmat", "latency"}
     assert files().keys() == {*FILES, README}
 
@@ -99,13 +105,13 @@ def _record_all(path: Path) -> None:
     """Record with all shipped probes, and with the files of the pages, of which two have maps of the same name."""
     folder = Folder(path, path / "cache")
     (path / "times.py").write_text(TIMES)
-    alone = ("probes.md", "python", "Loads")
+    second = [("probes.md", "python", "Loads"), ("probes.md", "toml", "Requests")]
     for key, text in files().items():
         (path / _name(key)).write_text(text)
     others = [name for name in shipped_probes() if name not in _TIMED + _WITH_TABLES]
     runs: dict[str, Sequence[Any]] = {
         "timed": [*_TIMED, "times.py"], "tables": _WITH_TABLES, "others": others,
-        "trace": [key for key in FILES if key != alone], "alone": [alone],
+        "trace": [key for key in FILES if key not in second], "second": second,
     }  # fmt: skip
     kept: Kept = {}
     for place, keys in runs.items():
@@ -215,11 +221,19 @@ def _first_loads(launches: Mapping[int, Recorded], model: Model) -> None:
         assert found == {thread: mine[:4] for thread, mine in expected.items()}
 
 
+def _requests(launches: Mapping[int, Recorded], model: Model) -> None:
+    """Loads as groups of lanes execute them, and those lanes."""
+    for number, launch in launches.items():
+        chosen = [len(step.executing) for step in groups(model, loads) if step.launch == number]
+        assert launch.rows["Requests"] == [{"requests": len(chosen), "lanes": sum(chosen)}]
+
+
 README = ("README.md", "python", "BlockSched")
 FILES = {
     ("tutorial.md", "python", "Accesses"): _accesses,
     ("cookbook.md", "python", "Moved"): _moved,
     ("probes.md", "toml", "Loads"): _first_loads,
+    ("probes.md", "toml", "Requests"): _requests,
     ("probes.md", "python", "Loads"): _first_loads,
 }
 
