@@ -66,7 +66,7 @@ def test_the_interface_is_generated_from_the_headers(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[FFI, object]:
     library = tmp_path_factory.mktemp("core") / "core.so"
-    sources = ("image/entry.c", "base/regions.c", "base/sha256.c", "image/image_bytes.c")
+    sources = ("image/entry.c", "base/memory.c", "base/regions.c", "base/sha256.c", "image/image_bytes.c")
     compile_c(library, "-shared", "-fPIC", *(str(CSRC / name) for name in sources))
     ffi = FFI()
     headers = ("base/neutrino_layout.h", "base/regions.h", "image/image_bytes.h", "image/entry.h")

@@ -14,7 +14,8 @@ RELOADS = 6_000
 
 def test_work_per_handle_and_name_is_constant(tmp_path: Path) -> None:
     program = tmp_path / "steps"
-    sources = (HERE / "programs" / "steps.c", CSRC / "base" / "handles.c", CSRC / "base" / "grace.c")
+    names = ("grace.c", "handles.c", "lock.c", "memory.c")
+    sources = (HERE / "programs" / "steps.c", *(CSRC / "base" / name for name in names))
     compile_c(program, "-O1", "-DNT_COUNT_STEPS", *map(str, sources))
     printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
     rows = [[int(word) for word in line.split()] for line in printed.splitlines()]

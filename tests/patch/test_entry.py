@@ -142,7 +142,7 @@ def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
 def hook(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """What the hook reads entries by."""
     library = tmp_path_factory.mktemp("hook") / "entry.so"
-    sources = [str(CSRC / name) for name in ("image/entry.c", "base/regions.c", "base/sha256.c")]
+    sources = [str(CSRC / name) for name in ("image/entry.c", "base/memory.c", "base/regions.c", "base/sha256.c")]
     try:
         subprocess.run(
             [*build.compiler(), "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", f"-I{CSRC}", *sources, "-o", str(library)],

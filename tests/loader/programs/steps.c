@@ -48,7 +48,7 @@ static uint64_t names(uint64_t n)
 
 	nt_steps = 0;
 	for (uint64_t i = 0; i < n; i++) {
-		struct nt_hashed *record = calloc(1, sizeof(*record));
+		struct nt_hashed *record = nt_memory_alloc_zeroed(1, sizeof(*record));
 		snprintf(name, sizeof(name), "kernel_%llu", (unsigned long long)i);
 		uint64_t hash = nt_hash_text(name);
 		if (nt_hashed_first(&table, hash) || !nt_hashed_add(&table, record, hash) ||

@@ -1,6 +1,8 @@
 #include "base/clock.h"
 
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -24,5 +26,23 @@ void nt_clock_sleep_us(long microseconds)
 {
 	struct timespec pause = {.tv_sec = microseconds / 1000000, .tv_nsec = microseconds % 1000000 * 1000};
 
-	nanosleep(&pause, NULL);
+	/* Not nanosleep, in which a thread of the program could be cancelled. */
+	syscall(SYS_nanosleep, &pause, NULL);
+}
+
+unsigned nt_clock_second_of_day(void)
+{
+	enum { DAY_S = 86400 };
+	static int64_t offset_s;
+	static int is_known;
+	int64_t now = (int64_t)(nt_clock_realtime_ns() / 1000000000);
+
+	if (!__atomic_load_n(&is_known, __ATOMIC_ACQUIRE)) {
+		time_t moment = (time_t)now;
+		struct tm local;
+		if (localtime_r(&moment, &local))
+			__atomic_store_n(&offset_s, local.tm_gmtoff, __ATOMIC_RELAXED);
+		__atomic_store_n(&is_known, 1, __ATOMIC_RELEASE);
+	}
+	return (unsigned)((now + __atomic_load_n(&offset_s, __ATOMIC_RELAXED)) % DAY_S);
 }

@@ -7,6 +7,7 @@
 
 #include "base/front.h"
 #include "base/hot.h"
+#include "base/lock.h"
 
 struct nt_driver nt_driver;
 
@@ -27,6 +28,9 @@ static const volatile char path[] = NT_FRONT_DRIVER;
 static bool load(nt_driver_start *own)
 {
 	struct nt_driver found = {0};
+	int cancelling;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
 	/* RTLD_NOLOAD: the late hook waits until the program has loaded the driver; the hook is loaded after it. */
 	void *handle = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
 
@@ -38,7 +42,7 @@ static bool load(nt_driver_start *own)
 	}
 	/* If the functions found are our own, this is the hook itself: a call would call itself forever. */
 	bool is_valid = found.NT_DRIVER_START && found.NT_DRIVER_START != own;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	if (is_valid && !nt_driver_loaded) {
 		nt_driver = found;
 		__atomic_store_n(&nt_driver_loaded, true, __ATOMIC_RELEASE);
@@ -48,7 +52,8 @@ static bool load(nt_driver_start *own)
 	if (!is_valid)
 		__atomic_store_n(&failed, true, __ATOMIC_RELEASE);
 #endif
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
+	pthread_setcancelstate(cancelling, NULL);
 	return nt_driver_known();
 }
 

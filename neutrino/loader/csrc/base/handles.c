@@ -3,13 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
+
 #define LEAST_BITS 8u
 
 struct nt_handle nt_handles_gone = {.handle = &nt_handles_gone};
 
 static void release(struct nt_retired *record)
 {
-	free(record); /* the first member of the rows */
+	nt_memory_free(record); /* the first member of the rows */
 }
 
 /* Put a record into the first empty row for it. */
@@ -39,7 +42,7 @@ static bool make_space(struct nt_handles *table)
 		bits++;
 	size_t size = sizeof(*before) + sizeof(before->rows[0]) * ((size_t)1 << bits);
 	size = (size + NT_HANDLE_ROWS_ALIGNMENT - 1) & ~(size_t)(NT_HANDLE_ROWS_ALIGNMENT - 1);
-	struct nt_handle_rows *rows = aligned_alloc(NT_HANDLE_ROWS_ALIGNMENT, size);
+	struct nt_handle_rows *rows = nt_memory_alloc_aligned(NT_HANDLE_ROWS_ALIGNMENT, size);
 	if (!rows)
 		return false;
 	memset(rows, 0, size);

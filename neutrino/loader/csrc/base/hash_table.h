@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/handles.h"
+#include "base/memory.h"
 
 /* The first member of every record. */
 struct nt_hashed {
@@ -48,7 +49,7 @@ static inline int nt_hashed_add(struct nt_hash_table *table, struct nt_hashed *r
 {
 	if (!table->buckets || table->count >= 1u << table->bits) {
 		struct nt_hash_table larger = {.bits = table->buckets ? table->bits + 2 : 4};
-		larger.buckets = calloc((size_t)1 << larger.bits, sizeof(*larger.buckets));
+		larger.buckets = nt_memory_alloc_zeroed((size_t)1 << larger.bits, sizeof(*larger.buckets));
 		/* Without memory, the present table is kept, and its lists get longer. */
 		if (!larger.buckets && !table->buckets)
 			return 0;
@@ -61,7 +62,7 @@ static inline int nt_hashed_add(struct nt_hash_table *table, struct nt_hashed *r
 			}
 		if (larger.buckets) {
 			larger.count = table->count;
-			free(table->buckets);
+			nt_memory_free(table->buckets);
 			*table = larger;
 		}
 	}

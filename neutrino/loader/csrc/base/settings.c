@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
+
+
 static struct nt_settings settings;
 
 /* A copy of a variable, which the program may change; NULL if it is not set, or empty, or without memory. Never freed. */
@@ -11,7 +15,7 @@ static const char *text_of(const char *variable)
 {
 	const char *value = getenv(variable);
 
-	return value && *value ? strdup(value) : NULL;
+	return value && *value ? nt_memory_strdup(value) : NULL;
 }
 
 /* A variable that is a number; 0 if it is none. */

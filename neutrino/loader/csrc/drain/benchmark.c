@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mapped.h"
+#include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "base/wake.h"
@@ -216,7 +217,7 @@ static void write_batch(struct batch *batch)
 static bool add_sample(struct batch *batch, const struct neutrino_sample *sample)
 {
 	if (!batch->samples)
-		batch->samples = malloc(BATCH * sizeof(*batch->samples));
+		batch->samples = nt_memory_alloc(BATCH * sizeof(*batch->samples));
 	if (!batch->samples)
 		return false;
 	batch->samples[batch->count++] = *sample;
@@ -413,7 +414,7 @@ void nt_benchmark_start(void)
 
 	if (!header.seed || !nt_driver.cuEventElapsedTime)
 		return;
-	char *data = malloc(sizeof(header));
+	char *data = nt_memory_alloc(sizeof(header));
 	if (!data)
 		return;
 	seed = header.seed;

@@ -12,6 +12,7 @@
 #include "base/captures.h"
 #include "base/clock.h"
 #include "base/grace.h"
+#include "base/lock.h"
 #include "base/quiet.h"
 #include "base/upcalls.h"
 #include "base/wake.h"
@@ -291,7 +292,7 @@ bool nt_drain_thread_start(void)
 	pthread_t thread;
 	pthread_attr_t attributes;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
 	if (!started) {
 		sigfillset(&all);
@@ -304,6 +305,6 @@ bool nt_drain_thread_start(void)
 		pthread_attr_destroy(&attributes);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return started;
 }

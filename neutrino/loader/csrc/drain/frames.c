@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/regions.h"
 #include "base/settings.h"
 #include "drain/runs.h"
@@ -106,7 +107,7 @@ struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32
 	uint8_t header[NT_RESULTS_HEADER_MOST];
 	uint64_t header_size = kernel->result_started ? 0 : nt_results_header(kernel, header);
 	uint64_t room = sizeof(struct nt_piece) + launches * sizeof(struct nt_framed) + header_size + size;
-	struct nt_piece *piece = malloc(room);
+	struct nt_piece *piece = nt_memory_alloc(room);
 
 	if (!piece)
 		return NULL;

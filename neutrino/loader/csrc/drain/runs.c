@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "drain/frames.h"
 #include "trace/trace.h"
 #include "trace/writer.h"
@@ -51,14 +52,14 @@ static struct nt_run *run_of(struct nt_kernel *kernel)
 {
 	if (kernel->run)
 		return kernel->run;
-	struct nt_run *run = calloc(1, sizeof(*run));
+	struct nt_run *run = nt_memory_alloc_zeroed(1, sizeof(*run));
 	for (uint32_t i = 0; run && i < kernel->map_count; i++)
 		if (nt_regions_is_of_run(&kernel->maps[i]))
 			run->count += kernel->maps[i].record_size / WORD;
 	if (run)
-		run->words = calloc(2 * run->count, WORD);
+		run->words = nt_memory_alloc_zeroed(2 * run->count, WORD);
 	if (!run || !run->words) {
-		free(run);
+		nt_memory_free(run);
 		nt_event_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
 		return NULL;
 	}
@@ -136,7 +137,7 @@ static bool write_run(const struct nt_run *run)
 	for (uint32_t i = 0; i < run->kernel->map_count; i++)
 		if (nt_regions_is_of_run(&run->kernel->maps[i]))
 			frame.size += align_up(run->kernel->maps[i].record_size, NEUTRINO_REGION_ALIGN);
-	uint8_t *data = calloc(1, header_size + sizeof(frame) + frame.size);
+	uint8_t *data = nt_memory_alloc_zeroed(1, header_size + sizeof(frame) + frame.size);
 	if (!data)
 		return false;
 	memcpy(data, header, header_size);
@@ -151,7 +152,7 @@ static bool write_run(const struct nt_run *run)
 	}
 	snprintf(name, sizeof(name), "result/%u.run", run->kernel->id);
 	bool written = nt_writer_file(name, data, header_size + sizeof(frame) + frame.size);
-	free(data);
+	nt_memory_free(data);
 	return written;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/driver.h"
+#include "base/memory.h"
 #include "front/hook.h"
 
 /* Pages of which one call finds out whether they are in memory. */
@@ -21,7 +22,7 @@ static bool keep_range(const struct nt_memory_range *range, void *argument)
 		return true;
 	if (search->count == search->capacity) {
 		size_t capacity = search->capacity ? 2 * search->capacity : 256;
-		struct nt_memory_range *rows = realloc(search->writable, capacity * sizeof(*rows));
+		struct nt_memory_range *rows = nt_memory_realloc(search->writable, capacity * sizeof(*rows));
 		if (!rows)
 			return false;
 		search->writable = rows;
@@ -50,7 +51,7 @@ bool nt_cached_pointers_begin(struct nt_cached_pointers *ret)
 
 void nt_cached_pointers_end(struct nt_cached_pointers *search)
 {
-	free(search->writable);
+	nt_memory_free(search->writable);
 	*search = (struct nt_cached_pointers){0};
 }
 

@@ -3,6 +3,7 @@
  * cuda_functions.h states. If anything goes wrong in the hook, the program's own kernel runs.
  */
 #include <errno.h>
+#include <pthread.h>
 
 #include "base/driver.h"
 #include "base/hot.h"
@@ -37,13 +38,16 @@ const int neutrino_hook = 1;
 	} while (0)
 
 /*
- * The program finds errno as the driver left it. OURS runs the hook's own code. KEEPING_ERRNO returns the result of an
+ * The program finds errno as the driver left it. OURS runs the hook's own code, in which a thread of the program is not
+ * cancelled: it may have a lock, and what the driver has just done must be known. KEEPING_ERRNO returns the result of an
  * expression that calls the driver somewhere within and may change errno after that: errno is then as it was before.
  */
 #define OURS(...)                                                                                                      \
 	do {                                                                                                           \
-		int kept_errno = errno;                                                                                \
+		int kept_errno = errno, kept_cancelling;                                                               \
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &kept_cancelling);                                      \
 		__VA_ARGS__;                                                                                           \
+		pthread_setcancelstate(kept_cancelling, NULL);                                                         \
 		errno = kept_errno;                                                                                    \
 	} while (0)
 #define KEEPING_ERRNO(...)                                                                                             \

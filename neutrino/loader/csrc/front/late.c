@@ -8,6 +8,7 @@
 
 #include "base/driver.h"
 #include "base/front.h"
+#include "base/memory.h"
 #include "front/hook.h"
 #include "front/process.h"
 #include "front/slots.h"
@@ -62,7 +63,7 @@ static bool is_audited(void)
  */
 static bool has_other_hook(void)
 {
-	struct paths *paths = calloc(1, sizeof(*paths));
+	struct paths *paths = nt_memory_alloc_zeroed(1, sizeof(*paths));
 	bool ret = false;
 
 	if (!paths)
@@ -75,7 +76,7 @@ static bool has_other_hook(void)
 		if (handle)
 			dlclose(handle);
 	}
-	free(paths);
+	nt_memory_free(paths);
 	return ret;
 }
 
@@ -83,7 +84,7 @@ static bool has_other_hook(void)
 static void at_end(void)
 {
 	if (getpid() == process)
-		nt_process_missed();
+		nt_process_end_missed();
 }
 
 /* Runs when this library is loaded, before any code of the patched library whose stub loads it. */
@@ -104,6 +105,7 @@ __attribute__((constructor)) static void start(void)
 	nt_late_came = nt_hook_load_driver();
 	nt_trace_parent(folder);
 	process = getpid();
+	nt_process_prepare_end();
 	/* Set before nt_slots_start, since other threads may call the hook as soon as that redirects slots. */
 	nt_late_active = 1;
 	nt_late_active = nt_slots_start();

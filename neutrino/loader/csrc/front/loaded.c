@@ -7,6 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/errand.h"
+#include "base/memory.h"
+#include "base/quiet_write.h"
+#include "base/raw_files.h"
 #include "front/process.h"
 #include "image/image_bytes.h"
 #include "image/registry.h"
@@ -21,30 +25,45 @@ static void register_data(void *handle, bool is_library, const void *image, cons
 		nt_registry_loaded(handle, is_library, &bytes, NULL, caller);
 }
 
+/* For read_file: a path, and the bytes of the regular file there, of malloc. */
+struct file {
+	const char *path;
+	uint8_t *data;
+	size_t size;
+};
+
+static void read_file(void *argument)
+{
+	struct file *file = argument;
+	struct stat status;
+	/* O_NONBLOCK: if it is a pipe, whose bytes the driver has read, open would wait for a writer. */
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+
+	if (fd < 0)
+		return;
+	if (nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
+	    (file->data = nt_memory_alloc((size_t)status.st_size))) {
+		ssize_t count;
+		while (file->size < (size_t)status.st_size &&
+		       ((count = nt_raw_read(fd, file->data + file->size, (size_t)status.st_size - file->size)) > 0 ||
+			(count < 0 && errno == EINTR)))
+			file->size += count > 0 ? (size_t)count : 0;
+	}
+	nt_raw_close(fd);
+}
+
 /* The same of one that the driver loaded from a file, which is read again. */
 static void register_file(void *handle, bool is_library, const char *path, const void *caller)
 {
+	struct file file = {.path = path};
 	struct nt_image_bytes bytes;
-	struct stat status;
-	uint8_t *data = NULL;
-	size_t used = 0;
 
 	if (!nt_process_trace())
 		return;
-	/* O_NONBLOCK: if it is a pipe, whose bytes the driver has read, open would wait for a writer. */
-	int fd = nt_quiet_write_above_stdio(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-	if (fd < 0)
-		return;
-	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 && (data = malloc((size_t)status.st_size))) {
-		ssize_t count;
-		while (used < (size_t)status.st_size &&
-		       ((count = read(fd, data + used, (size_t)status.st_size - used)) > 0 || (count < 0 && errno == EINTR)))
-			used += count > 0 ? (size_t)count : 0;
-		if (nt_image_bytes_measure(data, used, &bytes))
-			nt_registry_loaded(handle, is_library, &bytes, path, caller);
-	}
-	free(data);
-	close(fd);
+	nt_errand_run(read_file, &file);
+	if (file.data && nt_image_bytes_measure(file.data, file.size, &bytes))
+		nt_registry_loaded(handle, is_library, &bytes, path, caller);
+	nt_memory_free(file.data);
 }
 
 /*

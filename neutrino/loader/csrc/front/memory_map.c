@@ -2,72 +2,64 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/errand.h"
+#include "base/memory.h"
 #include "base/quiet_write.h"
+#include "base/raw_files.h"
 
+/* /proc/self/maps, in memory of nt_memory_alloc. It can change while it is read, by whole lines. */
+struct text {
+	char *data;
+	size_t used;
+	bool is_whole;
+};
 
-/* nt_memory_map on fd, which is /proc/self/maps. False if it cannot be read to its end. */
-static bool visit_lines(int fd, bool (*visit)(const struct nt_memory_range *range, void *argument), void *argument)
+static void read_maps(void *argument)
 {
-	char text[4096];
-	size_t used = 0;
+	enum { STEP = 64 << 10 };
+	struct text *text = argument;
+	int fd = nt_quiet_write_above_stdio(nt_raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+	ssize_t count = fd < 0 ? -1 : 1;
 
-	for (;;) {
-		ssize_t count = read(fd, text + used, sizeof(text) - 1 - used);
-		if (count < 0 && errno == EINTR)
-			continue;
-		if (count <= 0)
-			return count == 0;
-		used += (size_t)count;
-		text[used] = 0;
-		/*
-		 * Parse the complete lines, which begin with "from-to rwxp"; the start of an incomplete one is moved to the
-		 * front. A line longer than the buffer is parsed by its beginning; its continuation does not parse.
-		 */
-		char *line = text, *end;
-		while ((end = strchr(line, '\n')) || used == sizeof(text) - 1) {
-			unsigned long from, to;
-			char flags[5] = "";
-			if (sscanf(line, "%lx-%lx %4s", &from, &to, flags) == 3) {
-				struct nt_memory_range range = {from, to,
-								(flags[0] == 'r' ? PROT_READ : 0) |
-									(flags[1] == 'w' ? PROT_WRITE : 0) |
-									(flags[2] == 'x' ? PROT_EXEC : 0)};
-				if (!visit(&range, argument))
-					return true;
-			}
-			if (!end) {
-				line = text + used;
-				break;
-			}
-			line = end + 1;
-		}
-		used -= (size_t)(line - text);
-		memmove(text, line, used);
+	while (count > 0) {
+		char *larger = nt_memory_realloc(text->data, text->used + STEP + 1);
+		if (!larger)
+			break;
+		text->data = larger;
+		do
+			count = nt_raw_read(fd, text->data + text->used, STEP);
+		while (count < 0 && errno == EINTR);
+		text->used += count > 0 ? (size_t)count : 0;
+		text->data[text->used] = 0;
 	}
+	text->is_whole = count == 0;
+	if (fd >= 0)
+		nt_raw_close(fd);
 }
 
 bool nt_memory_map(bool (*visit)(const struct nt_memory_range *range, void *argument), void *argument)
 {
-	bool ret = false;
-	int before;
+	struct text text = {NULL, 0, false};
+	bool goes_on = true;
 
-	/*
-	 * A thread that is cancelled must not end in open or read: the dynamic loader's lock, which callers hold, would
-	 * never be released.
-	 */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	int fd = nt_quiet_write_above_stdio(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-	if (fd >= 0) {
-		ret = visit_lines(fd, visit, argument);
-		close(fd);
+	nt_errand_run(read_maps, &text);
+	/* Each line begins with "from-to rwxp". */
+	for (char *line = text.data, *end; text.is_whole && goes_on && (end = strchr(line, '\n')); line = end + 1) {
+		unsigned long from, to;
+		char flags[5] = "";
+		if (sscanf(line, "%lx-%lx %4s", &from, &to, flags) != 3)
+			continue;
+		struct nt_memory_range range = {from, to,
+						(flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
+							(flags[2] == 'x' ? PROT_EXEC : 0)};
+		goes_on = visit(&range, argument);
 	}
-	pthread_setcancelstate(before, NULL);
-	return ret;
+	nt_memory_free(text.data);
+	return text.is_whole;
 }

@@ -2,15 +2,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/driver.h"
+#include "base/errand.h"
 #include "base/hot.h"
+#include "base/lock.h"
 #include "base/mode.h"
+#include "base/quiet_write.h"
+#include "base/raw_files.h"
 #include "base/settings.h"
 #include "base/upcalls.h"
 #include "base/wake.h"
@@ -71,12 +79,35 @@ static void say_unused(void)
 #endif
 }
 
-/* At the program's normal end, in the thread that calls exit: drain all records, and complete the trace. */
-static void at_exit(void)
+/*
+ * The end of the process, in a thread of ours. The thread that calls exit may have been interrupted anywhere, in malloc or in
+ * the driver, with locks that it will not release: it takes none, allocates nothing, and waits for this one only while
+ * that makes progress.
+ */
+static struct {
+	uint32_t wanted; /* futex */
+	uint32_t missed; /* futex: what NT_END_MISSED asks for is done */
+	uint32_t step;	 /* futex: how far it is */
+	bool has_thread;
+} ending;
+
+/* Bits of what is wanted: a trace of what a late hook has missed; the end. */
+enum { END_MISSED = 1, END_ALL = 2 };
+
+#define LAST_STEP UINT32_MAX
+#define STEP_LIMIT_MS 1500 /* that a step may take, but for the drain and the last files, which have DRAIN_LIMIT_MS */
+#define END_LIMIT_MS 8000  /* all of them */
+
+/* Begin the next step. */
+static void next_step(void)
 {
-	/* A child made by clone or _Fork has not run in_child; the trace is its parent's. */
-	if (getpid() != process)
-		return;
+	__atomic_add_fetch(&ending.step, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &ending.step, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Drain all records, and complete the trace. */
+static void end(void)
+{
 #ifdef NEUTRINO_LATE
 	nt_process_missed();
 #endif
@@ -90,7 +121,9 @@ static void at_exit(void)
 	uint64_t begin = nt_clock_now_ns();
 	nt_launch_end();
 	nt_background_end();
+	next_step();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
+	next_step();
 	nt_graph_count_all();
 	if (!nt_own_memory_measures_only)
 		nt_image_keep_needs();
@@ -107,10 +140,104 @@ static void at_exit(void)
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_clock_now_ns() - begin) / 1e6);
 	nt_event_end(&event);
-	if (nt_trace_end(DRAIN_LIMIT_MS, drained))
+	next_step();
+	bool is_written = nt_trace_end(DRAIN_LIMIT_MS, drained);
+	next_step();
+	if (is_written)
 		say_where();
 	else
 		nt_quiet_write_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_path_of_trace());
+}
+
+/* The main function of the thread. */
+static void *wait_for_end(void *unused)
+{
+	(void)unused;
+	pthread_setname_np(pthread_self(), "neutrino-end");
+	uint32_t seen = 0;
+	while (!((seen = __atomic_load_n(&ending.wanted, __ATOMIC_ACQUIRE)) & END_ALL)) {
+#ifdef NEUTRINO_LATE
+		if (seen && !ending.missed) {
+			nt_process_missed();
+			__atomic_store_n(&ending.missed, 1, __ATOMIC_RELEASE);
+			syscall(SYS_futex, &ending.missed, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+		}
+#endif
+		syscall(SYS_futex, &ending.wanted, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	}
+	end();
+	__atomic_store_n(&ending.step, LAST_STEP, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &ending.step, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	return NULL;
+}
+
+void nt_process_prepare_end(void)
+{
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	if (ending.has_thread)
+		return;
+	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	ending.has_thread = pthread_create(&thread, &attributes, wait_for_end, NULL) == 0;
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Have that thread do something. */
+static void want(uint32_t bit)
+{
+	__atomic_fetch_or(&ending.wanted, bit, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &ending.wanted, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Wait while that thread makes progress; whether it has ended. */
+static bool wait_for_last_step(void)
+{
+	uint32_t step = __atomic_load_n(&ending.step, __ATOMIC_ACQUIRE), now = step;
+	uint64_t end_limit = nt_clock_now_ns() + END_LIMIT_MS * UINT64_C(1000000);
+
+	while (step != LAST_STEP) {
+		/* Steps 1 and 3 are the drain and the last files. */
+		unsigned limit = (step & 1 ? DRAIN_LIMIT_MS : 0) + STEP_LIMIT_MS;
+		uint64_t until = nt_clock_now_ns() + limit * UINT64_C(1000000);
+		if (until > end_limit)
+			until = end_limit;
+		while ((now = __atomic_load_n(&ending.step, __ATOMIC_ACQUIRE)) == step) {
+			uint64_t moment = nt_clock_now_ns(), left = moment < until ? until - moment : 0;
+			struct timespec time = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+			if (!left)
+				return false;
+			syscall(SYS_futex, &ending.step, FUTEX_WAIT_PRIVATE, step, &time, NULL, 0);
+		}
+		step = now;
+	}
+	return true;
+}
+
+/* At the program's normal end, in the thread that calls exit. */
+static void at_exit(void)
+{
+	/* A child made by clone or _Fork has not run in_child; the trace is its parent's. */
+	if (getpid() != process)
+		return;
+	if (!ending.has_thread) {
+		/* No thread could be started. */
+		end();
+		return;
+	}
+	want(END_ALL);
+	if (wait_for_last_step())
+		return;
+	/* Neither thread must be in the driver when its own handlers run. */
+	nt_wake_stop();
+	nt_quiet_write_say("neutrino: the trace in %s could not be completed: the program ended where nothing more can be done\n",
+			   nt_path_of_trace());
 }
 
 /* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
@@ -118,6 +245,7 @@ static void in_child(void)
 {
 	__atomic_store_n(&nt_mode_now, NT_OFF, __ATOMIC_RELEASE);
 	nt_launch_end();
+	nt_errand_child();
 	nt_background_child();
 	nt_trace_child();
 	nt_pool_child();
@@ -155,10 +283,35 @@ static void start(void)
 	process = getpid();
 	nt_quiet_write_say_start();
 	nt_own_memory_begin();
+	/* In time: a thread that is started at the end would need the program's allocator. */
+	nt_process_prepare_end();
+	nt_errand_prepare();
 	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
 	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
 		return;
 	__atomic_store_n(&nt_mode_now, NT_READY, __ATOMIC_RELEASE);
+}
+
+/* For read_command_line: where to, and how much there is. */
+struct arguments {
+	char *text;
+	size_t size, used;
+};
+
+static void read_command_line(void *argument)
+{
+	struct arguments *arguments = argument;
+	int fd = nt_quiet_write_above_stdio(nt_raw_open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+	ssize_t part = 1;
+
+	while (fd >= 0 && arguments->used < arguments->size && part) {
+		part = nt_raw_read(fd, arguments->text + arguments->used, arguments->size - arguments->used);
+		if (part < 0 && errno != EINTR)
+			break;
+		arguments->used += part > 0 ? (size_t)part : 0;
+	}
+	if (fd >= 0)
+		nt_raw_close(fd);
 }
 
 /*
@@ -167,20 +320,11 @@ static void start(void)
  */
 static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 {
-	size_t used = 0, count = 0;
-	int fd = nt_quiet_write_above_stdio(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+	struct arguments arguments = {text, size - 1, 0};
+	size_t count = 0;
 
-	if (fd < 0)
-		return 0;
-	ssize_t part;
-	while (used < size - 1 && (part = read(fd, text + used, size - 1 - used)) != 0) {
-		if (part < 0 && errno == EINTR)
-			continue;
-		if (part < 0)
-			break;
-		used += (size_t)part;
-	}
-	close(fd);
+	nt_errand_run(read_command_line, &arguments);
+	size_t used = arguments.used;
 	text[used] = 0;
 	/* Each argument ends with NUL. */
 	for (size_t start = 0; start < used && count < most; start += strlen(text + start) + 1)
@@ -251,9 +395,11 @@ bool nt_process_trace(void)
 	if (nt_mode_of_process() != NT_READY)
 		return false;
 	/* One thread starts the trace, the others wait for it. */
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	if (nt_mode_of_process() == NT_READY) {
 		nt_writer_invite(&nt_steering);
+		/* Without a file nothing begins. */
+		nt_errand_accept_filters();
 		bool started = nt_trace_start();
 		if (started) {
 			nt_choice_begin();
@@ -272,7 +418,7 @@ bool nt_process_trace(void)
 		}
 		__atomic_store_n(&nt_mode_now, started ? NT_TRACING : NT_OFF, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return nt_mode_of_process() == NT_TRACING;
 }
 
@@ -308,6 +454,17 @@ __attribute__((destructor)) static void say_missed(void)
 #endif
 
 #ifdef NEUTRINO_LATE
+void nt_process_end_missed(void)
+{
+	const struct timespec limit = {STEP_LIMIT_MS / 1000, STEP_LIMIT_MS % 1000 * 1000000L};
+
+	if (!ending.has_thread || nt_mode_of_process() >= NT_TRACING)
+		return;
+	want(END_MISSED);
+	if (!__atomic_load_n(&ending.missed, __ATOMIC_ACQUIRE))
+		syscall(SYS_futex, &ending.missed, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0);
+}
+
 /* For nt_section_unused, of which only the number is needed. */
 static void count_unused(const char *library)
 {

@@ -24,4 +24,10 @@ bool nt_process_trace(void);
  */
 void nt_process_missed(void);
 
+/* Start the thread that does what is left at the end of the process. Done once. */
+void nt_process_prepare_end(void);
+
+/* nt_process_missed, by that thread; in the thread that calls exit, which waits for it for a second or two. */
+void nt_process_end_missed(void);
+
 #endif

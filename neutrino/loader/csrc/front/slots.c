@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/driver.h"
+#include "base/lock.h"
+#include "base/memory.h"
 #include "front/cached_pointers.h"
 #include "front/hook.h"
 #include "front/object.h"
@@ -374,13 +376,13 @@ static void pass(void)
 
 	if (__atomic_exchange_n(&passing, 1, __ATOMIC_ACQ_REL))
 		return;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 
 	/* Count the objects, then list them. */
 	dl_iterate_phdr(count_object, &objects);
 	objects.capacity = objects.count;
-	objects.rows = calloc(objects.capacity, sizeof(*objects.rows));
-	struct processed *records = calloc(objects.capacity, sizeof(*records));
+	objects.rows = nt_memory_alloc_zeroed(objects.capacity, sizeof(*objects.rows));
+	struct processed *records = nt_memory_alloc_zeroed(objects.capacity, sizeof(*records));
 	objects.count = 0;
 	if (objects.rows)
 		dl_iterate_phdr(count_object, &objects);
@@ -400,15 +402,15 @@ static void pass(void)
 	}
 	/* Without memory the old records stay, and the new objects are not redirected. */
 	if (records && objects.rows) {
-		free(processed);
+		nt_memory_free(processed);
 		processed = records;
 		processed_count = count;
 	} else {
-		free(records);
+		nt_memory_free(records);
 	}
-	free(objects.rows);
+	nt_memory_free(objects.rows);
 	__atomic_store_n(&last_state, state, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	__atomic_store_n(&passing, 0, __ATOMIC_RELEASE);
 }
 

@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/grace.h"
 #include "base/handles.h"
+#include "base/lock.h"
+#include "base/memory.h"
 #include "base/mode.h"
 #include "base/quiet.h"
 #include "base/thread.h"
@@ -75,13 +77,13 @@ static void log_layout(const struct nt_layout *layout)
 /* Give an executable graph a new layout, in place of its present one. */
 static void use_layout(struct exec *exec, struct nt_layout *layout)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	if (exec->layout)
 		__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
 	layout->next = layouts;
 	layouts = layout;
 	exec->layout = layout;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }
 
 /* Put the originals back for good, because replays cannot be recorded. */
@@ -157,7 +159,7 @@ static bool is_supported(void)
 
 void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 {
-	struct exec *exec = is_supported() ? calloc(1, sizeof(*exec)) : NULL;
+	struct exec *exec = is_supported() ? nt_memory_alloc_zeroed(1, sizeof(*exec)) : NULL;
 	struct nt_graph_target *target;
 	struct nt_pool *pool = NULL;
 
@@ -182,13 +184,13 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	if (layout) {
 		use_layout(exec, layout);
 		complete_layout(exec);
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		if (nt_handles_put(&exec_table, &exec->handle)) {
 			exec->next = execs;
 			execs = exec;
 			exec = NULL;
 		}
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 	}
 	/* Nobody would write its cell. */
 	if (exec && exec->layout) {
@@ -197,7 +199,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	}
 	if (exec && exec->event)
 		nt_driver.cuEventDestroy_v2(exec->event);
-	free(exec);
+	nt_memory_free(exec);
 	end_change(change);
 }
 
@@ -315,7 +317,7 @@ void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParam
 
 static void release_exec(struct nt_retired *record)
 {
-	free((char *)record - offsetof(struct exec, retired));
+	nt_memory_free((char *)record - offsetof(struct exec, retired));
 }
 
 /* Take an executable graph out of the list; it is freed later. Under the lock. */
@@ -337,9 +339,9 @@ void nt_graph_exec_ends(CUgraphExec handle)
 	struct exec *exec = find_exec(handle);
 
 	if (exec) {
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		remove_exec(exec);
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 		if (exec->event)
 			nt_driver.cuEventDestroy_v2(exec->event);
 	}
@@ -348,13 +350,13 @@ void nt_graph_exec_ends(CUgraphExec handle)
 
 void nt_graph_context_ends(CUcontext context)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (struct exec *exec = execs, *next; exec; exec = next) {
 		next = exec->next;
 		if (exec->target.context == context)
 			remove_exec(exec);
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	nt_graph_memory_forget(context);
 }
 
@@ -577,7 +579,7 @@ static void count_replays(const struct nt_layout *layout, const uint64_t *replay
 
 void nt_graph_count_all(void)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (struct nt_layout **link = &layouts; *link;) {
 		struct nt_layout *layout = *link;
 		bool is_retired = __atomic_load_n(&layout->is_retired, __ATOMIC_ACQUIRE) &&
@@ -592,5 +594,5 @@ void nt_graph_count_all(void)
 		*link = layout->next;
 		nt_graph_layout_free(layout);
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }

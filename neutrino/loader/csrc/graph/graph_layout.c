@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
+#include "base/memory.h"
 #include "image/backend.h"
 #include "image/choice.h"
 #include "image/requests.h"
@@ -31,14 +33,14 @@ void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNo
 	size_t count = parameters->conditional.size;
 	struct bodies *bodies;
 
-	if (!parameters->conditional.phGraph_out || !(bodies = malloc(sizeof(*bodies) + count * sizeof(CUgraph))))
+	if (!parameters->conditional.phGraph_out || !(bodies = nt_memory_alloc(sizeof(*bodies) + count * sizeof(CUgraph))))
 		return;
 	*bodies = (struct bodies){.node = node, .graph = graph, .count = count};
 	memcpy(bodies->graphs, parameters->conditional.phGraph_out, count * sizeof(CUgraph));
-	pthread_mutex_lock(&bodies_mutex);
+	nt_lock_take(&bodies_mutex);
 	bodies->next = all_bodies;
 	all_bodies = bodies;
-	pthread_mutex_unlock(&bodies_mutex);
+	nt_lock_release(&bodies_mutex);
 }
 
 /* Remove the bodies of one conditional node, or of all in a graph and in its bodies. Under the mutex. */
@@ -53,16 +55,16 @@ static void forget_bodies(CUgraph graph)
 		*link = bodies->next;
 		for (size_t i = 0; i < bodies->count; i++)
 			forget_bodies(bodies->graphs[i]);
-		free(bodies);
+		nt_memory_free(bodies);
 		link = &all_bodies; /* the calls have changed the list */
 	}
 }
 
 void nt_graph_layout_forget_bodies(CUgraph graph)
 {
-	pthread_mutex_lock(&bodies_mutex);
+	nt_lock_take(&bodies_mutex);
 	forget_bodies(graph);
-	pthread_mutex_unlock(&bodies_mutex);
+	nt_lock_release(&bodies_mutex);
 }
 
 /* The index-th body of a conditional node, NULL after the last. */
@@ -70,11 +72,11 @@ static CUgraph body_of(CUgraphNode node, size_t index)
 {
 	CUgraph ret = NULL;
 
-	pthread_mutex_lock(&bodies_mutex);
+	nt_lock_take(&bodies_mutex);
 	for (const struct bodies *bodies = all_bodies; bodies && !ret; bodies = bodies->next)
 		if (bodies->node == node && index < bodies->count)
 			ret = bodies->graphs[index];
-	pthread_mutex_unlock(&bodies_mutex);
+	nt_lock_release(&bodies_mutex);
 	return ret;
 }
 
@@ -122,7 +124,7 @@ static struct nt_launch launch_of(const struct place *place)
 /* The program's parameters in one buffer, NULL if they are not as the kernel's should be. */
 static uint8_t *pack(const struct nt_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS *parameters, size_t size)
 {
-	uint8_t *ret = calloc(1, size + 1);
+	uint8_t *ret = nt_memory_alloc_zeroed(1, size + 1);
 
 	if (!ret)
 		return NULL;
@@ -192,7 +194,7 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 	size_t packed_size = nt_twin_parameters_size(kernel);
 	uint8_t *packed = pack(kernel, parameters, packed_size);
 	if (!packed || (!nt_own_memory_measures_only && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
-		free(packed);
+		nt_memory_free(packed);
 		return NEUTRINO_REASON_REFUSED;
 	}
 	node->function = parameters->func;
@@ -213,7 +215,7 @@ static struct nt_graph_node *add_node(struct nt_layout *layout)
 {
 	if (layout->count == layout->capacity) {
 		size_t capacity = layout->capacity ? 2 * layout->capacity : 32;
-		struct nt_graph_node *nodes = realloc(layout->nodes, capacity * sizeof(*nodes));
+		struct nt_graph_node *nodes = nt_memory_realloc(layout->nodes, capacity * sizeof(*nodes));
 		if (!nodes)
 			return NULL;
 		layout->nodes = nodes;
@@ -279,10 +281,10 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 
 	if (nt_driver.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count)
 		return;
-	nodes = calloc(count, sizeof(*nodes));
+	nodes = nt_memory_alloc_zeroed(count, sizeof(*nodes));
 	if (!nodes || nt_driver.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) {
 		making->has_memory = making->has_memory && nodes;
-		free(nodes);
+		nt_memory_free(nodes);
 		return;
 	}
 	for (size_t i = 0; i < count && making->has_memory; i++) {
@@ -303,12 +305,12 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 			for (size_t j = 0; (child = body_of(nodes[i], j)); j++)
 				add_graph(making, child, NULL, true);
 	}
-	free(nodes);
+	nt_memory_free(nodes);
 }
 
 struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)
 {
-	struct making making = {target, calloc(1, sizeof(struct nt_layout)), true};
+	struct making making = {target, nt_memory_alloc_zeroed(1, sizeof(struct nt_layout)), true};
 
 	if (!making.layout)
 		return NULL;
@@ -325,15 +327,15 @@ struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUg
 
 struct nt_layout *nt_graph_layout_copy(const struct nt_layout *from)
 {
-	struct nt_layout *ret = calloc(1, sizeof(*ret));
-	bool is_complete = ret && (ret->nodes = calloc(from->count + 1, sizeof(*ret->nodes)));
+	struct nt_layout *ret = nt_memory_alloc_zeroed(1, sizeof(*ret));
+	bool is_complete = ret && (ret->nodes = nt_memory_alloc_zeroed(from->count + 1, sizeof(*ret->nodes)));
 
 	for (size_t i = 0; is_complete && i < from->count; i++) {
 		struct nt_graph_node *to = &ret->nodes[ret->count++];
 		*to = from->nodes[i];
 		if (!to->packed)
 			continue;
-		to->packed = malloc(to->packed_size + 1);
+		to->packed = nt_memory_alloc(to->packed_size + 1);
 		is_complete = to->packed;
 		if (is_complete)
 			memcpy(to->packed, from->nodes[i].packed, to->packed_size);
@@ -370,7 +372,7 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 	struct nt_graph_node before = *found;
 	layout->probed -= before.reason == NEUTRINO_REASON_PROBED && !before.is_left_out;
 	layout->twins -= before.has_twin;
-	free(before.packed);
+	nt_memory_free(before.packed);
 	*found = (struct nt_graph_node){.node = node, .kernel = before.kernel, .may_repeat = before.may_repeat,
 					.is_disabled = before.is_disabled, .is_paired = before.is_paired,
 					.offset = before.offset, .room = before.room};
@@ -381,7 +383,7 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 	/* Where its regions were, as long as they fit: programs may set parameters before each replay. */
 	enum neutrino_reason reason = probe_node(target, found, &place, before.room ? before.offset : free_offset(layout));
 	if (reason == NEUTRINO_REASON_PROBED && before.room && found->size > before.room) {
-		free(found->packed);
+		nt_memory_free(found->packed);
 		found->packed = NULL;
 		found->room = 0;
 		reason = probe_node(target, found, &place, free_offset(layout));
@@ -397,8 +399,8 @@ void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_l
 	CUgraphNode *nodes = NULL, *others = NULL;
 
 	if (nt_driver.cuGraphGetNodes(child, NULL, &count) == CUDA_SUCCESS &&
-	    nt_driver.cuGraphGetNodes(other, NULL, &other_count) == CUDA_SUCCESS && (nodes = calloc(count + 1, sizeof(*nodes))) &&
-	    (others = calloc(other_count + 1, sizeof(*others))) &&
+	    nt_driver.cuGraphGetNodes(other, NULL, &other_count) == CUDA_SUCCESS && (nodes = nt_memory_alloc_zeroed(count + 1, sizeof(*nodes))) &&
+	    (others = nt_memory_alloc_zeroed(other_count + 1, sizeof(*others))) &&
 	    nt_driver.cuGraphGetNodes(child, nodes, &count) == CUDA_SUCCESS &&
 	    nt_driver.cuGraphGetNodes(other, others, &other_count) == CUDA_SUCCESS)
 		for (size_t i = 0; i < count; i++) {
@@ -418,8 +420,8 @@ void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_l
 				nt_graph_layout_set_child(target, layout, inner, other_inner);
 			}
 		}
-	free(nodes);
-	free(others);
+	nt_memory_free(nodes);
+	nt_memory_free(others);
 }
 
 void nt_graph_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled)
@@ -514,7 +516,7 @@ void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_lay
 void nt_graph_layout_free(struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++)
-		free(layout->nodes[i].packed);
-	free(layout->nodes);
-	free(layout);
+		nt_memory_free(layout->nodes[i].packed);
+	nt_memory_free(layout->nodes);
+	nt_memory_free(layout);
 }

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/lock.h"
+#include "base/memory.h"
 #include "memory/own_memory.h"
 
 struct nt_graph_memory {
@@ -29,16 +31,16 @@ struct nt_graph_memory *nt_graph_memory_of(CUcontext context)
 
 	if (nt_driver.cuCtxGetId)
 		nt_driver.cuCtxGetId(context, (void *)&id);
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (memory = memories; memory && (memory->context != context || memory->id != id); memory = memory->next)
 		;
-	if (!memory && (memory = calloc(1, sizeof(*memory)))) {
+	if (!memory && (memory = nt_memory_alloc_zeroed(1, sizeof(*memory)))) {
 		memory->context = context;
 		memory->id = id;
 		memory->next = memories;
 		memories = memory;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return memory;
 }
 
@@ -47,10 +49,10 @@ static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 {
 	CUdeviceptr ret = 0;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	if (memory->cells && memory->used < CELLS)
 		ret = memory->cells + memory->used++ * sizeof(uint64_t);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return ret;
 }
 
@@ -61,7 +63,7 @@ CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 
 	if (!page)
 		return cell;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	/* Another thread may have got a page meanwhile. */
 	bool is_needed = !memory->cells || memory->used == CELLS;
 	if (is_needed) {
@@ -69,7 +71,7 @@ CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 		memory->used = 0;
 		memory->size += CELLS_SIZE;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (!is_needed)
 		nt_own_memory_free(NT_OWN_GRAPHS, page, CELLS_SIZE);
 	return next_cell(memory);
@@ -86,14 +88,14 @@ bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size)
 	CUdeviceptr larger = nt_own_memory_get(NT_OWN_GRAPHS, wanted);
 	if (!larger)
 		return false;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	bool is_needed = memory->spare_size < wanted;
 	if (is_needed) {
 		__atomic_store_n(&memory->spare, larger, __ATOMIC_RELEASE);
 		__atomic_store_n(&memory->spare_size, wanted, __ATOMIC_RELEASE);
 		memory->size += wanted;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (!is_needed)
 		nt_own_memory_free(NT_OWN_GRAPHS, larger, wanted);
 	return true;
@@ -106,16 +108,16 @@ CUdeviceptr nt_graph_memory_spare_address(const struct nt_graph_memory *memory)
 
 void nt_graph_memory_forget(CUcontext context)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (struct nt_graph_memory **link = &memories; *link;) {
 		struct nt_graph_memory *memory = *link;
 		if (memory->context == context) {
 			*link = memory->next;
 			nt_own_memory_gone(NT_OWN_GRAPHS, memory->size);
-			free(memory);
+			nt_memory_free(memory);
 		} else {
 			link = &memory->next;
 		}
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }

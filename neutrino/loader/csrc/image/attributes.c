@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/lock.h"
+#include "base/memory.h"
 #include "image/twin.h"
 
 /* Guards the settings of all functions, and the step from NOT_READY on. Never held across a call of the driver. */
@@ -41,19 +43,19 @@ static bool keep(struct nt_function *function, const struct nt_setting *setting)
 {
 	struct nt_setting *kept = NULL, **link;
 
-	if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY || !(kept = malloc(sizeof(*kept))))
+	if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY || !(kept = nt_memory_alloc(sizeof(*kept))))
 		return false;
 	*kept = *setting;
 	kept->next = NULL;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	bool is_waiting = nt_function_reason(function) == NEUTRINO_REASON_NOT_READY;
 	for (link = &function->settings; is_waiting && *link; link = &(*link)->next)
 		;
 	if (is_waiting)
 		*link = kept;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (!is_waiting)
-		free(kept);
+		nt_memory_free(kept);
 	return is_waiting;
 }
 
@@ -75,11 +77,11 @@ void nt_attributes_publish(struct nt_function *function, enum neutrino_reason re
 	const struct nt_setting *last = NULL, *next;
 
 	for (;;) {
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		next = last ? last->next : function->settings;
 		if (!next)
 			nt_function_set_reason(function, reason);
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 		if (!next)
 			return;
 		if (reason == NEUTRINO_REASON_PROBED)
@@ -92,7 +94,7 @@ void nt_attributes_release(struct nt_function *function)
 {
 	while (function->settings) {
 		struct nt_setting *next = function->settings->next;
-		free(function->settings);
+		nt_memory_free(function->settings);
 		function->settings = next;
 	}
 }

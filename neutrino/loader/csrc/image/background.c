@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/errand.h"
+#include "base/lock.h"
+#include "base/own_table.h"
 #include "base/quiet.h"
 #include "base/settings.h"
 #include "image/registry.h"
 #include "image/requests.h"
-#include "trace/files.h"
 #include "trace/trace.h"
 
 /* How long a context has to become idle before the others get their turn. */
@@ -110,13 +112,13 @@ static void *fetch(void *unused)
 	(void)unused;
 	pthread_setname_np(pthread_self(), "neutrino-fetch");
 	/* Without one, what it opens is in the program's for a short time. */
-	if (nt_files_unshare())
-		filters_fd = nt_files_open_filters();
-	int filters = nt_files_count_filters(filters_fd);
+	if (nt_errand_take_table())
+		filters_fd = nt_own_table_open_filters();
+	int filters = nt_own_table_count_filters(filters_fd);
 	while (!is_ending()) {
 		uint32_t seen = __atomic_load_n(&nt_requests.wakes, __ATOMIC_ACQUIRE);
 		/* What a new filter forbids might end the process. */
-		if (nt_files_count_filters(filters_fd) != filters)
+		if (nt_own_table_count_filters(filters_fd) != filters)
 			break;
 		take_announced(&begun);
 		nt_requests_take(&nt_requests, &list);
@@ -127,7 +129,7 @@ static void *fetch(void *unused)
 			nt_requests_sleep(&nt_requests, seen);
 		else if (hand_on(&list))
 			continue;
-		else if (list->image->begun_fd >= 0)
+		else if (list->image->begun)
 			/* In steps, so that what is requested meanwhile is asked for, too. */
 			nt_image_is_answered(list->image, ANSWER_MS);
 		else
@@ -141,10 +143,10 @@ static void *fetch(void *unused)
 /* Begin to call the driver, unless contexts are being destroyed, or the process ends. */
 static bool enter(void)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	bool may_enter = !holds && !is_stopped;
 	__atomic_store_n(&is_inside, may_enter, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return may_enter;
 }
 
@@ -231,9 +233,9 @@ void nt_background_hold(void)
 	if (!nt_requests_are_on || is_holding)
 		return;
 	is_holding = true;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	holds++;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	wait_outside(HOLD_LIMIT_MS);
 }
 
@@ -242,18 +244,18 @@ void nt_background_release(void)
 	if (!is_holding)
 		return;
 	is_holding = false;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	holds--;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }
 
 void nt_background_end(void)
 {
 	if (!nt_requests_are_on)
 		return;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	__atomic_store_n(&is_stopped, 1, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	wait_outside(END_LIMIT_MS);
 }
 

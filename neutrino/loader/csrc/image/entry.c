@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/hash_table.h"
+#include "base/memory.h"
 #include "base/regions.h"
 #include "base/sha256.h"
 
@@ -135,7 +136,7 @@ void nt_entry_index(struct nt_entry *entry)
 
 	while (bits < 31 && 1u << bits < 2 * (uint64_t)entry->header->kernels)
 		bits++;
-	uint32_t *index = calloc((size_t)1 << bits, sizeof(*index)), mask = (1u << bits) - 1;
+	uint32_t *index = nt_memory_alloc_zeroed((size_t)1 << bits, sizeof(*index)), mask = (1u << bits) - 1;
 	if (!index)
 		return;
 	for (uint32_t row = 0; row < entry->header->kernels; row++) {
@@ -171,7 +172,7 @@ struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct ne
 {
 	uint64_t unused = entry->unused_logs ? entry->unused_logs[kernel - entry->kernels] : 0;
 	size_t size = entry->header->maps * sizeof(struct neutrino_map);
-	struct neutrino_map *maps = malloc(size + 1);
+	struct neutrino_map *maps = nt_memory_alloc(size + 1);
 
 	if (!maps)
 		return NULL;

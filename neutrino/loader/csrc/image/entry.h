@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/neutrino_layout.h"
 
 struct nt_entry {
@@ -34,7 +35,7 @@ void nt_entry_index(struct nt_entry *entry);
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name);
 
 /*
- * The entry's maps as a kernel's twin has them, for free(): logs that it never saves to have cap 0. NULL without memory.
+ * The entry's maps as a kernel's twin has them, for nt_memory_free(): logs that it never saves to have cap 0. NULL without memory.
  */
 struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel);
 

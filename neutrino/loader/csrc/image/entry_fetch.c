@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/errand.h"
+#include "base/memory.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
@@ -91,34 +92,41 @@ static bool entry_path(const uint8_t key[32], char ret[PATH_MAX])
 	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.twins", cache, hex, hex) < PATH_MAX;
 }
 
-/* Not inlined, so that its path and that of the check are not on the stack at once. */
-static __attribute__((noinline)) bool read_entry(const uint8_t key[32], struct nt_entry *ret)
+/* For read_entry: what nt_entry_fetch_read was asked for, and the answer. */
+struct reading {
+	const uint8_t *key;
+	struct nt_entry *entry;
+	bool is_valid;
+};
+
+static void read_entry(void *argument)
 {
+	struct reading *reading = argument;
 	char path[PATH_MAX];
 	struct stat status;
 	void *data = NULL;
 
-	if (!entry_path(key, path))
-		return false;
+	if (!entry_path(reading->key, path) || !nt_trusted_path(nt_settings()->cache, true))
+		return;
 	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 	if (fd < 0)
-		return false;
+		return;
 	/* Read, not mapped: if another process truncated a mapped file, the program would get SIGBUS. */
-	bool is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	reading->is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
 		     status.st_size > 0 && (uint64_t)status.st_size < LARGEST_ENTRY &&
-		     (data = malloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
-		     nt_entry_open(data, (size_t)status.st_size, key, ret);
+		     (data = nt_memory_alloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
+		     nt_entry_open(data, (size_t)status.st_size, reading->key, reading->entry);
 	nt_raw_close(fd);
-	if (!is_valid)
-		free(data);
-	return is_valid;
+	if (!reading->is_valid)
+		nt_memory_free(data);
 }
 
 bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
 {
-	const char *cache = nt_settings()->cache;
+	struct reading reading = {key, ret, false};
 
-	return cache && nt_trusted_path(cache, true) && read_entry(key, ret);
+	nt_errand_run(read_entry, &reading);
+	return reading.is_valid;
 }
 
 /*
@@ -194,23 +202,16 @@ static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t dea
 static uint64_t waited;
 static bool was_said;
 
-/* Wait until a socket can be read, or has ended, or for milliseconds; whether it can. */
-static bool is_readable(int fd, int milliseconds)
-{
-	struct pollfd ready = {.fd = fd, .events = POLLIN};
-
-	return nt_raw_poll(&ready, milliseconds) > 0;
-}
-
 /*
- * Wait for the first bytes of an answer, before a deadline (nt_clock_now_ns). Once the process has waited for more than a second
- * in all, a line on the terminal says for what.
+ * Wait for an errand that a thread of the program needs. Once the process has waited for more than a second in all, a line on
+ * the terminal says for what. Until a deadline (nt_clock_now_ns), or without one if that is 0; whether the errand is done.
  */
-static void wait_for_answer(int fd, uint64_t deadline)
+static bool wait_for(struct nt_errand *errand, uint64_t deadline)
 {
 	uint64_t begin = nt_clock_now_ns(), now = begin, before = __atomic_load_n(&waited, __ATOMIC_RELAXED);
+	bool is_done;
 
-	while (now < deadline && !is_readable(fd, 100)) {
+	while (!(is_done = nt_errand_is_done(errand, 100)) && (!deadline || now < deadline)) {
 		now = nt_clock_now_ns();
 		if (before + now - begin < SECOND_NS || __atomic_exchange_n(&was_said, true, __ATOMIC_RELAXED))
 			continue;
@@ -218,6 +219,7 @@ static void wait_for_answer(int fd, uint64_t deadline)
 			nt_quiet_write_say("neutrino: adding the probes to this program's kernels; later runs find them in the cache\n");
 	}
 	__atomic_add_fetch(&waited, nt_clock_now_ns() - begin, __ATOMIC_RELAXED);
+	return is_done;
 }
 
 /* A request of that kind, from this process; its other members are 0. */
@@ -244,12 +246,12 @@ static uint64_t request_deadline(void)
 }
 
 /*
- * Requests that nobody waits for yet: at most so many at a time, each with one descriptor of the program's. How many
- * there are, and how many that somebody waited for took too long, since one that did not.
+ * Requests that nobody waits for yet: at most so many at a time, each with a thread. How many there are, and how many that
+ * somebody waited for took too long, since one that did not.
  */
 #define MOST_BEGUN 64
 #define MOST_TIMEOUTS 2
-static int begun, timeouts;
+static int begun_count, timeouts;
 
 /* A request, of that kind, for the twins of an image. */
 static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32], const char *arch, int driver_version,
@@ -272,135 +274,218 @@ static bool seems_cached(const uint8_t key[32])
 	return entry_path(key, path) && access(path, R_OK) == 0;
 }
 
-/* Send data as far as the socket takes it at once; whether that was all. */
-static bool send_at_once(int fd, const void *data, size_t size)
-{
-	return nt_raw_send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
-}
-
-int nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
-{
-	struct neutrino_request request = twins_request(REQUEST_MAKE_AHEAD, key, arch, driver_version, size);
-	struct rlimit limit;
-	int wanted = (int)(size + sizeof(request)) * 2, kept = 0;
-	socklen_t length = sizeof(kept);
-
-	if (size > LARGEST_BEGUN || seems_cached(key) || __atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS)
-		return -1;
-	if (__atomic_add_fetch(&begun, 1, __ATOMIC_RELAXED) > MOST_BEGUN) {
-		__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
-		return -1;
-	}
-	int fd = connect_listener(0);
-	/* The program's descriptors must not run out, so half of them are left alone. */
-	bool has_room = fd >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd < limit.rlim_cur / 2;
-	/* Whoever reads a request waits for all of it, so that all of it must fit at once. */
-	bool fits = has_room && setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof(wanted)) == 0 &&
-		    getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kept, &length) == 0 && kept >= wanted;
-	if (fits && send_at_once(fd, &request, sizeof(request)) && send_at_once(fd, image, size))
-		return fd;
-	__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
-	if (fd >= 0)
-		nt_raw_close(fd);
-	return -1;
-}
-
-bool nt_entry_fetch_is_near(int fd, const uint8_t key[32], unsigned milliseconds)
-{
-	return fd >= 0 ? is_readable(fd, (int)milliseconds) : seems_cached(key);
-}
-
-void nt_entry_fetch_drop(int fd)
-{
-	if (fd < 0)
-		return;
-	__atomic_sub_fetch(&begun, 1, __ATOMIC_RELAXED);
-	nt_raw_close(fd);
-}
-
 /*
- * Receive the answer to a request for an entry, before a deadline (nt_clock_now_ns). As nt_entry_fetch_request; *is_cached: set if it
- * is no entry, since that may be in the cache.
+ * A request for an entry, and the answer, which a thread of ours writes: whoever asked reads it once the errand is done. Of
+ * one that nobody waits for yet, that thread keeps the connection, in a table of its own.
  */
-static bool receive_entry(int fd, const uint8_t key[32], uint64_t deadline, bool *is_cached, struct nt_entry *ret,
-			  char *error, size_t error_size)
+struct nt_begun {
+	struct nt_errand errand;
+	struct neutrino_request request;
+	const void *image;
+	void *copy;	   /* of an image that nobody waits for: that is all of it */
+	uint64_t deadline; /* nt_clock_now_ns */
+	pid_t process;
+	struct nt_entry entry;
+	bool is_valid, is_cached;
+	char error[256];
+};
+
+static void release(void *argument)
+{
+	struct nt_begun *begun = argument;
+
+	if (begun->is_valid)
+		nt_memory_free((void *)(uintptr_t)begun->entry.data);
+	nt_memory_free(begun->copy);
+	nt_memory_free(begun);
+}
+
+static void say_late(struct nt_begun *begun, const char *otherwise)
+{
+	snprintf(begun->error, sizeof(begun->error), "%s",
+		 nt_clock_now_ns() >= begun->deadline ? "the helper took too long" : otherwise);
+}
+
+/* Receive the answer. is_cached: it is no entry, since that may be in the cache. */
+static void receive_entry(int fd, struct nt_begun *begun)
 {
 	struct neutrino_reply reply;
 	uint8_t *data = NULL;
-	bool is_valid = false;
 
-	*is_cached = false;
-	wait_for_answer(fd, deadline);
-	if (!transfer(fd, &reply, sizeof(reply), false, deadline)) {
-		snprintf(error, error_size, nt_clock_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
+	if (!transfer(fd, &reply, sizeof(reply), false, begun->deadline)) {
+		say_late(begun, "the helper exited");
 	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
-		   !(data = malloc(reply.size + 1)) /* with NUL after a message */ || !transfer(fd, data, reply.size, false, deadline)) {
-		snprintf(error, error_size, "the helper's answer is incomplete");
+		   !(data = nt_memory_alloc(reply.size + 1)) /* with NUL after a message */ ||
+		   !transfer(fd, data, reply.size, false, begun->deadline)) {
+		snprintf(begun->error, sizeof(begun->error), "the helper's answer is incomplete");
 	} else if (reply.status == REPLY_MAY_BE_CACHED) {
-		*is_cached = true;
+		begun->is_cached = true;
 	} else if (reply.status != REPLY_ENTRY) {
 		data[reply.size] = 0;
-		snprintf(error, error_size, "%s", (char *)data);
+		snprintf(begun->error, sizeof(begun->error), "%s", (char *)data);
 	} else {
-		is_valid = nt_entry_open(data, reply.size, key, ret);
-		if (!is_valid)
-			snprintf(error, error_size, "the helper's answer is not valid");
+		begun->is_valid = nt_entry_open(data, reply.size, begun->request.key, &begun->entry);
+		if (!begun->is_valid)
+			snprintf(begun->error, sizeof(begun->error), "the helper's answer is not valid");
 	}
-	if (!is_valid)
-		free(data);
-	return is_valid;
+	if (!begun->is_valid)
+		nt_memory_free(data);
 }
 
-/* nt_entry_fetch_request of an entry that nobody has asked for, before a deadline (nt_clock_now_ns). */
-static bool request_entry(const struct neutrino_request *request, const void *image, uint64_t deadline,
-			  struct nt_entry *ret, char *error, size_t error_size)
+/* Wait until a socket can be read, or has ended, or nobody wants the answer any more. */
+static void wait_until_readable(int fd, const struct nt_begun *begun)
 {
-	int fd = connect_listener(deadline);
-	bool is_valid = false, is_cached;
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+	int pause = 10;
+
+	while (nt_clock_now_ns() < begun->deadline && !nt_errand_is_dropped(&begun->errand) && nt_raw_poll(&ready, pause) <= 0)
+		pause = pause < 500 ? 2 * pause : pause;
+}
+
+/* Send the request and its image at once: whoever reads a request waits for all of it. Whether that was possible. */
+static bool send_at_once(int fd, const struct nt_begun *begun)
+{
+	int wanted = (int)(begun->request.size + sizeof(begun->request)) * 2, kept = 0;
+	socklen_t length = sizeof(kept);
+	ssize_t size = sizeof(begun->request), image_size = (ssize_t)begun->request.size;
+
+	return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof(wanted)) == 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kept, &length) == 0 && kept >= wanted &&
+	       nt_raw_send(fd, &begun->request, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) == size &&
+	       nt_raw_send(fd, begun->image, (size_t)image_size, MSG_NOSIGNAL | MSG_DONTWAIT) == image_size;
+}
+
+/* Ask for an entry that nobody waits for yet. In a thread with a table of its own. */
+static void ask_ahead(void *argument)
+{
+	struct nt_begun *begun = argument;
+	int fd = connect_listener(0);
+	bool sent = fd >= 0 && send_at_once(fd, begun);
+
+	nt_memory_free(begun->copy);
+	begun->copy = NULL;
+	if (sent)
+		wait_until_readable(fd, begun);
+	if (sent && !nt_errand_is_dropped(&begun->errand))
+		receive_entry(fd, begun);
+	/* Whoever waits for it asks again. */
+	begun->is_cached |= !sent;
+	if (fd >= 0)
+		nt_raw_close(fd);
+	__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
+}
+
+/* Ask for an entry, and wait. In a thread with a table of its own, while somebody waits for it. */
+static void ask(void *argument)
+{
+	struct nt_begun *begun = argument;
+	int fd = connect_listener(begun->deadline);
 
 	if (fd < 0) {
-		snprintf(error, error_size,
-			 nt_clock_now_ns() >= deadline ? "the helper took too long" : "the helper is not running");
-		return false;
+		say_late(begun, "the helper is not running");
+		return;
 	}
-	if (!transfer(fd, (void *)(uintptr_t)request, sizeof(*request), true, deadline) ||
-	    !transfer(fd, (void *)(uintptr_t)image, request->size, true, deadline))
-		snprintf(error, error_size, nt_clock_now_ns() >= deadline ? "the helper took too long" : "the helper exited");
+	if (transfer(fd, &begun->request, sizeof(begun->request), true, begun->deadline) &&
+	    transfer(fd, (void *)(uintptr_t)begun->image, begun->request.size, true, begun->deadline))
+		receive_entry(fd, begun);
 	else
-		is_valid = receive_entry(fd, request->key, deadline, &is_cached, ret, error, error_size);
+		say_late(begun, "the helper exited");
 	nt_raw_close(fd);
+}
+
+struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
+{
+	struct nt_begun *begun;
+
+	if (size > LARGEST_BEGUN || seems_cached(key) || __atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS)
+		return NULL;
+	if (__atomic_add_fetch(&begun_count, 1, __ATOMIC_RELAXED) > MOST_BEGUN || !(begun = nt_memory_alloc_zeroed(1, sizeof(*begun)))) {
+		__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
+		return NULL;
+	}
+	begun->errand = (struct nt_errand){.run = ask_ahead, .release = release, .argument = begun};
+	begun->request = twins_request(REQUEST_MAKE_AHEAD, key, arch, driver_version, size);
+	begun->process = getpid();
+	begun->deadline = request_deadline();
+	begun->image = begun->copy = nt_memory_alloc(size + 1);
+	if (begun->copy) {
+		memcpy(begun->copy, image, size);
+		if (nt_errand_start(&begun->errand))
+			return begun;
+	}
+	release(begun);
+	__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+bool nt_entry_fetch_is_near(struct nt_begun *begun, const uint8_t key[32], unsigned milliseconds)
+{
+	return begun ? nt_errand_is_done(&begun->errand, milliseconds) : seems_cached(key);
+}
+
+void nt_entry_fetch_drop(struct nt_begun *begun)
+{
+	/* After a fork, the thread that has it is the parent's. */
+	if (begun && begun->process == getpid())
+		nt_errand_drop(&begun->errand);
+}
+
+/* Copy the answer of an errand that is done. False with a message in error if it is no entry. */
+static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *error, size_t error_size)
+{
+	bool is_valid = begun->is_valid;
+
+	if (is_valid)
+		*ret = begun->entry;
+	else
+		snprintf(error, error_size, "%s", begun->error);
+	begun->is_valid = false; /* it is the caller's now */
 	return is_valid;
 }
 
-bool nt_entry_fetch_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
+bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const char *arch, int driver_version, const void *image,
 			    size_t size, struct nt_entry *ret, char *error, size_t error_size)
 {
-	struct neutrino_request request = twins_request(REQUEST_MAKE_TWINS, key, arch, driver_version, size);
-	uint64_t deadline = request_deadline();
-	bool is_valid = false, is_cached = true;
+	struct nt_begun again = {.request = twins_request(REQUEST_MAKE_TWINS, key, arch, driver_version, size),
+				 .image = image, .deadline = request_deadline()};
+	bool is_valid = false, is_cached = true, was_begun = begun;
 
+	again.errand = (struct nt_errand){.run = ask, .argument = &again};
 	if (__atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS) {
-		nt_entry_fetch_drop(begun_fd);
+		nt_entry_fetch_drop(begun);
 		snprintf(error, error_size, "the helper took too long for others, and is not waited for any more");
 		return false;
 	}
-	if (begun_fd >= 0) {
-		is_valid = receive_entry(begun_fd, key, deadline, &is_cached, ret, error, error_size);
-		nt_entry_fetch_drop(begun_fd);
+	if (begun && wait_for(&begun->errand, again.deadline)) {
+		is_cached = begun->is_cached || !nt_errand_has_run(&begun->errand);
+		is_valid = !is_cached && take_answer(begun, ret, error, error_size);
+		release(begun);
+	} else if (begun) {
+		snprintf(error, error_size, "the helper took too long");
+		nt_entry_fetch_drop(begun);
+		is_cached = false;
 	}
 	/* Where nothing can be written to the cache, it is asked for again. */
-	if (is_cached)
-		is_valid = (begun_fd >= 0 && nt_entry_fetch_read(key, ret)) ||
-			   request_entry(&request, image, deadline, ret, error, error_size);
-	if (nt_clock_now_ns() >= deadline)
+	if (is_cached && was_begun)
+		is_valid = nt_entry_fetch_read(key, ret);
+	if (is_cached && !is_valid) {
+		/* It has a deadline, and the image and what is on this stack are used until then. */
+		if (nt_errand_start(&again.errand))
+			wait_for(&again.errand, 0);
+		if (!nt_errand_has_run(&again.errand) && !nt_errand_run(ask, &again))
+			snprintf(again.error, sizeof(again.error), "a seccomp filter of the program may forbid to ask the helper");
+		is_valid = take_answer(&again, ret, error, error_size);
+	}
+	if (nt_clock_now_ns() >= again.deadline)
 		__atomic_add_fetch(&timeouts, 1, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&timeouts, 0, __ATOMIC_RELAXED);
 	return is_valid;
 }
 
-void nt_entry_fetch_hello(const char *trace)
+static void say_hello(void *argument)
 {
+	const char *trace = argument;
 	struct neutrino_request request = request_of(REQUEST_TRACE_BEGINS);
 	/* At most a second: the program waits for this. */
 	uint64_t deadline = nt_clock_now_ns() + SECOND_NS;
@@ -412,4 +497,9 @@ void nt_entry_fetch_hello(const char *trace)
 	if (transfer(fd, &request, sizeof(request), true, deadline))
 		transfer(fd, (void *)(uintptr_t)trace, request.size, true, deadline);
 	nt_raw_close(fd);
+}
+
+void nt_entry_fetch_hello(const char *trace)
+{
+	nt_errand_run(say_hello, (void *)(uintptr_t)trace);
 }

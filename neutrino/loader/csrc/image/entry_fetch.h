@@ -17,30 +17,32 @@ bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_
 /* Read the entry of that key from the cache. False when it is missing or not valid. */
 bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret);
 
-/*
- * Ask the listener to make an entry, and do not wait: a descriptor for nt_entry_fetch_request or nt_entry_fetch_drop, or -1 if the
- * entry is in the cache, or has to be asked for when it is needed. Keeps nothing of the image.
- */
-int nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
+struct nt_begun;
 
 /*
- * Whether nt_entry_fetch_request would not wait, or nt_entry_fetch_read find the entry, as far as is known. fd: of nt_entry_fetch_begin, on
- * whose answer this waits at most that long; -1 if nobody has asked for the entry yet.
+ * Ask the listener to make an entry, and do not wait: a request for nt_entry_fetch_request or nt_entry_fetch_drop, or NULL if the
+ * entry is in the cache, or has to be asked for when it is needed. Keeps nothing of the image.
  */
-bool nt_entry_fetch_is_near(int fd, const uint8_t key[32], unsigned milliseconds);
+struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
+
+/*
+ * Whether nt_entry_fetch_request would not wait, or nt_entry_fetch_read find the entry, as far as is known. begun: of nt_entry_fetch_begin, on
+ * whose answer this waits at most that long; NULL if nobody has asked for the entry yet.
+ */
+bool nt_entry_fetch_is_near(struct nt_begun *begun, const uint8_t key[32], unsigned milliseconds);
 
 /* How long the process waits for an entry, in nanoseconds. */
 uint64_t nt_entry_fetch_timeout(void);
 
-/* Close a descriptor of nt_entry_fetch_begin that is not used. -1 is ignored. */
-void nt_entry_fetch_drop(int fd);
+/* Give up a request of nt_entry_fetch_begin that is not used. NULL is ignored. */
+void nt_entry_fetch_drop(struct nt_begun *begun);
 
 /*
  * Get an entry from the listener, and wait for it, NEUTRINO_TIMEOUT seconds at most; not at all once two in a row took
- * longer. begun_fd: of nt_entry_fetch_begin, which is closed; -1 if nobody has asked for the entry yet. False with a message in
+ * longer. begun: of nt_entry_fetch_begin, which is given up; NULL if nobody has asked for the entry yet. False with a message in
  * error if that fails. ret refers to memory that is never freed.
  */
-bool nt_entry_fetch_request(int begun_fd, const uint8_t key[32], const char *arch, int driver_version, const void *image,
+bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const char *arch, int driver_version, const void *image,
 			    size_t size, struct nt_entry *ret, char *error, size_t error_size);
 
 /* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */

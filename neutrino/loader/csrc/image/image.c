@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/driver.h"
+#include "base/lock.h"
+#include "base/memory.h"
 #include "base/regions.h"
 #include "base/settings.h"
 #include "image/assess.h"
@@ -132,7 +134,7 @@ static struct nt_image *find_image(const uint8_t key[32])
  */
 static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 {
-	image->copy = malloc(size);
+	image->copy = nt_memory_alloc(size);
 	if (!image->copy)
 		return;
 	memcpy(image->copy, data, size);
@@ -141,11 +143,11 @@ static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 
 static void free_image(struct nt_image *image)
 {
-	nt_entry_fetch_drop(image->begun_fd);
-	free(image->copy);
-	free(image->source);
-	free(image->detail);
-	free(image);
+	nt_entry_fetch_drop(image->begun);
+	nt_memory_free(image->copy);
+	nt_memory_free(image->source);
+	nt_memory_free(image->detail);
+	nt_memory_free(image);
 }
 
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
@@ -175,9 +177,9 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	if (from_section)
 		nt_section_use(&twins);
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	struct nt_image *image = find_image(assessment.key);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (image)
 		return image;
 	if (__atomic_load_n(&image_count, __ATOMIC_RELAXED) >= NT_IMAGE_MOST) {
@@ -187,23 +189,22 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		memset(assessment.key, 0xff, sizeof(assessment.key));
 		has_entry = from_section = false;
 		source = library = caller_library = NULL;
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		image = find_image(assessment.key);
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 		if (image)
 			return image;
 	}
 
 	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
-	image = calloc(1, sizeof(*image));
+	image = nt_memory_alloc_zeroed(1, sizeof(*image));
 	if (!image)
 		return NULL;
-	image->begun_fd = -1;
 	image->kind = bytes->kind;
 	image->size = bytes->size;
-	image->source = strdup(source ? source : library ? library : caller_library ? caller_library : "");
+	image->source = nt_memory_strdup(source ? source : library ? library : caller_library ? caller_library : "");
 	image->reason = assessment.reason;
-	image->detail = *assessment.detail ? strdup(assessment.detail) : NULL;
+	image->detail = *assessment.detail ? nt_memory_strdup(assessment.detail) : NULL;
 	image->has_entry = has_entry;
 	image->from_section = from_section;
 	memcpy(image->key, assessment.key, sizeof(assessment.key));
@@ -218,12 +219,12 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 		if (!nt_requests_are_on)
 			nt_image_begin(image);
 	}
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	struct nt_image *other = find_image(assessment.key);
 	bool added = !other && nt_hashed_add(&images, &image->by_key, key_hash(image->key));
 	if (added)
 		image->id = ++image_count;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (!added) {
 		free_image(image);
 		return other;
@@ -244,21 +245,21 @@ void nt_image_begin(struct nt_image *image)
 	if (image->copy) {
 		image->begun_pid = getpid();
 		image->begun_ns = nt_clock_now_ns();
-		image->begun_fd = nt_entry_fetch_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+		image->begun = nt_entry_fetch_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
 	}
 	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
 }
 
 void nt_image_drop(struct nt_image *image)
 {
-	nt_entry_fetch_drop(image->begun_fd);
-	image->begun_fd = -1;
+	nt_entry_fetch_drop(image->begun);
+	image->begun = NULL;
 }
 
-bool nt_image_is_answered(const struct nt_image *image, unsigned milliseconds)
+bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds)
 {
-	return image->from_section || nt_entry_fetch_is_near(image->begun_fd, image->key, milliseconds) ||
-	       (image->begun_fd >= 0 && nt_clock_now_ns() - image->begun_ns > nt_entry_fetch_timeout());
+	return image->from_section || nt_entry_fetch_is_near(image->begun, image->key, milliseconds) ||
+	       (image->begun && nt_clock_now_ns() - image->begun_ns > nt_entry_fetch_timeout());
 }
 
 /* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
@@ -292,11 +293,11 @@ static void open_copied_entry(struct nt_image *image)
 		return;
 	}
 	/* Another file may have the same twins undamaged: its image must not find this one by its key. */
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	memset(image->key, 0, sizeof(image->key));
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	image->reason = NEUTRINO_REASON_NOT_PATCHED;
-	image->detail = strdup(image->copy ? "the twins in its file are damaged; patch it again" : "not enough memory for its twins");
+	image->detail = nt_memory_strdup(image->copy ? "the twins in its file are damaged; patch it again" : "not enough memory for its twins");
 }
 
 /*
@@ -306,20 +307,18 @@ static void open_copied_entry(struct nt_image *image)
 static bool fetch_entry(struct nt_image *image)
 {
 	char error[512] = "";
-	int begun_fd = image->begun_fd;
+	struct nt_begun *begun = image->begun;
 
 	/* After a fork, the answer is for the parent. */
-	if (begun_fd >= 0 && image->begun_pid != getpid()) {
-		nt_entry_fetch_drop(begun_fd);
-		begun_fd = -1;
-	}
-	if (begun_fd < 0 && nt_entry_fetch_read(image->key, &image->entry))
+	if (image->begun_pid != getpid())
+		begun = NULL;
+	if (!begun && nt_entry_fetch_read(image->key, &image->entry))
 		return true;
-	image->begun_fd = -1;
-	if (!image->copy || !nt_entry_fetch_request(begun_fd, image->key, image->arch, image->driver_version, image->copy, image->size,
+	image->begun = NULL;
+	if (!image->copy || !nt_entry_fetch_request(begun, image->key, image->arch, image->driver_version, image->copy, image->size,
 					  &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
-		image->detail = strdup(error);
+		image->detail = nt_memory_strdup(error);
 	}
 	return false;
 }
@@ -337,7 +336,7 @@ static void settle(struct nt_image *image, bool cached, uint64_t begin)
 	if (image->reason == NEUTRINO_REASON_PROBED)
 		nt_entry_index(&image->entry);
 	/* The image's bytes, if these were copied, are not needed any more. */
-	free(image->copy);
+	nt_memory_free(image->copy);
 	image->copy = NULL;
 	log_image(image, cached, (double)(nt_clock_now_ns() - begin) / 1e6);
 	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
@@ -356,7 +355,7 @@ bool nt_image_resolve_at_once(struct nt_image *image)
 	if (!__atomic_compare_exchange_n(&image->state, &unresolved, RESOLVING, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		/* By another thread, which may wait for the listener. */
-		free((void *)(uintptr_t)entry.data);
+		nt_memory_free((void *)(uintptr_t)entry.data);
 		return nt_image_is_resolved(image);
 	}
 	image->entry = entry;
@@ -476,11 +475,11 @@ static enum neutrino_reason describe(const struct nt_image *image, struct nt_ker
 	if (kernel->log_count) {
 		struct nt_need kept = nt_needs_of(image->key, kernel->name);
 		/* nt_image_keep_needs reads them. */
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		kernel->log_kept = kept;
 		kernel->log_wanted = kept.units;
 		kernel->log_per_warp = kept.per_warp;
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 	}
 	kernel->parameters = (const void *)(entry->data + kernel->twin->parameters_offset);
 	kernel->parameter_count = kernel->twin->parameters;
@@ -497,34 +496,34 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	if (image->reason == NEUTRINO_REASON_TABLE_FULL)
 		name = FURTHER_KERNELS;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	struct nt_kernel *kernel = find_kernel(image, name);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (kernel)
 		return kernel;
 
 	/* Make a new one outside the lock, and list it unless another thread has made the same meanwhile. */
-	kernel = calloc(1, sizeof(*kernel));
+	kernel = nt_memory_alloc_zeroed(1, sizeof(*kernel));
 	if (!kernel)
 		return NULL;
 	/* Without memory for these, and for its maps, the kernel is not listed. */
-	kernel->name = strdup(name);
+	kernel->name = nt_memory_strdup(name);
 	kernel->image = image;
 	kernel->reason = NEUTRINO_REASON_NOT_READY;
 	if (kernel->name && (!image->has_entry || nt_image_is_resolved(image)))
 		kernel->reason = describe(image, kernel, &detail);
 	bool has_memory = kernel->name && (kernel->maps || kernel->reason != NEUTRINO_REASON_PROBED);
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
 	bool added = !other && has_memory &&
 		     nt_hashed_add(&image->kernels, &kernel->by_name, nt_hash_text(kernel->name));
 	if (added)
 		kernel->id = __atomic_add_fetch(&kernel_count, 1, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (!added) {
-		free((void *)kernel->maps);
-		free(kernel->name);
-		free(kernel);
+		nt_memory_free((void *)kernel->maps);
+		nt_memory_free(kernel->name);
+		nt_memory_free(kernel);
 		return other;
 	}
 	nt_counters_make(kernel->id);
@@ -568,19 +567,19 @@ static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint
 
 void nt_image_keep_needs(void)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (uint32_t i = 0; images.buckets && i < 1u << images.bits; i++)
 		for (struct nt_hashed *record = images.buckets[i]; record; record = record->next) {
 			const struct nt_image *image = (const struct nt_image *)record;
 			uint32_t most = needs_of(image, NULL, UINT32_MAX);
-			struct nt_need *needs = most ? malloc(most * sizeof(*needs)) : NULL;
+			struct nt_need *needs = most ? nt_memory_alloc(most * sizeof(*needs)) : NULL;
 			if (!needs)
 				continue;
 			/* The drain thread may have learnt more since. */
 			nt_needs_keep(image->key, needs, needs_of(image, needs, most));
-			free(needs);
+			nt_memory_free(needs);
 		}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }
 
 uint32_t nt_image_kernels(void)

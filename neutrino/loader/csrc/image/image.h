@@ -19,6 +19,8 @@ enum nt_resolve_state {
 	RESOLVED,
 };
 
+struct nt_begun;
+
 struct nt_image {
 	struct nt_hashed by_key; /* first: in the table of images */
 	uint32_t id;
@@ -35,7 +37,7 @@ struct nt_image {
 	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
 	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
-	int begun_fd;	 /* until resolved: of the request for its entry, or -1; of the thread that resolves it */
+	struct nt_begun *begun; /* until resolved: the request for its entry, or NULL; of the thread that resolves it */
 	pid_t begun_pid; /* of the process that made it */
 	uint64_t begun_ns; /* and when (nt_clock_now_ns) */
 	struct nt_image *next_begun; /* background.c's: in a list of those that were, or are to be, asked for */
@@ -82,7 +84,7 @@ void nt_image_drop(struct nt_image *image);
  * Whether resolving it takes no wait for the listener, as far as is known. What was begun is waited for, at most that long.
  * True as well when that has taken NEUTRINO_TIMEOUT.
  */
-bool nt_image_is_answered(const struct nt_image *image, unsigned milliseconds);
+bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds);
 
 /* The image is resolved: set what is known of a kernel that was obtained before, and log it again. By one thread. */
 void nt_image_complete(struct nt_kernel *kernel);

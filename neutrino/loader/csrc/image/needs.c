@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/errand.h"
 #include "base/hash_table.h"
+#include "base/memory.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
@@ -35,28 +37,42 @@ static bool path_of(const uint8_t key[32], char ret[PATH_MAX])
 	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.needs", cache, hex, hex) < PATH_MAX;
 }
 
-/* Read a file that is whole and the user's own; NULL if it cannot be had. */
-static struct file *read_file(const char *path)
+/* For read_here: the path, and the file. */
+struct reading {
+	const char *path;
+	struct file *file;
+};
+
+static void read_here(void *argument)
 {
+	struct reading *reading = argument;
 	struct stat status;
 	struct file *file = NULL;
-	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+	int fd = nt_quiet_write_above_stdio(nt_raw_open(reading->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 
 	if (fd < 0)
-		return NULL;
+		return;
 	bool is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
 			status.st_size >= (off_t)sizeof(*file) &&
 			status.st_size <= (off_t)(sizeof(*file) + MOST_NEEDS * sizeof(file->rows[0])) &&
-			(file = malloc((size_t)status.st_size)) &&
+			(file = nt_memory_alloc((size_t)status.st_size)) &&
 			nt_raw_read(fd, file, (size_t)status.st_size) == (ssize_t)status.st_size && file->magic == MAGIC &&
 			file->count <= MOST_NEEDS &&
 			(uint64_t)status.st_size == sizeof(*file) + file->count * sizeof(file->rows[0]);
 	nt_raw_close(fd);
-	if (!is_valid) {
-		free(file);
-		return NULL;
-	}
-	return file;
+	if (is_valid)
+		reading->file = file;
+	else
+		nt_memory_free(file);
+}
+
+/* Read a file that is whole and the user's own; NULL if it cannot be had. */
+static struct file *read_file(const char *path)
+{
+	struct reading reading = {path, NULL};
+
+	nt_errand_run(read_here, &reading);
+	return reading.file;
 }
 
 struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
@@ -68,7 +84,7 @@ struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 	for (uint64_t i = 0; file && i < file->count; i++)
 		if (file->rows[i].kernel == need.kernel && file->rows[i].units > need.units)
 			need = file->rows[i];
-	free(file);
+	nt_memory_free(file);
 	if (need.units > UINT32_MAX)
 		need.units = UINT32_MAX;
 	return need;
@@ -82,7 +98,7 @@ void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t 
 		return;
 	struct file *before = read_file(path);
 	uint64_t others = before ? before->count : 0;
-	struct file *file = malloc(sizeof(*file) + (count + others) * sizeof(file->rows[0]));
+	struct file *file = nt_memory_alloc(sizeof(*file) + (count + others) * sizeof(file->rows[0]));
 	if (file) {
 		*file = (struct file){.magic = MAGIC};
 		memcpy(file->rows, needs, count * sizeof(*needs));
@@ -96,6 +112,6 @@ void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t 
 		}
 		nt_writer_cached(path, file, sizeof(*file) + file->count * sizeof(file->rows[0]));
 	}
-	free(file);
-	free(before);
+	nt_memory_free(file);
+	nt_memory_free(before);
 }

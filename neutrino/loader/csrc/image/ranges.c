@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
+#include "base/memory.h"
 #include "base/settings.h"
 #include "trace/trace.h"
 
@@ -104,9 +106,9 @@ static void thread_ends(void *argument)
 		count_down(&open_in_process);
 	for (struct stack *stack = thread->stacks, *next; stack; stack = next) {
 		next = stack->next;
-		free(stack);
+		nt_memory_free(stack);
 	}
-	free(thread);
+	nt_memory_free(thread);
 	own = NULL;
 }
 
@@ -124,7 +126,7 @@ static char *part(char **text, char separator)
 static void read_patterns(void)
 {
 	const struct nt_settings *settings = nt_settings();
-	char *text = settings->ranges ? strdup(settings->ranges) : NULL;
+	char *text = settings->ranges ? nt_memory_strdup(settings->ranges) : NULL;
 
 	while (text && *text && ranges.count < MOST_PATTERNS) {
 		struct pattern *pattern = &ranges.patterns[ranges.count++];
@@ -167,17 +169,17 @@ struct nt_domain *nt_ranges_domain_named(const char *name)
 	/* The default one has the first place, whether it is chosen or not. */
 	if (!patterns && *name)
 		return ret;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (uint32_t i = 0; i < domain_count && ret == &other; i++)
 		if (!strcmp(domains[i].name, name))
 			ret = &domains[i];
-	if (ret == &other && domain_count < MOST_DOMAINS && (copy = strdup(name))) {
+	if (ret == &other && domain_count < MOST_DOMAINS && (copy = nt_memory_strdup(name))) {
 		ret = &domains[domain_count];
 		ret->name = copy;
 		ret->patterns = patterns;
 		__atomic_store_n(&domain_count, domain_count + 1, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return ret;
 }
 
@@ -226,14 +228,14 @@ static struct stack *stack_in(const struct nt_domain *domain, bool make)
 		return stack;
 	if (!own) {
 		/* Without a key nothing would say that the thread has ended. */
-		own = ranges.has_key ? calloc(1, sizeof(*own)) : NULL;
+		own = ranges.has_key ? nt_memory_alloc_zeroed(1, sizeof(*own)) : NULL;
 		if (!own || pthread_setspecific(ranges.key, own) != 0) {
-			free(own);
+			nt_memory_free(own);
 			own = NULL;
 			return NULL;
 		}
 	}
-	stack = calloc(1, sizeof(*stack));
+	stack = nt_memory_alloc_zeroed(1, sizeof(*stack));
 	if (!stack)
 		return NULL;
 	stack->domain = domain;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "base/hot.h"
+#include "base/lock.h"
+#include "base/memory.h"
 #include "base/quiet.h"
 #include "base/wake.h"
 #include "drain/drain.h"
@@ -105,17 +107,17 @@ static void release_function(struct nt_retired *record)
 	struct nt_function *function = (void *)((char *)record - offsetof(struct nt_function, retired));
 
 	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++)
-		free(function->addresses[i]);
+		nt_memory_free(function->addresses[i]);
 	nt_attributes_release(function);
-	free(function);
+	nt_memory_free(function);
 }
 
 static void release_owner(struct nt_retired *record)
 {
 	struct nt_owner *owner = (void *)((char *)record - offsetof(struct nt_owner, retired));
 
-	free(owner->parts);
-	free(owner);
+	nt_memory_free(owner->parts);
+	nt_memory_free(owner);
 }
 
 /* Have owners, linked by next, and their functions freed after a grace period. They are not in the tables any more. */
@@ -162,7 +164,7 @@ static bool is_later(const struct nt_function *function)
 /* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
-	struct nt_function *function = aligned_alloc(_Alignof(struct nt_function), sizeof(*function));
+	struct nt_function *function = nt_memory_alloc_aligned(_Alignof(struct nt_function), sizeof(*function));
 
 	if (!function)
 		return;
@@ -183,7 +185,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		function->reason = prepare(function, 0);
 	}
 	bool is_ready = function->reason != NEUTRINO_REASON_NOT_READY;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
 	struct nt_function *other = nt_handles_find(&nt_function_table, handle);
 	bool added = !owner->is_gone && (!other || other->owner != owner) &&
@@ -192,7 +194,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		function->next = owner->functions;
 		owner->functions = function;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	/* In the reading section of the caller. */
 	if (added && !is_ready)
 		nt_requests_added(function);
@@ -211,7 +213,7 @@ static struct nt_owner *find_owner(void *handle, bool is_library)
 /* Add a module or library that the program loaded. alias: the library that the driver made a module of, or NULL. */
 static void add_owner(void *handle, bool is_library, struct nt_image *image, struct nt_owner *alias)
 {
-	struct nt_owner *owner = calloc(1, sizeof(*owner));
+	struct nt_owner *owner = nt_memory_alloc_zeroed(1, sizeof(*owner));
 
 	if (!owner)
 		return;
@@ -223,7 +225,7 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 		forget_if_renewed();
 		nt_driver.cuCtxGetCurrent(&owner->context);
 	}
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	bool added = !(alias && alias->is_gone) && nt_handles_put(&owner_table, &owner->handle);
 	if (added) {
 		owner->next = owners;
@@ -239,9 +241,9 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 			alias->aliases->alias_link = &owner->next_alias;
 		alias->aliases = owner;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	if (!added)
-		free(owner);
+		nt_memory_free(owner);
 }
 
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
@@ -349,9 +351,9 @@ void nt_registry_unloading(void *handle, bool is_library)
 	struct nt_owner *owner = find_owner(handle, is_library), *taken = NULL;
 
 	if (owner) {
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		taken = take_owner(owner);
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 	}
 	if (taken) {
 		nt_twin_unload_all(owner);
@@ -370,9 +372,9 @@ static void forget_owners(CUcontext context)
 		struct nt_owner *owner = (struct nt_owner *)row;
 		if (!row || row == &nt_handles_gone || owner->is_library || owner->context != context)
 			continue;
-		pthread_mutex_lock(&mutex);
+		nt_lock_take(&mutex);
 		struct nt_owner *taken = take_owner(owner);
-		pthread_mutex_unlock(&mutex);
+		nt_lock_release(&mutex);
 		retire_all(taken);
 	}
 }
@@ -388,9 +390,9 @@ static void forget_functions(CUcontext context)
 		if (!row || row == &nt_handles_gone)
 			continue;
 		if (!function->is_kernel && function->context == context) {
-			pthread_mutex_lock(&mutex);
+			nt_lock_take(&mutex);
 			nt_handles_remove(&nt_function_table, row);
-			pthread_mutex_unlock(&mutex);
+			nt_lock_release(&mutex);
 			/* Its library may still list it. */
 			nt_function_set_reason(function, NEUTRINO_REASON_CONTEXT);
 		}
@@ -422,14 +424,14 @@ void nt_registry_prepare_context(CUcontext context)
 	uint32_t *reading = nt_grace_reading_begin();
 
 	/* Collect the functions under the lock, and prepare them without it, since that calls the driver. */
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (struct nt_owner *owner = owners; owner; owner = owner->next)
 		for (struct nt_function *function = owner->functions; function; function = function->next) {
 			if (!function->is_kernel || nt_function_reason(function) != NEUTRINO_REASON_PROBED)
 				continue;
 			if (count == capacity) {
 				size_t larger = capacity ? 2 * capacity : 64;
-				struct nt_function **moved = realloc(list, larger * sizeof(*list));
+				struct nt_function **moved = nt_memory_realloc(list, larger * sizeof(*list));
 				if (!moved)
 					break; /* the others run unprobed in this context */
 				list = moved;
@@ -439,7 +441,7 @@ void nt_registry_prepare_context(CUcontext context)
 			/* Keeps the twins loaded until they are prepared. */
 			__atomic_add_fetch(&nt_function_library_of(owner)->users, 1, __ATOMIC_ACQ_REL);
 		}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
@@ -453,7 +455,7 @@ void nt_registry_prepare_context(CUcontext context)
 	for (size_t i = 0; i < count; i++)
 		nt_backend_expect(list[i]->kernel, pool);
 	nt_grace_reading_end(reading);
-	free(list);
+	nt_memory_free(list);
 }
 
 /*
@@ -464,7 +466,7 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 {
 	struct nt_function *found = NULL;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (struct nt_owner *owner = owners; owner && !found; owner = owner->next) {
 		if (owner->image != kernel->image)
 			continue;
@@ -475,7 +477,7 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 	}
 	if (found)
 		__atomic_add_fetch(&nt_function_library_of(found->owner)->users, 1, __ATOMIC_ACQ_REL);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return found;
 }
 

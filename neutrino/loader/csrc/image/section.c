@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lock.h"
+#include "base/memory.h"
 #include "base/sha256.h"
 #include "trace/trace.h"
 
@@ -180,13 +182,13 @@ static bool add_used(struct used_library *added, bool *is_first)
 {
 	unsigned file = 0; /* of an earlier library with the same probes */
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (struct used_library *record = used_libraries; record; record = record->next) {
 		if (memcmp(record->probes, added->probes, sizeof(record->probes)) != 0)
 			continue;
 		file = record->file;
 		if (strcmp(record->library, added->library) == 0) {
-			pthread_mutex_unlock(&mutex);
+			nt_lock_release(&mutex);
 			return false;
 		}
 	}
@@ -194,7 +196,7 @@ static bool add_used(struct used_library *added, bool *is_first)
 	added->file = file ? file : ++files;
 	added->next = used_libraries;
 	used_libraries = added;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return true;
 }
 
@@ -202,7 +204,7 @@ void nt_section_use(const struct nt_section_twins *twins)
 {
 	const struct neutrino_section_header *section = twins->section;
 	const uint8_t *probes = (const uint8_t *)section + section->probes_offset;
-	struct used_library *added = calloc(1, sizeof(*added));
+	struct used_library *added = nt_memory_alloc_zeroed(1, sizeof(*added));
 	char name[32] = "probe.toml";
 	struct nt_sha256 hash;
 	struct nt_event event;
@@ -213,10 +215,10 @@ void nt_section_use(const struct nt_section_twins *twins)
 	nt_sha256_init(&hash);
 	nt_sha256_add(&hash, probes, section->probes_size);
 	nt_sha256_finish(&hash, added->probes);
-	added->library = strdup(twins->library);
+	added->library = nt_memory_strdup(twins->library);
 	if (!added->library || !add_used(added, &is_first)) {
-		free(added->library);
-		free(added);
+		nt_memory_free(added->library);
+		nt_memory_free(added);
 		return;
 	}
 	if (added->file > 1)
@@ -298,10 +300,10 @@ static bool is_used(const char *library)
 {
 	const struct used_library *record;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (record = used_libraries; record && strcmp(record->library, library) != 0; record = record->next)
 		;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return record;
 }
 
@@ -329,7 +331,7 @@ static int collect_unused(struct dl_phdr_info *object, size_t object_size, void 
 
 unsigned nt_section_unused(void (*each)(const char *library))
 {
-	struct unused *unused = calloc(1, sizeof(*unused));
+	struct unused *unused = nt_memory_alloc_zeroed(1, sizeof(*unused));
 
 	if (!unused)
 		return 0;
@@ -338,6 +340,6 @@ unsigned nt_section_unused(void (*each)(const char *library))
 	for (unsigned i = 0; i < unused->count; i++)
 		each(unused->paths[i]);
 	unsigned count = unused->count;
-	free(unused);
+	nt_memory_free(unused);
 	return count;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "trace/trace.h"
 
 /*
@@ -31,10 +32,10 @@ static struct nt_part *parts_of(struct nt_owner *owner)
 
 	if (parts)
 		return parts;
-	struct nt_part *fresh = calloc(owner->image->entry.header->images, sizeof(*fresh));
+	struct nt_part *fresh = nt_memory_alloc_zeroed(owner->image->entry.header->images, sizeof(*fresh));
 	if (!fresh || __atomic_compare_exchange_n(&owner->parts, &parts, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return fresh;
-	free(fresh);
+	nt_memory_free(fresh);
 	return parts;
 }
 
@@ -100,7 +101,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 	}
 	if (slot == NT_FUNCTION_CONTEXTS)
 		return false;
-	struct nt_addresses *addresses = malloc(sizeof(*addresses) + count * sizeof(addresses->values[0]));
+	struct nt_addresses *addresses = nt_memory_alloc(sizeof(*addresses) + count * sizeof(addresses->values[0]));
 	if (!addresses)
 		return false;
 	addresses->context = context;
@@ -118,7 +119,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 		if (result != CUDA_SUCCESS) {
 			nt_event_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
 				      kernel->name, name, result);
-			free(addresses);
+			nt_memory_free(addresses);
 			return false;
 		}
 	}
@@ -126,7 +127,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 	if (!__atomic_compare_exchange_n(&function->addresses[slot], &replaced, addresses, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		/* Another thread has taken the slot: look for a free one again. */
-		free(addresses);
+		nt_memory_free(addresses);
 		return add_addresses(function, owner, context);
 	}
 	return true;

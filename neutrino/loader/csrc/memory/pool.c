@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/mapped.h"
 #include "base/settings.h"
 #include "base/upcalls.h"
@@ -102,7 +103,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	struct nt_pool *pool;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	pool = nt_pools_known(context);
 	*claimed = false;
 	for (unsigned i = 0; i < CONTEXTS && !pool; i++) {
@@ -117,7 +118,7 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 		__atomic_store_n(&pool->context, context, __ATOMIC_RELEASE);
 		*claimed = true;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return pool;
 }
 

@@ -4,6 +4,7 @@
  * again after a grace period, once no segment refers to it.
  */
 #include "base/grace.h"
+#include "base/lock.h"
 #include "base/mapped.h"
 #include "base/wake.h"
 #include "memory/segment.h"
@@ -148,9 +149,9 @@ void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream)
 /* Take a stream out of the table whose state the caller has set to gone. */
 static void leave(struct nt_pool *pool, struct nt_stream *stream)
 {
-	pthread_mutex_lock(&pool->streams_mutex);
+	nt_lock_take(&pool->streams_mutex);
 	unlink_row(pool, stream);
-	pthread_mutex_unlock(&pool->streams_mutex);
+	nt_lock_release(&pool->streams_mutex);
 	nt_streams_release(pool, stream);
 }
 

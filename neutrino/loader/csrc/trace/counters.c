@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/quiet_write.h"
 #include "base/wake.h"
 #include "trace/trace.h"
@@ -20,7 +21,7 @@ void nt_counters_make(uint32_t kernel)
 
 	if (number >= NT_COUNTERS_PAGES || __atomic_load_n(&nt_counters[number], __ATOMIC_ACQUIRE))
 		return;
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	if (!nt_counters[number]) {
 		struct nt_counters *page = mmap(NULL, sizeof(struct nt_counters), PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -30,7 +31,7 @@ void nt_counters_make(uint32_t kernel)
 				__atomic_store_n(&page_count, number + 1, __ATOMIC_RELEASE);
 		}
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }
 
 bool nt_counters_start(void)

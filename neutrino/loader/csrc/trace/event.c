@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "trace/trace.h"
 #include "trace/writer.h"
 
@@ -101,7 +102,7 @@ void nt_event_begin(struct nt_event *event, const char *kind)
 	int before = errno;
 
 	/* Not on the stack, which may be small in a thread of the program. Without memory the event is lost. */
-	event->text = nt_path_of_trace()[0] ? malloc(NT_EVENT_SIZE) : NULL;
+	event->text = nt_path_of_trace()[0] ? nt_memory_alloc(NT_EVENT_SIZE) : NULL;
 	event->used = 0;
 	event->cut = false;
 	errno = before;
@@ -180,14 +181,13 @@ void nt_event_log(const char *format, ...)
 {
 	enum { LONGEST = 2048 };
 	va_list arguments;
-	time_t now = time(NULL);
-	struct tm local;
 	int before = errno;
-	char *line = nt_path_of_trace()[0] && localtime_r(&now, &local) ? malloc(LONGEST) : NULL;
+	char *line = nt_path_of_trace()[0] ? nt_memory_alloc(LONGEST) : NULL;
 
 	if (!line)
 		return;
-	size_t used = strftime(line, LONGEST, "%H:%M:%S ", &local);
+	unsigned second = nt_clock_second_of_day();
+	size_t used = (size_t)snprintf(line, LONGEST, "%02u:%02u:%02u ", second / 3600, second / 60 % 60, second % 60);
 	va_start(arguments, format);
 	int length = vsnprintf(line + used, LONGEST - used - 1, format, arguments);
 	va_end(arguments);

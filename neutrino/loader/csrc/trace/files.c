@@ -1,10 +1,8 @@
 #include "trace/files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/errand.h"
+#include "base/memory.h"
+#include "base/own_table.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/trusted.h"
-
-#ifndef SYS_close_range
-#define SYS_close_range 436 /* Linux 5.9, the same number on all architectures */
-#endif
-#ifndef CLOSE_RANGE_UNSHARE
-#define CLOSE_RANGE_UNSHARE 2u
-#endif
 
 static struct {
 	char path[PATH_MAX];
@@ -35,57 +29,13 @@ static struct {
 	bool has_table;
 } files = {.folder = -1, .status = -1};
 
-/* Close all descriptors of the calling thread's own table, which unshare has copied. */
-static void close_copies(void)
-{
-	DIR *listing = opendir("/proc/thread-self/fd");
-	struct dirent *entry;
-
-	if (!listing)
-		return;
-	while ((entry = readdir(listing))) {
-		int fd = atoi(entry->d_name);
-		if (entry->d_name[0] != '.' && fd != dirfd(listing))
-			nt_raw_close(fd);
-	}
-	closedir(listing);
-}
-
-int nt_files_open_filters(void)
-{
-	return nt_quiet_write_above_stdio(nt_raw_open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC));
-}
-
-int nt_files_count_filters(int fd)
-{
-	char text[4096];
-	ssize_t size = fd < 0 ? -1 : nt_raw_pread(fd, text, sizeof(text) - 1, 0);
-
-	if (size <= 0)
-		return -1;
-	text[size] = 0;
-	const char *line = strstr(text, "\nSeccomp_filters:");
-	return line ? atoi(line + sizeof("\nSeccomp_filters:") - 1) : -1;
-}
-
-bool nt_files_unshare(void)
-{
-	/* close_range copies nothing of the table; containers allow it where they forbid unshare. */
-	if (syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0)
-		return true;
-	if (unshare(CLONE_FILES) != 0)
-		return false;
-	close_copies();
-	return true;
-}
-
 void nt_files_own_table(void)
 {
-	files.has_table = nt_files_unshare();
+	files.has_table = nt_errand_take_table();
 	if (!files.has_table)
 		return;
-	files.status = nt_files_open_filters();
-	files.filters = nt_files_count_filters(files.status);
+	files.status = nt_own_table_open_filters();
+	files.filters = nt_own_table_count_filters(files.status);
 }
 
 bool nt_files_keep_open(void)
@@ -234,7 +184,7 @@ void nt_files_remove_directory(void)
 
 bool nt_files_is_filtered(void)
 {
-	return files.has_table && nt_files_count_filters(files.status) != files.filters;
+	return files.has_table && nt_own_table_count_filters(files.status) != files.filters;
 }
 
 int nt_files_open(const char *name, int flags)
@@ -301,9 +251,9 @@ bool nt_files_copy(const char *name, const char *path)
 	if (fd < 0)
 		return true;
 	if (nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size < LARGEST_COPY &&
-	    (data = malloc((size_t)status.st_size + 1)) && nt_raw_read(fd, data, (size_t)status.st_size) == status.st_size)
+	    (data = nt_memory_alloc((size_t)status.st_size + 1)) && nt_raw_read(fd, data, (size_t)status.st_size) == status.st_size)
 		written = nt_files_write(name, data, (size_t)status.st_size);
-	free(data);
+	nt_memory_free(data);
 	nt_raw_close(fd);
 	return written;
 }

@@ -11,15 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Give the calling thread a descriptor table of its own, without any of the program's descriptors. False if that fails. */
-bool nt_files_unshare(void);
-
-/* A descriptor for nt_files_count_filters, -1 if there is none. */
-int nt_files_open_filters(void);
-/* Seccomp filters of the thread that has opened it; -1 if that is not known. */
-int nt_files_count_filters(int fd);
-
-/* nt_files_unshare for the thread that writes. */
+/* nt_own_table_unshare for the thread that writes. */
 void nt_files_own_table(void);
 
 /* Whether descriptors may stay open. */

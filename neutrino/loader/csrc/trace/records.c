@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "trace/trace.h"
 
 #define MOST_CHUNKS 32768u    /* in memory: a million records, of 128 MiB */
@@ -190,7 +191,7 @@ bool nt_records_prepare(void)
 	uint64_t now = nt_clock_now_ns();
 	bool changed = false;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	uint64_t head = __atomic_load_n(&line.head, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < chunk_count; i++) {
 		struct chunk *chunk = &chunks[i];
@@ -213,7 +214,7 @@ bool nt_records_prepare(void)
 		ahead *= 2;
 	while (line.tail - head < ahead && prepare_chunk(now))
 		;
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return changed;
 }
 
@@ -226,7 +227,7 @@ bool nt_records_start(void)
 
 void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	struct chunk *chunk = chunk_at(index);
 	if (chunk) {
 		struct neutrino_launch *launch = &chunk->records[index % CHUNK_RECORDS];
@@ -235,7 +236,7 @@ void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_
 		__atomic_store_n(&launch->state, state, __ATOMIC_RELEASE);
 		chunk->dirty |= UINT32_C(1) << index % CHUNK_RECORDS;
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }
 
 /* Copy a record that has a state. False if it has none yet. */
@@ -270,7 +271,7 @@ uint32_t nt_records_collect(struct nt_changed *ret, uint32_t most, bool is_last)
 {
 	uint32_t count = 0;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	bool rechecks = is_last || ++recheck % RECHECK_ROUNDS == 0;
 	for (uint32_t i = 0; i < chunk_count && count + CHUNK_RECORDS <= most; i++) {
 		struct chunk *chunk = &chunks[i];
@@ -290,13 +291,13 @@ uint32_t nt_records_collect(struct nt_changed *ret, uint32_t most, bool is_last)
 			count++;
 		}
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	return count;
 }
 
 void nt_records_collected(const struct nt_changed *changed, uint32_t count, bool written)
 {
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	for (uint32_t i = 0; i < count; i++) {
 		struct chunk *chunk = &chunks[changed[i].chunk];
 		uint32_t bit = UINT32_C(1) << changed[i].index % CHUNK_RECORDS;
@@ -316,5 +317,5 @@ void nt_records_collected(const struct nt_changed *changed, uint32_t count, bool
 				madvise(chunk->records, CHUNK_RECORDS * sizeof(*chunk->records), MADV_DONTNEED);
 		}
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/neutrino_layout.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
@@ -79,7 +80,7 @@ static struct result *result_of(uint32_t kernel)
 {
 	if (kernel >= result_count) {
 		uint32_t count = kernel + kernel / 2 + 64;
-		struct result *grown = realloc(results, count * sizeof(*grown));
+		struct result *grown = nt_memory_realloc(results, count * sizeof(*grown));
 		if (!grown)
 			return NULL;
 		memset(grown + result_count, 0, (count - result_count) * sizeof(*grown));
@@ -279,7 +280,7 @@ void nt_results_write(const struct nt_piece *piece)
 	bool written = false;
 
 	if (result && piece->header_size && !result->header) {
-		result->header = malloc(piece->header_size);
+		result->header = nt_memory_alloc(piece->header_size);
 		if (result->header)
 			memcpy(result->header, piece->header, piece->header_size);
 		result->header_size = piece->header_size;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/settings.h"
 #include "trace/counters.h"
 #include "trace/launches_file.h"
@@ -18,7 +19,6 @@
 #include "trace/writer.h"
 
 static const char *failure;	  /* why it could not be, in words */
-
 bool nt_trace_file(const char *name, const void *data, size_t size)
 {
 	return nt_path_of_trace()[0] && nt_writer_file(name, data, size);
@@ -60,7 +60,6 @@ static bool start(char *path)
 {
 	static char reason[256];
 	const char *why = NULL;
-
 	if (!nt_records_start() || !nt_counters_start()) {
 		errno = ENOMEM;
 		failure = "no memory";
@@ -84,13 +83,13 @@ bool nt_trace_start(void)
 
 	/* It waits for a thread, and the program's thread must not be cancelled there. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	if (state == UNTRIED) {
 		state = start(path) ? STARTED : FAILED;
 		if (state == STARTED)
 			nt_path_set(path);
 	}
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 	pthread_setcancelstate(cancelling, NULL);
 	errno = before;
 	return state == STARTED;

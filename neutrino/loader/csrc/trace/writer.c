@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
+#include "base/memory.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
@@ -49,7 +51,7 @@ static struct {
 	bool is_ending; /* flush was called, */
 	bool is_last;	/* with is_last */
 	int off;	/* in a child after fork */
-} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* The writer's own: the files of lines. */
 static const char *const line_files[] = {"events.jsonl", "event.log", "benchmark.bin"};
@@ -115,9 +117,9 @@ static void say_unwritten(void)
 
 static void free_job(struct job *job)
 {
-	free(job->name);
-	free(job->data);
-	free(job);
+	nt_memory_free(job->name);
+	nt_memory_free(job->data);
+	nt_memory_free(job);
 }
 
 /* Write the events that are held; whether none is any more. is_ending: also if that failed a moment ago. */
@@ -209,10 +211,10 @@ static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 		uint64_t *counter = counter_of(job);
 		jobs = job->next;
 		run(job);
-		pthread_mutex_lock(&queue.mutex);
+		nt_lock_take(&queue.mutex);
 		*counter -= room;
 		pthread_cond_broadcast(&queue.done);
-		pthread_mutex_unlock(&queue.mutex);
+		nt_lock_release(&queue.mutex);
 	}
 	if (is_ending) {
 		nt_files_release();
@@ -273,15 +275,15 @@ static void wait_for_work(void)
 
 	do {
 		struct timespec until;
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += (long)(guest ? guest->next_look() : IDLE_MS) * 1000000;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		if (!has_work() && pthread_cond_timedwait(&queue.work, &queue.mutex, &until) == ETIMEDOUT)
 			queue.is_woken |= records->has_changed();
-		pthread_mutex_unlock(&queue.mutex);
+		nt_lock_release(&queue.mutex);
 		is_asked = guest && guest->look();
-		pthread_mutex_lock(&queue.mutex);
+		nt_lock_take(&queue.mutex);
 	} while (!has_work() && !is_asked);
 }
 
@@ -292,7 +294,7 @@ static void *write_files(void *argument)
 
 	nt_files_own_table();
 	bool opened = open_trace(start);
-	pthread_mutex_lock(&queue.mutex);
+	nt_lock_take(&queue.mutex);
 	start->error = errno;
 	start->state = opened ? STARTED : FAILED;
 	pthread_cond_broadcast(&queue.done);
@@ -305,14 +307,14 @@ static void *write_files(void *argument)
 		queue.lost = 0;
 		queue.is_woken = false;
 		queue.is_busy = true;
-		pthread_mutex_unlock(&queue.mutex);
+		nt_lock_release(&queue.mutex);
 		work(jobs, lost, is_ending, is_last);
-		pthread_mutex_lock(&queue.mutex);
+		nt_lock_take(&queue.mutex);
 		queue.is_busy = false;
 		queue.rounds++;
 		pthread_cond_broadcast(&queue.done);
 	}
-	pthread_mutex_unlock(&queue.mutex);
+	nt_lock_release(&queue.mutex);
 	return NULL;
 }
 
@@ -329,6 +331,7 @@ bool nt_writer_start(const struct nt_writer_records *its, const char *folder, ch
 	start = (struct start){.folder = folder, .path = path, .why = why};
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&queue.work, &clock);
 	pthread_cond_init(&queue.done, &clock);
 	pthread_condattr_destroy(&clock);
 	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
@@ -343,10 +346,10 @@ bool nt_writer_start(const struct nt_writer_records *its, const char *folder, ch
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!queue.has_thread)
 		return open_trace(&start);
-	pthread_mutex_lock(&queue.mutex);
+	nt_lock_take(&queue.mutex);
 	while (start.state == STARTING)
 		pthread_cond_wait(&queue.done, &queue.mutex);
-	pthread_mutex_unlock(&queue.mutex);
+	nt_lock_release(&queue.mutex);
 	errno = start.error;
 	return start.state == STARTED;
 }
@@ -357,9 +360,9 @@ static void run_here(struct job *job)
 	/* Recursive, since what fails is noted. */
 	static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-	pthread_mutex_lock(&mutex);
+	nt_lock_take(&mutex);
 	work(job, 0, queue.is_ending, queue.is_last);
-	pthread_mutex_unlock(&mutex);
+	nt_lock_release(&mutex);
 }
 
 /* Queue a job. False if it has no room: then it is freed. Data of launches wait for room. */
@@ -370,7 +373,7 @@ static bool enqueue(struct job *job)
 	int before = errno;
 
 	job->next = NULL;
-	pthread_mutex_lock(&queue.mutex);
+	nt_lock_take(&queue.mutex);
 	/* A job that alone exceeds the limit has room when nothing else waits. */
 	while (waits && queue.has_thread && *counter && *counter + room > PIECES_LIMIT)
 		pthread_cond_wait(&queue.done, &queue.mutex);
@@ -387,7 +390,7 @@ static bool enqueue(struct job *job)
 		queue.last = job;
 		pthread_cond_signal(&queue.work);
 	}
-	pthread_mutex_unlock(&queue.mutex);
+	nt_lock_release(&queue.mutex);
 	if (taken && !queue.has_thread)
 		run_here(job);
 	if (!taken)
@@ -399,13 +402,13 @@ static bool enqueue(struct job *job)
 /* Queue a job made of these. data: of malloc, freed also if that fails. name: copied, or NULL. */
 static bool enqueue_new(enum job_kind kind, enum nt_writer_lines lines, const char *name, void *data, size_t size)
 {
-	struct job *job = is_off() ? NULL : calloc(1, sizeof(*job));
-	char *copy = name && job ? strdup(name) : NULL;
+	struct job *job = is_off() ? NULL : nt_memory_alloc_zeroed(1, sizeof(*job));
+	char *copy = name && job ? nt_memory_strdup(name) : NULL;
 
 	if (!job || (name && !copy)) {
-		free(job);
-		free(copy);
-		free(data);
+		nt_memory_free(job);
+		nt_memory_free(copy);
+		nt_memory_free(data);
 		return false;
 	}
 	*job = (struct job){.kind = kind, .lines = lines, .name = copy, .data = data, .size = size};
@@ -414,14 +417,14 @@ static bool enqueue_new(enum job_kind kind, enum nt_writer_lines lines, const ch
 
 void nt_writer_line(enum nt_writer_lines file, char *text, size_t size)
 {
-	char *fitting = realloc(text, size);
+	char *fitting = nt_memory_realloc(text, size);
 
 	enqueue_new(JOB_LINE, file, NULL, fitting ? fitting : text, size);
 }
 
 bool nt_writer_file(const char *name, const void *data, size_t size)
 {
-	void *copy = malloc(size + 1);
+	void *copy = nt_memory_alloc(size + 1);
 
 	if (!copy)
 		return false;
@@ -431,7 +434,7 @@ bool nt_writer_file(const char *name, const void *data, size_t size)
 
 void nt_writer_cached(const char *path, const void *data, size_t size)
 {
-	void *copy = malloc(size + 1);
+	void *copy = nt_memory_alloc(size + 1);
 
 	if (!copy)
 		return;
@@ -446,7 +449,7 @@ bool nt_writer_mkdir(const char *name)
 
 void nt_writer_copy(const char *name, const char *path)
 {
-	char *copy = strdup(path);
+	char *copy = nt_memory_strdup(path);
 
 	if (copy)
 		enqueue_new(JOB_COPY, NT_WRITER_EVENTS, name, copy, strlen(path));
@@ -465,10 +468,10 @@ void nt_writer_wake(void)
 		run_here(NULL);
 		return;
 	}
-	pthread_mutex_lock(&queue.mutex);
+	nt_lock_take(&queue.mutex);
 	queue.is_woken = true;
 	pthread_cond_signal(&queue.work);
-	pthread_mutex_unlock(&queue.mutex);
+	nt_lock_release(&queue.mutex);
 }
 
 bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
@@ -479,7 +482,7 @@ bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
 
 	if (is_off())
 		return false;
-	pthread_mutex_lock(&queue.mutex);
+	nt_lock_take(&queue.mutex);
 	queue.is_ending = true;
 	queue.is_last |= is_last;
 	/* A round that begins now writes everything; one that runs may have passed some of it. */
@@ -489,7 +492,7 @@ bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
 	/* It may have queued notes of its own. */
 	while (queue.has_thread && in_time && (queue.rounds < wanted || queue.first || queue.is_busy))
 		in_time = pthread_cond_timedwait(&queue.done, &queue.mutex, &until) != ETIMEDOUT;
-	pthread_mutex_unlock(&queue.mutex);
+	nt_lock_release(&queue.mutex);
 	if (!queue.has_thread)
 		run_here(NULL);
 	return in_time;

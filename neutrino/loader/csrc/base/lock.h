@@ -1,0 +1,13 @@
+/*
+ * The hook's locks. A thread that holds one gets no signal: its handler might call exit, and the lock would never be
+ * released; what the end of the process needs would wait for it. Never held across a call of the driver, or a wait.
+ */
+#ifndef NEUTRINO_LOCK_H
+#define NEUTRINO_LOCK_H
+
+#include <pthread.h>
+
+void nt_lock_take(pthread_mutex_t *mutex);
+void nt_lock_release(pthread_mutex_t *mutex);
+
+#endif
