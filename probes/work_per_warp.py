@@ -1,7 +1,8 @@
-# How much each warp does: instructions and accesses to memory, as its first thread executes them.
+# How much each warp does: instructions and accesses to memory, of the thread that has most.
 #
-# Instructions are those of the PTX text. What only other threads of the warp execute does not count; neither does what
-# the first thread's predicate leaves out. Counts are modulo 2^32.
+# Instructions are those of the PTX text that a thread executes, not what its predicate leaves out. Each of the two figures
+# is the greatest of the warp's threads. Where lanes part, a warp executes more than any one of them: branch_divergence
+# says how often. Counts are modulo 2^32.
 import neutrino.language as nl
 from neutrino import Map, probe
 
@@ -9,22 +10,22 @@ instructions: nl.u32 = 0
 accesses: nl.u32 = 0
 
 
-@Map(level="warp", type="array", cap=1)
+@Map(level="thread", type="max", per="warp")
 class WarpWork:
     instructions: nl.u32
     accesses: nl.u32
 
 
-@probe(pos="*", level="warp", before=True)
+@probe(pos="*", level="thread", before=True)
 def every():
     instructions += 1
 
 
-@probe(pos="memory !param !const", level="warp", before=True)
+@probe(pos="memory !param !const", level="thread", before=True)
 def memory():
     accesses += 1
 
 
-@probe(pos="kernel", level="warp", after=True)
+@probe(pos="kernel", level="thread", after=True)
 def exit():
     WarpWork.save(instructions, accesses)

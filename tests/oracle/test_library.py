@@ -561,7 +561,6 @@ def test_when_blocks_and_warps_run() -> None:
 @pytest.mark.parametrize("name", ["random", "branches"])
 def test_work(name: str) -> None:
     run = probed("work_per_warp", name)
-    size = prod(run.kernel.block)
     instructions: Counter[int] = Counter()
     accesses: Counter[int] = Counter()
     for execution in seen(name):
@@ -569,9 +568,13 @@ def test_work(name: str) -> None:
         assert facts is not None
         is_access = "memory" in facts.classes and not re.search(r"\.(param|const)", execution.site.opcode)
         for thread in execution.threads.tolist():
-            if thread % size % _LANES == 0:
-                instructions[thread] += 1
-                accesses[thread] += is_access
+            instructions[thread] += 1
+            accesses[thread] += is_access
+    warps = sorted({warp_of(run.kernel, thread) for thread in instructions})
     assert [(row["instructions"], row["accesses"]) for row in run.rows("WarpWork")] == [
-        (instructions[thread], accesses[thread]) for thread in sorted(instructions)
+        tuple(
+            max(counts[thread] for thread in instructions if warp_of(run.kernel, thread) == warp)
+            for counts in (instructions, accesses)
+        )
+        for warp in warps
     ]

@@ -140,7 +140,7 @@ def recorded(all_recorded: Path) -> dict[Any, tuple[dict[int, Recorded], Model]]
     return {key: (launches, model_of(addresses)) for key, (launches, addresses) in kept.items()}
 
 
-_OF_FIRST_LANES = {"block_sched", "work_per_warp"}
+_OF_FIRST_LANES = {"block_sched"}
 """They record what a warp's first lane does."""
 
 
