@@ -31,7 +31,7 @@ from .trace_files import Files
 
 _RECORDER = (
     "base/clock", "base/errand", "base/grace", "base/lock", "base/memory", "base/own_table", "base/quiet_write",
-    "base/regions", "base/settings", "base/wake", "trace/counters", "trace/event", "trace/files",
+    "base/regions", "base/settings", "base/trusted", "base/wake", "trace/counters", "trace/event", "trace/files",
     "trace/launches_file", "trace/path", "trace/records", "trace/results", "trace/trace", "trace/writer",
     "drain/frames", "drain/runs",
 )  # fmt: skip

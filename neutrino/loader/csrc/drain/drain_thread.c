@@ -142,9 +142,7 @@ static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
 		pool->stale_since = 0;
 	else if (!pool->stale_since)
 		pool->stale_since = now;
-	if (!pool->stale_since || now - pool->stale_since < STALE_NS || pool->mark_wave || !nt_quiet_is_supported())
-		return;
-	if (!pool->mark && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+	if (!pool->stale_since || now - pool->stale_since < STALE_NS || pool->mark_wave || !pool->mark)
 		return;
 	uint64_t wave = __atomic_fetch_add(&pool->wave, 1, __ATOMIC_ACQ_REL);
 	if (nt_quiet_record(__atomic_load_n(&pool->context, __ATOMIC_ACQUIRE), pool->mark))

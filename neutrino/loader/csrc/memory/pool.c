@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/mapped.h"
+#include "base/quiet.h"
 #include "base/settings.h"
 #include "base/upcalls.h"
 #include "base/wake.h"
@@ -84,6 +85,9 @@ static bool make_pool(struct nt_pool *pool)
 	pool->segments = nt_map_zeroed(SEGMENTS * sizeof(struct nt_segment));
 	if (!pool->segments || !nt_streams_make(pool))
 		return false;
+	/* For the drain thread, which makes nothing later. It does without. */
+	if (nt_quiet_is_supported() && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		pool->mark = NULL;
 	/* Nothing is copied then. */
 	if (nt_own_memory_measures_only)
 		return nt_slabs_make(pool);
