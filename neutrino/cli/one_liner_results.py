@@ -139,7 +139,7 @@ def _results(
                 for name in results.keys() & views.keys():
                     result = results[name].setdefault(names[kernel.id], _Result())
                     result.add(uses[name].function, _result(uses[name], views[name], kernel))
-        rows = read_rows(trace, names, of_rows, most_rows)
+        rows = read_rows(trace, names, of_rows, most_rows, reading)
     except NeutrinoError as error:
         return f"neutrino: the results cannot be read: {error}\n"
     # Of a process of torchrun or mpirun: which of them prints.

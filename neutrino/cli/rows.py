@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,24 +61,40 @@ class Rows:
                 return
 
 
-def read_rows(trace: Trace, kernel_names: dict[int, str], uses: dict[str, Use], most: int) -> dict[str, Rows]:
+def read_rows(
+    trace: Trace, kernel_names: dict[int, str], uses: dict[str, Use], most: int,
+    reading: Callable[[int], None] = lambda _: None,
+) -> dict[str, Rows]:
     """Return what the maps of rows have recorded, by name. Raises TraceError for damaged data.
 
-    kernel_names: kernel's id → name as it is shown. uses: of these maps. most: how many rows will be printed.
+    kernel_names: kernel's id → name as it is shown. uses: of these maps. most: how many rows will be printed. reading:
+    is called with the id of each kernel before its records are read.
     """
+    # Imported here: a run itself does not need NumPy.
+    import numpy as np
+
     found = {name: Rows() for name in uses}
     for kernel in trace.kernels if uses else ():
         names = {entry.name for entry in kernel.manifest.probed_maps} & uses.keys() if kernel.manifest else set()
-        submitted = dict(zip(kernel.indices.tolist(), kernel.records["submit_ns"].tolist(), strict=True))
-        for launch in kernel.launches() if names else ():
+        if not names:
+            continue
+        reading(kernel.id)
+        shown = kernel_names[kernel.id]
+        # The first rows of a kernel are in the first launches that have any.
+        listed = dict.fromkeys(names, 0)
+        for numbers, views in kernel.numbered_stacks():
+            submitted = trace.launches["submit_ns"][numbers]
             for name in names:
-                view, rows = launch.maps[name], found[name]
-                part = _Part(submitted[launch.index], launch.index, kernel, view, view.record_count)
-                shown = kernel_names[kernel.id]
-                rows.counts[shown] = rows.counts.get(shown, 0) + part.count
+                view, rows = views[name], found[name]
                 rows.dropped += view.dropped
-                if part.count and most:
-                    rows.parts.append(part)
+                counts = view.record_counts()
+                rows.counts[shown] = rows.counts.get(shown, 0) + int(counts.sum())
+                for at in np.flatnonzero(counts).tolist():
+                    if listed[name] >= most:
+                        break
+                    count = int(counts[at])
+                    rows.parts.append(_Part(int(submitted[at]), int(numbers[at]), kernel, view.of(at), count))
+                    listed[name] += count
         for rows in found.values():
             rows.keep(most)
     return found

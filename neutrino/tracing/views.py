@@ -13,7 +13,7 @@ import numpy.typing as npt
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report, has_no_count
-from neutrino.maps.log import chunks, first_slots, slices
+from neutrino.maps.log import LOG_CONTROL, chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import LANES, Region, copies_of, copy_stride, row_stride, rows_of
 from neutrino.tracing.aggregate import Tiles, plain_bytes, ranges_of, saves_of
@@ -267,6 +267,17 @@ class MapView:
         parts = (part for region in self.records.reshape(-1, self.records.shape[-1])
                  for part in slices(region, size, _LOG_BATCH))  # fmt: skip
         return sum(int(chunks(part, size)[:, 3].sum()) for part in parts)
+
+    def record_counts(self) -> Array:
+        """How many records each of several launches has, int64 ``[launch]``; ``record_count`` is their sum."""
+        views: Iterable[int] = range(len(self.records))
+        if self.map.kind.layout is Layout.CHUNKS:
+            # Most launches of a probe with a filter have nothing, and a control of zeros.
+            views = np.flatnonzero(self.records[:, :LOG_CONTROL].any(axis=1)).tolist()
+        counts = np.zeros(len(self.records), np.int64)
+        for at in views:
+            counts[at] = self.of(at).record_count
+        return counts
 
     def first(self, most: int) -> MapView:
         """Return a view that has the first ``most`` records at least, in the order of ``valid``; of a log, which is
