@@ -47,7 +47,7 @@ _WARP = 32
 
 def record() -> Json:
     """Raw samples. SystemExit: the program cannot be built or run."""
-    results: Json = made_with()
+    results: Json = made_with("accesses_h200")
     with tempfile.TemporaryDirectory(prefix="accesses_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         program = folder / "accesses"

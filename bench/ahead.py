@@ -30,7 +30,7 @@ from bench.ahead_cases import ALL_PROBES, EMITTED, LIBRARIES, SEEDS, SUBMIT_PROC
 from bench.cases import SUBMIT_LAUNCHES, SUBMIT_REPETITIONS
 from bench.programs import SOURCES, Finished, find_cuda_tool, run_program
 from bench.road import query_gpu
-from bench.tree import tree_hash
+from bench.tree import made_of
 
 Json = Any
 
@@ -291,7 +291,7 @@ class Ahead:
 
     def drive(self, wheel: Path | None, only: set[str]) -> None:
         """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
-        self.result |= {"schema": 1, "tree": tree_hash(ROOT)}
+        self.result |= {"schema": 1, **made_of("ahead_h200")}
         self.result |= {"driver": query_gpu("driver_version"), "gpu": query_gpu("name")}
         self.prepare()
         runs = self.result["runs"]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.recorded import judge_files, say_verdicts, timed_run
-from bench.tree import tree_hash
+from bench.tree import made_of
 
 Json = Any
 _ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +47,7 @@ def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
     _link(folder, libraries["small"])
     _link(folder, libraries["big"], size)
     _fill(libraries["big"])
-    results: Json = {"tree": tree_hash(_ROOT), "python": platform.python_version()}
+    results: Json = {**made_of("ahead_size"), "python": platform.python_version()}
     for name, path in libraries.items():
         samples: Json = {what: [] for what in ("copy", "patch", "check", "restore", "restored")}
         results[name] = {"bytes": path.stat().st_size, **samples}

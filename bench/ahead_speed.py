@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.recorded import judge_files, say_verdicts
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.toolchain.choice import find_assembler
 
 Json = Any
@@ -125,7 +125,7 @@ def record(library: Path, options: Sequence[str], cases: Sequence[Case]) -> Json
                     _round([*command, "-j", str(case.jobs)], longest, case.jobs, row, environment)
         os.sched_setaffinity(0, cores)
         return {
-            "tree": tree_hash(_ROOT),
+            **made_of("ahead_speed"),
             "python": platform.python_version(),
             "assembler": assembler.name,
             "library": library.name,

@@ -29,7 +29,7 @@ import numpy as np
 from bench.arithmetic_forms import BLOCK, HEAD, WARPS, Bound, Form, Product, forms, kernel, product_kernel, products
 from bench.arithmetic_operands import TUPLES, bits_of, float_type, fragments, is_float, operands
 from bench.device import DriverError, Gpu, read_device
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.emulator.arithmetic import find_matrix_operation, find_operation
 
 Json = Any
@@ -381,7 +381,7 @@ def record(out: Path) -> int:
     for instruction in every:
         if instruction.name in whole and not is_exact(instruction):
             rows[instruction.name] |= errors_row(instruction, whole[instruction.name])
-    header = {"tree": tree_hash(ROOT), "device": device, "driver": driver, "numpy": np.__version__}
+    header = {**made_of("arithmetic_h200"), "device": device, "driver": driver, "numpy": np.__version__}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
     (out / RESULTS.name).write_text(f'{json.dumps(header)[:-1]}, "instructions": {{\n{lines}\n}}}}\n')
     seconds = time.monotonic() - began

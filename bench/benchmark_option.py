@@ -28,7 +28,7 @@ from bench.command_line import Bench
 from bench.programs import SOURCES, build_command, run_program
 from bench.road import ROOT, query_gpu
 from bench.slowdown import FEWEST, KERNELS, MOST_TIMES
-from bench.tree import tree_hash
+from bench.tree import made_of
 from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import Trace, find_traces
 
@@ -53,7 +53,7 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
     """
     start = time.time()
     results: Json = {
-        "device": query_gpu("name"), "driver": query_gpu("driver_version"), "tree": tree_hash(ROOT),
+        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("benchmark_option_h200"),
         "started": int(start),
     }  # fmt: skip
     plain: list[Json] = []

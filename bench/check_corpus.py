@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.ahead.vendor import vendor_library
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, kernel_names, read_file, write_container
@@ -301,7 +301,7 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
     images = [image for container in containers for image in container.images]
     names = [name for image in images for name in kernel_names(image)]
     row: dict[str, Json] = {
-        "tree": tree_hash(ROOT), "file": file.name, "package": package.requirement, "size": file.stat().st_size,
+        **made_of("check_corpus"), "file": file.name, "package": package.requirement, "size": file.stat().st_size,
         "digest": _digest(file.read_bytes()), "containers": len(containers),
         "images": dict(Counter(image.kind.value for image in images)), "kernels": len(names),
         "distinct": len(set(names)), "identical": {"written": written(file, containers)},

@@ -189,7 +189,7 @@ def record(out: Path, only: Sequence[str]) -> None:
     results: dict[str, Json] = {"missing": {}, "trees": {}}
     if only and path.exists():
         results = json.loads(path.read_text())
-    results |= made_with()
+    results |= made_with("compatibility_h200")
     cases: dict[str, Callable[[Path], Json]] = {
         "forms": _forms, "frameworks": _frameworks, "ranks": _ranks, "mps": _shared, "submit": _submit,
         **{name: lambda folder, name=name: _profiler(name, folder) for name in PROFILERS},  # type: ignore[misc]
@@ -216,7 +216,7 @@ def record(out: Path, only: Sequence[str]) -> None:
 
 def soak(out: Path, seconds: int) -> None:
     """A training step for a long time, and before it for a short time, plain and probed."""
-    results: dict[str, Json] = {**made_with(), "seconds": seconds, "runs": {}}
+    results: dict[str, Json] = {**made_with("soak_h200"), "seconds": seconds, "runs": {}}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for kind, limit in (("plain", 30), ("short", 45), ("long", seconds)):

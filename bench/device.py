@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bench.tree import tree_hash
+from bench.tree import made_of
 from tests.kernels.cases import Case, cases
 
 Json = Any
@@ -256,7 +256,7 @@ def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int
                 first += 1
     for name in names[first:]:
         kept[name] = {"error": f"not run: {budget:.0f} s were over"}
-    result = {"tree": tree_hash(ROOT), "device": device, "driver": driver, "numpy": np.__version__, "cases": kept}
+    result = {**made_of("device_h200"), "device": device, "driver": driver, "numpy": np.__version__, "cases": kept}
     out.mkdir(parents=True, exist_ok=True)
     (out / RESULTS.name).write_text(json.dumps(result, indent=0) + "\n")
     failed = {name: row["error"] for name, row in kept.items() if "error" in row}

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.tree import tree_hash
+from bench.tree import made_of
 
 ROOT = Path(__file__).resolve().parent.parent
 QUESTIONS = ROOT / "tests" / "embedded"
@@ -120,7 +120,7 @@ def record(out: Path, patience: float = PATIENCE) -> int:
             programs.add(group.program)
             answers[str(group)] = {"end": found.end, "lines": found.lines}
     result = {
-        "tree": tree_hash(ROOT),
+        **made_of("driver_h200"),
         "device": device,
         "driver": driver,
         "questions": source_hash(programs),

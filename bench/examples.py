@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.recorded import ResultsError, read_results
-from bench.tree import tree_hash
+from bench.tree import made_of
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -141,7 +141,7 @@ def record(out: Path) -> None:
         text=True,
         check=False,
     )
-    result = {"gpu": gpu.stdout.strip(), "tree": tree_hash(ROOT), "outputs": outputs}
+    result = {"gpu": gpu.stdout.strip(), **made_of("examples"), "outputs": outputs}
     (out / RECORDING.name).write_text(json.dumps(result, indent=1) + "\n")
 
 

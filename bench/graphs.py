@@ -30,15 +30,15 @@ TORCH = ("launches", "graph")
 STEPS = 20
 ROUNDS = 9
 SUBMITS = ("plain", "gmem_bytes", "block_sched")
-MOST_MICROSECONDS = 3.5
-"""That a replay of 200 kernels may take longer to submit. The aim is 1.5; the write of the cell alone takes 1.0."""
+WANTED_MICROSECONDS, MOST_MICROSECONDS = 1.5, 3.5
+"""That a replay of 200 kernels should, and may take longer to submit. The write of the cell alone takes 1.0."""
 MOST_UNCOVERED = 0.02
 """Share of the launches of kernels with PTX of their own that may run unprobed."""
 
 
 def record(out: Path) -> None:
     """Build, run every case plain and probed, and write what they printed and recorded."""
-    results: dict[str, Json] = {**made_with(), "cases": {}, "submit": {name: [] for name in SUBMITS}}
+    results: dict[str, Json] = {**made_with("graphs_h200"), "cases": {}, "submit": {name: [] for name in SUBMITS}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         program = folder / "replays"
@@ -107,6 +107,9 @@ def _say(results: Json) -> int:
         print(f"{name:16} {dict(launches(case))}")
     print(f"submit, 200 kernels: {median(results['submit']['plain']):.2f} µs, " + ", ".join(
         f"{name} +{more:.2f}" for name, more in added(results).items()))  # fmt: skip
+    for name, more in added(results).items():
+        if more > WANTED_MICROSECONDS:
+            print(f"missed: submit with {name}: +{more:.2f} µs; wanted: {WANTED_MICROSECONDS}")
     print("\n".join(wrong) or "all as without probes, and every sum as expected")
     return 1 if wrong else 0
 

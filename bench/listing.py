@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.recorded import judge_files, say_verdicts, timed_run
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.toolchain.location import find_tool
 
 Json = Any
@@ -44,7 +44,7 @@ def record(libraries: Sequence[Path]) -> Json:
     """Raw samples: for each library and program seconds of wall clock, of processor, and peak bytes, run by run."""
     cuobjdump = find_tool("cuobjdump")
     results: Json = {
-        "tree": tree_hash(_ROOT),
+        **made_of("listing"),
         "python": platform.python_version(),
         "cuobjdump": _version(cuobjdump),
         "start": {

@@ -27,7 +27,7 @@ from typing import Any
 from bench.command_line import Bench
 from bench.programs import SOURCES, run_program
 from bench.road import ROOT, query_gpu
-from bench.tree import tree_hash
+from bench.tree import made_of
 from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace, TraceLaunch
@@ -96,7 +96,7 @@ def record(neutrino: Sequence[str], only: Sequence[str], library: Path | None) -
     results: Json = {
         "device": "embedded" if library else query_gpu("name"),
         "driver": "" if library else query_gpu("driver_version"),
-        "tree": tree_hash(ROOT), "started": int(time.time()), "runs": {},
+        **made_of("notebooks_h200"), "started": int(time.time()), "runs": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="notebooks_", ignore_cleanup_errors=True) as name:
         for workload, (script, extra) in workloads.items():

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.corpus import texts
 from bench.recorded import judge_files, say_verdicts
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.matching import Matcher
 from neutrino.ptx.instrument.module_twins import probe_module
@@ -82,7 +82,7 @@ def writing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
 def record(folder: Path) -> Json:
     """Raw samples: of each source and each set of probes the seconds of parsing and of the whole, round by round."""
     sets = probe_sets()
-    results: Json = {"tree": tree_hash(ROOT), "python": platform.python_version(), "sources": []}
+    results: Json = {**made_of("parsing"), "python": platform.python_version(), "sources": []}
     for source in SOURCES:
         modules = corpus(folder, source)
         row: Json = {"name": source, "texts": len(modules), "bytes": sum(map(len, modules)), "sets": {}}

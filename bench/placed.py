@@ -33,7 +33,7 @@ from bench import placed_verdicts
 from bench.placed_model import SOURCE, Case, cases
 from bench.programs import Finished, find_cuda_tool, run_program
 from bench.road import COMMAND, ROOT, query_gpu
-from bench.tree import tree_hash
+from bench.tree import made_of
 from bench.verdicts import table
 from neutrino.errors import TraceError
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench.result |= {
             "device": "embedded" if embedded else query_gpu("name"),
             "driver": query_gpu("driver_version"),
-            "tree": tree_hash(ROOT),
+            **made_of("placed_h200"),
             "nvcc": "" if embedded else _version(folder),
             "started": int(start),
         }

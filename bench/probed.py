@@ -11,23 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.tree import tree_hash
+from bench.tree import ROOT, made_of
 
 Json = Any
 
-ROOT = Path(__file__).resolve().parent.parent
 WITHOUT_PTX = frozenset({"no-ptx", "vendor", "variant"})
 """Reasons of kernels that have no PTX of their own: of that architecture, and not a vendor's."""
 UNKNOWN = {"(kernels that were loaded before Neutrino)", "(functions that the hook never saw obtained)"}
 """What functions are called whose look-up the hook did not see; the second name is that of older traces."""
 
 
-def made_with() -> dict[str, str]:
-    """What results were made with: the hash of the sources, the first GPU and its driver."""
+def made_with(name: str) -> dict[str, Json]:
+    """What results were made with: the sources, the first GPU and its driver. name: the stem of their file."""
     listed = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                             capture_output=True, text=True, check=True).stdout  # fmt: skip
     device, driver = (word.strip() for word in listed.splitlines()[0].split(","))
-    return {"tree": tree_hash(ROOT), "device": device, "driver": driver}
+    return {**made_of(name), "device": device, "driver": driver}
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bench.recorded import judge_files, say_verdicts
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.abi.launches import LAUNCH, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
@@ -130,7 +130,7 @@ def record(folder: Path) -> Json:
     if library() is None:
         raise SystemExit("the library is not built: python -m neutrino.tracing.build")
     results: Json = {
-        "tree": tree_hash(ROOT), "machine": _machine(), "python": platform.python_version(), "numpy": np.__version__,
+        **made_of("reading"), "machine": _machine(), "python": platform.python_version(), "numpy": np.__version__,
         "sizes": SIZES, "expected": {name: write_trace(folder / name, size) for name, size in SIZES.items()},
         "c": [], "numpy_alone": [], "big": [], "small": [],
     }  # fmt: skip

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
-from bench.tree import tree_hash
+from bench.tree import made_of
 from bench.verdicts import Verdict, say
 from neutrino.abi.reasons import Reason
 from neutrino.cache.entry import read_entry
@@ -181,7 +181,7 @@ def record(out: Path, jobs: int) -> Json:
             for probe, kept in found.items():
                 rows[probe] += [[origin, *row] for row in kept]
     result = {
-        "assembler": assembler.name, "tree": tree_hash(ROOT), "machine": platform.machine(), "files": counts,
+        "assembler": assembler.name, **made_of("registers"), "machine": platform.machine(), "files": counts,
         "columns": ["source", *COLUMNS], "probes": rows, "hand": by_hand(assembler),
     }  # fmt: skip
     out.write_text(json.dumps(result, separators=(",", ":")).replace('["fixtures"', '\n["fixtures"') + "\n")

@@ -40,7 +40,7 @@ from bench.cases import (
     workload,
 )
 from bench.programs import Finished, build, command, find_cuda_tool, run_program
-from bench.tree import tree_hash
+from bench.tree import made_of
 
 Json = Any
 
@@ -189,7 +189,7 @@ class Road:
         """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
         self.result |= {
             "schema": 1,
-            "tree": tree_hash(ROOT),
+            **made_of("road_h200"),
             "driver": query_gpu("driver_version"),
             "gpu": query_gpu("name"),
             "max_sm_mhz": query_gpu("clocks.max.sm"),

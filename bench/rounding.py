@@ -31,7 +31,7 @@ from bench.programs import build_all, find_cuda_tool
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.rounding_kernels import FAMILIES, PRELUDE, kernels
 from bench.rounding_verdicts import BUILDS, CASES, LETTERS, PLAIN, TRITON, UNJUDGED
-from bench.tree import tree_hash
+from bench.tree import made_of
 from bench.verdicts import table
 from neutrino.errors import TraceError
 from neutrino.tracing import Trace, find_traces
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench.result |= {
             "device": "embedded" if embedded else query_gpu("name"),
             "driver": query_gpu("driver_version"),
-            "tree": tree_hash(ROOT),
+            **made_of("rounding_h200"),
             "nvcc": "" if embedded else placed._version(folder),
             "started": int(start),
         }

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.null_driver import BUILT, build_driver, compile_c, hooked_environment, plain_environment
 from bench.recorded import ResultsError, judge_files, read_results
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.cache.entry import KernelEntry, write_entry
@@ -251,14 +251,14 @@ def record(names: Sequence[str], seconds: int, out: Path, work: Path | None) -> 
     """Run cases, and write what they printed, sampled and traced into the file in the folder out."""
     for name in names:
         path = out / _file_of(name)
-        size, tree = SIZES[name], tree_hash(ROOT)
+        size, sources = SIZES[name], made_of(path.stem)
         with tempfile.TemporaryDirectory(dir=work) as folder:
             case = Bench(Path(folder)).run(name, Size(**{**asdict(size), "seconds": seconds}) if size.seconds else size)
         try:
             results = read_results(path, ("cases",))
         except ResultsError:
             results = {"cases": {}}
-        results["cases"][name] = {"tree": tree, **case}
+        results["cases"][name] = {**sources, **case}
         path.write_text(json.dumps(results) + "\n")
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.null_driver import build_driver, compile_c, hooked_environment
 from bench.recorded import judge_files
-from bench.tree import tree_hash
+from bench.tree import made_of
 from neutrino.abi.reasons import Reason
 from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
@@ -113,13 +113,13 @@ def _print(results: Json) -> int:
 
 
 def _record(seconds: float) -> int:
-    tree = tree_hash(_ROOT)
+    sources = made_of("signals")
     with tempfile.TemporaryDirectory() as folder:
         figures, errors = run(Path(folder), seconds)
     print(errors, end="", file=sys.stderr)
     version = subprocess.run([*build.compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     results = {
-        "tree": tree,
+        **sources,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.libc_ver()[0]} {platform.libc_ver()[1]}",
         "compiler": version.splitlines()[0],
         **figures,

@@ -1,13 +1,89 @@
-"""Which sources a result was made from."""
+"""Which sources a result was made from, and which of them it judges."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).resolve().parent.parent
 _FOLDERS = ("bench", "neutrino", "probes", "tools")
 _SUFFIXES = {".c", ".cu", ".cuh", ".h", ".map", ".py", ".toml"}
 _LEFT_OUT = {"__pycache__", "generated", "lib", "results"}
+_HOOK = "neutrino/loader/csrc"
+_TWINS = ("neutrino/ptx/instrument", "neutrino/ptx/snippets", "neutrino/maps")
+JUDGED: Mapping[str, tuple[str, ...]] = {
+    "accesses_h200": ("bench/workloads/accesses.cu", "probes/dmat.*", "probes/latency.*", *_TWINS),
+    "ahead_h200": (f"{_HOOK}/front", "neutrino/ahead"),
+    "ahead_size": ("neutrino/ahead",),
+    "ahead_speed": ("neutrino/ahead", "neutrino/assemble"),
+    "arithmetic_h200": ("neutrino/emulator/arithmetic",),
+    "benchmark_option_h200": (
+        f"{_HOOK}/drain/benchmark.*", "neutrino/tracing/benchmark.py",
+    ),
+    "calls_h200": (f"{_HOOK}/base/cuda_functions.h", f"{_HOOK}/front/hook.c"),
+    "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/ahead"),
+    "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
+    "compatibility_h200": ("bench/workloads/forms.cu", "bench/workloads/submit.cu", _HOOK),
+    "corpus": ("neutrino/ptx", "neutrino/assemble"),
+    "device_h200": ("neutrino/emulator/*.py", "neutrino/emulator/arithmetic", "tests/kernels/*.py"),
+    "driver_h200": ("tests/embedded/ask*.[ch]", "neutrino/emulator/csrc"),
+    "examples": ("examples",),
+    "first_runs_h200": ("neutrino/loader/*.py", "neutrino/patch", f"{_HOOK}/image"),
+    "graphs_h200": ("bench/workloads/replays.cu", _HOOK),
+    "listing": ("neutrino/fatbin",),
+    "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),
+    "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
+    "parsing": ("neutrino/ptx/text", "neutrino/ptx/analysis"),
+    "placed_h200": ("bench/workloads/placed.*", "bench/probes/placed_*.toml", *_TWINS),
+    "reading": ("neutrino/tracing",),
+    "registers": ("bench/hand", "probes", *_TWINS),
+    "road_h200": (_HOOK, *_TWINS),
+    "rounding_h200": ("neutrino/assemble/numerics", *_TWINS),
+    "scale": (_HOOK,),
+    "signals": (_HOOK,),
+    "slowdown_h200": ("bench/workloads/timed.cu", "probes", *_TWINS),
+    "soak": (_HOOK,),
+    "soak_h200": ("bench/workloads/torch_soak.py", _HOOK),
+    "values_h200": ("bench/workloads/values.cu", "bench/probes/values.toml", *_TWINS),
+}  # fmt: skip
+"""Stem of a file of results → what it judges: files, folders with all below them, and patterns."""
+
+
+OVERTAKEN: tuple[str, ...] = (
+    "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "arithmetic_h200", "benchmark_option_h200",
+    "calls_h200", "check_corpus", "choice_h200", "compatibility_h200", "corpus", "device_h200", "driver_h200",
+    "examples", "first_runs_h200", "graphs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing",
+    "placed_h200", "reading", "registers", "road_h200", "rounding_h200", "scale", "signals", "slowdown_h200", "soak",
+    "soak_h200", "values_h200",
+)
+"""Results whose files have changed since they were recorded, and which are to be recorded again."""
+
+
+def made_of(name: str) -> dict[str, object]:
+    """What a file of results says of its sources: hashes of all, and of those that it judges. name: its stem."""
+    return {"tree": tree_hash(ROOT), "files": judged_files(name)}
+
+
+def judged_files(name: str) -> dict[str, str]:
+    """By entry of ``JUDGED``, a hash over path and contents of the files that it stands for. KeyError: no such name."""
+    return {pattern: _hash(ROOT, _sources(pattern)) for pattern in JUDGED[name]}
+
+
+def changed_files(name: str, results: Mapping[str, object]) -> list[str]:
+    """Entries of ``JUDGED`` whose files are not those that a file of results has hashes of. name: the file's stem."""
+    parts: Any = results.get("cases") or results.get("rows") or ()
+    recorded: list[Any] = [results, *(parts.values() if isinstance(parts, dict) else parts)]
+    hashes = [part["files"] for part in recorded if isinstance(part, dict) and "files" in part]
+    now = judged_files(name)
+    return [entry for entry, digest in now.items() if not hashes or any(it.get(entry) != digest for it in hashes)]
+
+
+def _sources(pattern: str) -> list[Path]:
+    found = [path for path in ROOT.glob(pattern) for path in ([path] if path.is_file() else path.rglob("*"))]
+    files = [path for path in found if path.is_file() and path.suffix in _SUFFIXES | {".ptx"}]
+    return [path for path in files if not _LEFT_OUT.intersection(path.relative_to(ROOT).parts)]
 
 
 def tree_hash(root: Path) -> str:
@@ -16,11 +92,14 @@ def tree_hash(root: Path) -> str:
     It does not ask git, which the machine with the GPU may not have: generated files and results are left out
     by the name of their folder.
     """
-    digest = hashlib.sha256()
     paths = [path for folder in _FOLDERS for path in (root / folder).rglob("*") if path.suffix in _SUFFIXES]
+    kept = (path for path in paths if path.is_file() and not _LEFT_OUT.intersection(path.relative_to(root).parts))
+    return _hash(root, kept)
+
+
+def _hash(root: Path, paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
     for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
-        name = path.relative_to(root)
-        if path.is_file() and not _LEFT_OUT.intersection(name.parts):
-            digest.update(f"{name.as_posix()}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

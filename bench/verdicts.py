@@ -67,11 +67,25 @@ results of earlier trees have them in other packages."""
 
 @dataclass(frozen=True)
 class Verdict:
-    """One recomputed answer. figure: what it rests on, or what is wrong."""
+    """One recomputed answer. figure: what it rests on, or what is wrong. missed: what is wanted is not reached, though
+    it is no worse than it was when that was accepted.
+    """
 
     case: str
     good: bool
     figure: str
+    missed: bool = False
+
+    @property
+    def word(self) -> str:
+        """How it is marked."""
+        return "FAIL" if not self.good else "missed" if self.missed else "ok"
+
+
+class Missed(str):
+    """What a check returns where what is wanted is not reached, and what is accepted is."""
+
+    __slots__ = ()
 
 
 class BrokenError(Exception):
@@ -132,7 +146,8 @@ def run_checks(checks: Sequence[tuple[str, Callable[[], str]]]) -> list[Verdict]
     verdicts = []
     for case, check in checks:
         try:
-            verdicts.append(Verdict(case, True, check()))
+            figure = check()
+            verdicts.append(Verdict(case, True, figure, isinstance(figure, Missed)))
         except BrokenError as fault:
             verdicts.append(Verdict(case, False, str(fault)))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -456,11 +471,12 @@ def _submit(results: Mapping[str, Json], mode: str) -> str:
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """One line a verdict, the broken ones marked, and a count."""
+    """One line a verdict, each marked, and counts."""
     width = max(len(verdict.case) for verdict in verdicts)
-    lines = [f"{'ok  ' if verdict.good else 'FAIL'} {verdict.case:{width}}  {verdict.figure}" for verdict in verdicts]
-    broken = sum(not verdict.good for verdict in verdicts)
-    return "\n".join([*lines, f"{len(verdicts) - broken} of {len(verdicts)} verdicts are good"])
+    lines = [f"{verdict.word:6} {verdict.case:{width}}  {verdict.figure}" for verdict in verdicts]
+    missed = sum(verdict.word == "missed" for verdict in verdicts)
+    said = f"{sum(verdict.word == 'ok' for verdict in verdicts)} of {len(verdicts)} verdicts are good"
+    return "\n".join([*lines, said + (f", {missed} missed" if missed else "")])
 
 
 def say(verdicts: Sequence[Verdict]) -> int:

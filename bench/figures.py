@@ -1,0 +1,270 @@
+"""Figures in the README and in bench/README.md, computed from the committed samples.
+
+    python -m bench.figures           prints those that are not what the samples say; exit status 1 if there are any
+    python -m bench.figures fill      writes what the samples say
+
+Each sentence is a text with {} where a figure stands. Tables that a bench prints are compared by its own test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench import choice, compatibility, first_runs, graphs, overhead, scale, slowdown
+from bench.probed import launches
+from bench.tree import ROOT
+
+Json = Any
+
+README, BENCH = ROOT / "README.md", ROOT / "bench" / "README.md"
+_MEASURED = re.compile(
+    r"\d[\d,.]*(?: to \d[\d,.]*)?[ \xa0](?:%|µs|ns|ms|s|times|million|MiB|GB/s|MB/s|GB|bytes a record)(?!\w)"
+)
+"""What looks like a measured figure: a number with a unit."""
+STATED = (
+    # Conditions and bounds, not results.
+    "1.3 GB of disk", "a library of 2.6 GB", "runs of two", "at most 20 % of the pairs", "at most 1.25 times",
+    "0.3 s of", "5 GB/s in C, 2 GB/s by NumPy alone", "at most 200 MiB", "220 MB of wheels", "twenty times each kernel",
+    "1 % is wanted", "so that 0.1 µs count", "32 times fewer",
+    "over 100,000 streams, a million modules, 100 million launches",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a page, and what computes its figures. text: with {} for each; blanks stand for any white space."""
+
+    page: Path
+    text: str
+    figures: Callable[[], Sequence[str]]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the sentence with any figures, which are its groups."""
+        parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.text.split("{}")]
+        return re.compile(r"(\d[\d,.]*)".join(parts))
+
+
+@cache
+def _results(stem: str) -> Json:
+    return json.loads((ROOT / "bench" / "results" / f"{stem}.json").read_text())
+
+
+def _first_runs() -> list[str]:
+    runs = _results("first_runs_h200")["runs"]
+    return [f"{first_runs.times(runs[name], 'first'):.2f}" for name in ("JAX", "PyTorch")]
+
+
+def _jax() -> list[str]:
+    runs = _results("first_runs_h200")["runs"]["JAX"]
+    hot = min(runs["hot"], key=lambda run: run["seconds"])
+    return [
+        f"{first_runs.times(runs, 'first'):.2f}", f"{first_runs.times(runs, 'second'):.2f}",
+        f"{first_runs.times(runs, 'hot'):.2f}", f"{hot['probed'] / hot['launches']:.0%}".rstrip("%"),
+    ]  # fmt: skip
+
+
+def _slowest() -> list[str]:
+    results = _results("slowdown_h200")
+
+    def most(probe: str) -> float:
+        return max(
+            slowdown.milliseconds(results, probe, name) / slowdown.milliseconds(results, slowdown.PLAIN, name)
+            for name in slowdown.KERNELS
+        )
+
+    return [f"{(most(probe) - 1) * 100:.0f}" for probe in ("block_sched", "gmem_bytes")]
+
+
+def _replays() -> list[str]:
+    results = _results("graphs_h200")
+    more = graphs.added(results)
+    return [
+        f"{statistics.median(results['submit']['plain']):.1f}", *(f"{more[name]:.1f}" for name in graphs.SUBMITS[1:]),
+        f"{graphs.WANTED_MICROSECONDS}",
+    ]  # fmt: skip
+
+
+def _graph_launches() -> list[str]:
+    return [f"{launches(_results('graphs_h200')['cases']['torch graph'])['probed']:,}"]
+
+
+def _framework(name: str, *reasons: str) -> list[str]:
+    found: Counter[str] = launches(_results("compatibility_h200")["frameworks"][name])
+    return [f"{found[reason]:,}" for reason in reasons]
+
+
+def _submitting() -> list[str]:
+    submit = _results("compatibility_h200")["submit"]
+    one, eight = submit["1"], submit["8"]
+    modes = list(compatibility.MOST_MICROSECONDS)
+    return [
+        f"{statistics.median(one['plain']):.1f}", f"{len(one['plain'])}",
+        *(f"{compatibility.added(one, mode)[1]:.1f}" for mode in modes), f"{statistics.median(eight['plain']):.1f}",
+    ]  # fmt: skip
+
+
+def _long_run() -> list[str]:
+    results = _results("soak_h200")
+    run = results["runs"]["long"]
+    return [f"{results['seconds']}", f"{int(run['lines'][-1][1]):,}", f"{launches(run['trace'])['probed']:,}"]
+
+
+def _hour() -> list[str]:
+    case = _results("soak")["cases"]["soak"]
+    counts: Counter[str] = Counter()
+    for _, _, reasons in case["trace"]["kernels"]:
+        counts.update(reasons)
+    total = sum(scale.printed(case["hooked"]["output"])["launches"])
+    millions = [f"{number / 1e6:.0f}" for number in (total, counts["probed"], counts["numerics"])]
+    return [*millions, f"{scale.growth(case)[0] / (1 << 20):.1f}"]
+
+
+def _grown() -> list[str]:
+    grown = [scale.growth(case)[0] / (1 << 20) for case in _results("scale")["cases"].values()]
+    return [f"{max(grown):.1f}"]
+
+
+def _overhead(mode: str) -> list[str]:
+    found = overhead.times(_results("overhead_h200"), mode)
+    return [f"{statistics.fmean(found.values()):.2f}", f"{max(found.values()):.2f}"]
+
+
+def _eleven() -> list[str]:
+    results = _results("overhead_h200")
+    runs = results["runs"]["dmat"]
+    records = sum(row["records"] for run in runs for row in run["logs"].values())
+    data = sum(row["bytes"] for run in runs for row in run["logs"].values())
+    return [f"{records / len(runs) / 1e6:.0f}", f"{data / records:.1f}"]
+
+
+def _kernel_times() -> list[str]:
+    results = _results("overhead_h200")
+    times = [overhead.milliseconds(results, overhead.PLAIN, name) * 1000 for name in overhead.KERNELS]
+    return [f"{min(times):.0f}", f"{max(times):.0f}"]
+
+
+def _choice() -> list[str]:
+    results = _results("choice_h200")
+
+    def nanoseconds(mode: str) -> float:
+        runs = results["runs"][mode]
+        through, past = (
+            statistics.median(value for run in runs for value in run[what]) for what in ("through_us", "past_us")
+        )
+        return (through - past) * 1000
+
+    share = (choice.times(results, choice.EVERY) - 1) * 100
+    return [f"{nanoseconds(choice.OFF):.0f}", f"{nanoseconds(choice.EVERY):.0f}", f"{share:.1f}"]
+
+
+SENTENCES = (
+    Sentence(
+        README, "the first run of a JAX training loop takes {} times as long, of one in PyTorch {} times", _first_runs
+    ),
+    Sentence(README, "`block_sched` costs at most {} % and `gmem_bytes` {} %", _slowest),
+    Sentence(BENCH, "training steps as a CUDA graph: {} launches probed", _graph_launches),
+    Sentence(
+        BENCH, "A replay of 200 kernels takes {} µs to submit, {} µs more with `gmem_bytes` and {} µs more with "
+        "`block_sched`, where {} µs are wanted", _replays,
+    ),
+    Sentence(
+        BENCH, "| 20 training steps in JAX | {} probed, {} of vendor libraries",
+        lambda: _framework("jax", "probed", "vendor"),
+    ),
+    Sentence(
+        BENCH, "| a mix of CuPy's functions | {} probed, {} `variant`, {} of vendor libraries, {} whose function",
+        lambda: _framework("cupy", "probed", "variant", "vendor", "launch-form"),
+    ),
+    Sentence(
+        BENCH, "Submitting a small launch takes {} µs there, in {} rounds of processes by turns: {} µs more when "
+        "nothing is selected, {} µs more with `block_sched`, {} µs more with `gmem_bytes`; from eight threads at once "
+        "{} µs", _submitting,
+    ),
+    Sentence(
+        BENCH, "is {} s of training steps, as launches and as CUDA graphs: {} steps, {} launches probed", _long_run
+    ),
+    Sentence(
+        BENCH, "does nothing: {} million launches, all counted. {} million were probed; the others are counted by "
+        "reason: {} million of the kernel that must not be (`numerics`), and `table-full` and `pool-full`, since "
+        "nothing pauses there. {} MiB more at the end", _hour,
+    ),
+    Sentence(BENCH, "the least memory of the last third is at most {} MiB above that of the first", _grown),
+    Sentence(BENCH, "{} million records in a launch of each kernel, {} bytes a record", _eleven),
+    Sentence(BENCH, "The kernels take {} to {} µs", _kernel_times),
+    *(
+        Sentence(BENCH, f"| `{probe}` | {{}} | {{}} |", lambda probe=probe: _overhead(probe))  # type: ignore[misc]
+        for probe in ("gmem_bytes", "value_watch", "latency", "dmat")
+    ),
+    Sentence(
+        BENCH, "JAX's first run takes {} times as long and its second {} times; with `--hot 4`, where nothing waits, "
+        "the first takes {} times, and {} % of its launches are recorded", _jax,
+    ),
+    Sentence(BENCH, "The hook takes {} ns of a launch, and {} ns with `--every`, {} % of such a small one", _choice),
+)  # fmt: skip
+
+
+def differences(page: Path) -> Iterator[str]:
+    """What is wrong with a page's figures, a line each."""
+    text = page.read_text()
+    covered: list[tuple[int, int]] = []
+    for sentence in SENTENCES:
+        if sentence.page != page:
+            continue
+        matches = list(sentence.pattern.finditer(text))
+        if len(matches) != 1:
+            yield f"{page.name}: {len(matches)} times: {sentence.text}"
+            continue
+        covered.append(matches[0].span())
+        found, expected = list(matches[0].groups()), list(sentence.figures())
+        if found != expected:
+            yield f"{page.name}: {sentence.text}: {', '.join(found)}; the samples say {', '.join(expected)}"
+    # Blocks and tables of figures are compared by the tests of the benches that print them.
+    stated = [r"\s+".join(map(re.escape, text.split(" "))) for text in STATED]
+    elsewhere = [r"^```.*?^```$|<!-- figures -->.*?<!-- end -->", *stated]
+    covered += [match.span() for part in elsewhere for match in re.finditer(part, text, re.MULTILINE | re.DOTALL)]
+    for match in _MEASURED.finditer(text):
+        if not any(first <= match.start() and match.end() <= end for first, end in covered):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{page.name}:{line}: {match[0]!r} is of no sentence that the samples give"
+
+
+def fill(page: Path) -> None:
+    """Replace the figures of a page's sentences by what the samples say."""
+    text = page.read_text()
+    for sentence in SENTENCES:
+        match = sentence.pattern.search(text) if sentence.page == page else None
+        if match:
+            parts, end = [], match.start()
+            for number, figure in enumerate(sentence.figures(), 1):
+                parts += [text[end : match.start(number)], figure]
+                end = match.end(number)
+            text = text[: match.start()] + "".join(parts) + text[end:]
+    page.write_text(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="python -m bench.figures")
+    parser.add_argument("action", nargs="?", choices=("check", "fill"), default="check")
+    options = parser.parse_args(arguments)
+    if options.action == "fill":
+        for page in (README, BENCH):
+            fill(page)
+    wrong = [line for page in (README, BENCH) for line in differences(page)]
+    print("\n".join(wrong) or "all figures are what the samples say")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

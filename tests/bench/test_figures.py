@@ -1,0 +1,59 @@
+"""Figures of the pages are those of the committed samples, and samples are of the sources that they judge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import figures, tree
+from bench.verdicts import Missed, run_checks, table
+
+RESULTS = tree.ROOT / "bench" / "results"
+STEMS = sorted(path.stem for path in RESULTS.glob("*.json"))
+
+
+@pytest.mark.parametrize("page", [figures.README, figures.BENCH], ids=["readme", "bench"])
+def test_pages_say_what_the_samples_say(page: Path) -> None:
+    assert list(figures.differences(page)) == []
+
+
+def test_a_wrong_figure_and_one_without_samples_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    sentence = figures.Sentence(page, "a launch takes {} µs", lambda: ["3.5"])
+    monkeypatch.setattr(figures, "SENTENCES", (sentence,))
+    page.write_text("There a launch takes 3.5\nµs.\n")
+    assert list(figures.differences(page)) == []
+    page.write_text("There a launch takes 4 µs, and 7 % more.\n")
+    wrong, unknown = figures.differences(page)
+    assert wrong.endswith(": 4; the samples say 3.5")
+    assert unknown == "page.md:1: '7 %' is of no sentence that the samples give"
+    figures.fill(page)
+    assert page.read_text() == "There a launch takes 3.5 µs, and 7 % more.\n"
+
+
+def test_every_record_names_what_it_judges() -> None:
+    assert sorted(tree.JUDGED) == STEMS
+    for stem in STEMS:
+        for entry in tree.JUDGED[stem]:
+            assert tree._sources(entry), f"{stem}: {entry}"
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_what_a_record_judges_has_not_changed(stem: str) -> None:
+    """Record it again where it has; until then it stands in ``OVERTAKEN``, which the page says."""
+    changed = tree.changed_files(stem, json.loads((RESULTS / f"{stem}.json").read_text()))
+    assert bool(changed) == (stem in tree.OVERTAKEN), changed
+
+
+def test_the_page_names_records_that_changes_have_overtaken() -> None:
+    (line,) = (row for row in figures.BENCH.read_text().splitlines() if row.startswith("Recorded before changes"))
+    assert line.partition(": ")[2].rstrip(".") == ", ".join(f"`{stem}`" for stem in tree.OVERTAKEN)
+
+
+def test_a_bound_that_is_missed_is_marked() -> None:
+    verdicts = run_checks([("a", lambda: "0.9"), ("b", lambda: Missed("1.2; wanted: 1"))])
+    assert table(verdicts).splitlines() == [
+        "ok     a  0.9", "missed b  1.2; wanted: 1", "1 of 2 verdicts are good, 1 missed",
+    ]  # fmt: skip
