@@ -13,7 +13,7 @@ from neutrino.emulator.blocks import Block, Key
 from neutrino.emulator.calls import RegisterFile
 from neutrino.emulator.geometry import WARP
 from neutrino.emulator.lanes import Lanes, of_indices, of_mask
-from neutrino.emulator.program import Register
+from neutrino.emulator.operands import Register
 from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices, State
 from neutrino.errors import FaultKind

@@ -18,7 +18,8 @@ from neutrino.emulator.datatypes import PREDICATE, TYPES, poison, word
 from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
 from neutrino.emulator.lanes import Lanes, of_indices
 from neutrino.emulator.memory import Space
-from neutrino.emulator.program import Instruction, Operand, Register, Symbol, Variable, Vector
+from neutrino.emulator.operands import Operand, Register, Symbol, Variable, Vector
+from neutrino.emulator.program import Instruction
 from neutrino.emulator.provided import PROVIDED
 from neutrino.emulator.source import Unit
 from neutrino.errors import FaultKind

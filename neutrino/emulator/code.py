@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE
-from neutrino.emulator.program import Program, Variable, resolve, single_declarations, variable_size
+from neutrino.emulator.operands import Variable
+from neutrino.emulator.program import Program, resolve, single_declarations, variable_size
 from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module
 from neutrino.errors import PtxRefusedError
 

@@ -13,13 +13,8 @@ from typing import Any
 from neutrino.emulator.asynchronous_source import AsynchronousSource
 from neutrino.emulator.blocks import Block, Ending, Graph, constant_mask
 from neutrino.emulator.datatypes import PREDICATE, word
-from neutrino.emulator.program import (
-    Immediate,
-    Instruction,
-    Register,
-    Symbol,
-    Vector,
-)
+from neutrino.emulator.operands import Immediate, Register, Symbol, Vector
+from neutrino.emulator.program import Instruction
 from neutrino.emulator.register_source import RegisterSource
 from neutrino.emulator.values_source import U32, U64, BlockValues
 from neutrino.emulator.warp_source import WarpSource

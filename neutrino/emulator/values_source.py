@@ -9,18 +9,8 @@ import numpy as np
 
 from neutrino.emulator.blocks import Graph
 from neutrino.emulator.datatypes import DOUBLE_WORD, PREDICATE, TYPES, word
-from neutrino.emulator.program import (
-    Immediate,
-    Instruction,
-    Negated,
-    Operand,
-    Register,
-    Sink,
-    Special,
-    Sum,
-    Symbol,
-    Vector,
-)
+from neutrino.emulator.operands import Immediate, Negated, Operand, Register, Sink, Special, Sum, Symbol, Vector
+from neutrino.emulator.program import Instruction
 from neutrino.emulator.registers import get, pick, put
 from neutrino.emulator.special_registers import CLOCKS, SPECIAL_REGISTERS
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from neutrino.abi.levels import Level
 from neutrino.abi.scalars import ScalarType
-from neutrino.errors import Span
 from neutrino.language.bounds import UNKNOWN, with_bounds
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError
@@ -19,9 +16,9 @@ from neutrino.language.functions import Function, assigned_names
 from neutrino.language.literals import Number
 from neutrino.language.literals import constant as literal
 from neutrino.language.locals import Result, Scope
-from neutrino.language.vocabulary import TYPES, settled, type_of_result
+from neutrino.language.saves import PLACEHOLDER, Record, field_name
+from neutrino.language.vocabulary import settled, type_of_result
 from neutrino.maps.declaration import Map
-from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.statements import (
@@ -53,9 +50,6 @@ _TAKE_NUMBERS = frozenset({"array", "bound", "param"})
 """Functions of the language whose arguments are known when the file is read."""
 _RESULT = "return"
 """The variable that a function's result is assigned to: no variable of Python can have this name."""
-_MAX_FIELD_NAME = 63
-PLACEHOLDER = Map("", ARRAY, Level.THREAD, 0, 1, (), Span(1, 1))
-"""The map of ``nl.save`` until the whole probe is read: its fields are what is saved."""
 _WITH_DESTINATION = (Operation, Convert, Compare, Select, Load)
 """Statements of the IR that write one register, their ``destination``."""
 
@@ -80,21 +74,6 @@ class Names:
     constants: Mapping[str, Number] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
-
-
-@dataclass
-class Record:
-    """What the ``nl.save`` of a probe save: together one record of the probe's own map.
-
-    fields: name and type of each value. operands: the values. places: of these. first, last: the first call, and the
-    last one so far.
-    """
-
-    fields: dict[str, ScalarType] = field(default_factory=dict)
-    operands: list[SavedOperand] = field(default_factory=list)
-    places: list[Span] = field(default_factory=list)
-    first: ast.Call | None = None
-    last: ast.Call | None = None
 
 
 class SnippetReader:
@@ -619,37 +598,12 @@ class SnippetReader:
             operand = self._saved(value, kind, code)
             if is_copied and isinstance(operand, Register):
                 operand = self._expressions.copied(operand, value, code)
-            record.fields[self._field_name(value)] = ScalarType(kind.value)
+            record.fields[field_name(value, self._alias, self._faults, record.fields)] = ScalarType(kind.value)
             record.operands.append(operand)
             record.places.append(self._faults.span(value))
         if is_last:
             span = self._faults.span(call)
             code.append(Save(PLACEHOLDER, tuple(record.operands), span, places=tuple(record.places)))
-
-    def _field_name(self, value: ast.expr) -> str:
-        """Return the field name for what is saved: that of a variable or helper, else ``value``; a number is appended
-        to a name that is taken.
-        """
-        node = value
-        if isinstance(node, ast.Call) and node.args and getattr(node.func, "attr", "") in TYPES:
-            # nl.u32(x) is x.
-            node = node.args[0]
-        # nl.out.y is out_y, nl.in1[2] in1_2; nl.param(0, offset=8, dtype=…) is param_0_8.
-        parts = [node]
-        is_name = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not getattr(node, "args", [node])
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "param":
-            offsets = (keyword.value for keyword in node.keywords if keyword.arg == "offset")
-            parts, is_name = [node.func, *node.args, *offsets], True
-        words = [word for part in parts for word in re.findall(r"\w+", self._faults.quote(part), re.ASCII)]
-        name = "_".join(words[words[:1] == [self._alias] :])
-        if not is_name or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            name = "value"
-        name, number = name[:_MAX_FIELD_NAME], 1
-        candidate = name
-        while candidate in self.record.fields:
-            number += 1
-            candidate = f"{name}_{number}"
-        return candidate
 
     def _saved(self, argument: ast.expr, kind: Type, code: list[Statement]) -> SavedOperand:
         """Return a value that is saved in a field of a type. Values of the probed instruction are saved directly."""
@@ -701,23 +655,6 @@ class SnippetReader:
         if isinstance(self._locals.scope.values.get(node.id), (int, float, Constant, SiteOperand)):
             # A parameter that was given a number or a value of the instruction: assigned_names finds what is assigned.
             raise self._faults.refuse(node, "python-name", f"{node.id} cannot be assigned here", "choose another name")
-
-
-def saving_to(own_map: Map | None, statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Return statements with ``own_map`` in the place of ``PLACEHOLDER``; without the saves to that if it is None."""
-    replaced: list[Statement] = []
-    for statement in statements:
-        if isinstance(statement, If):
-            then, otherwise = saving_to(own_map, statement.then), saving_to(own_map, statement.otherwise)
-            statement = replace(statement, then=then, otherwise=otherwise)
-        elif isinstance(statement, (For, While)):
-            statement = replace(statement, body=saving_to(own_map, statement.body))
-        elif isinstance(statement, Save) and statement.map is PLACEHOLDER:
-            if own_map is None:
-                continue
-            statement = replace(statement, map=own_map)
-        replaced.append(statement)
-    return tuple(replaced)
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from neutrino.abi.records import Field
 from neutrino.probing.ir.operands import (
     AssemblyOperand,
     Immediate,
@@ -28,7 +29,7 @@ from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
-from neutrino.ptx.isa.forms import MODIFIERS, is_modifier, type_by_pattern
+from neutrino.ptx.isa.forms import MODIFIERS, bits_of, fits, is_modifier, type_by_pattern
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, Opcode, Role, find, in_class
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
@@ -270,6 +271,14 @@ def _may_have_policy(row: Opcode) -> bool:
         and row.operands[-1] is Role.SOURCE
         and (row.syntax.endswith("?"))
     )
+
+
+def can_save(register_type: str, field: Field) -> bool:
+    """Return whether a register of a PTX type can be stored in a field as it is, without a conversion."""
+    if field.type.size >= 4:
+        return fits(register_type, field.type.value)
+    # Fields of 1 and 2 bytes take the low bits of an integer register of 16 or 32 bits.
+    return register_type != "pred" and register_type[0] != "f" and bits_of(register_type) in {16, 32}
 
 
 def parse_saved_operand(word: str, registers: Mapping[str, Register]) -> SavedOperand:

@@ -47,6 +47,7 @@ from neutrino.ptx.snippets.operands import (
     HELPER,
     HELPERS,
     SnippetSide,
+    can_save,
     helper_type,
     is_literal,
     misplaced,
@@ -658,7 +659,7 @@ class _Checker:
             # The type to declare, if the register is not: registers have at least 16 bits.
             expected = f"b{max(field.type.size * 8, 16)}" if is_integer else field.type.value
             register = self._register(word, span, expected)
-            if register and not _can_save(register.type, field):
+            if register and not can_save(register.type, field):
                 message = f"{word} is .{register.type}, but field '{field.name}' is {field.type.value}"
                 self._report(span, "save-type", message, "registers are saved as they are; convert with cvt first")
 
@@ -692,11 +693,3 @@ class _Checker:
 def _is_special(name: str) -> bool:
     """Return whether a name is a special register, or a vector of them without its element (``%tid``)."""
     return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
-
-
-def _can_save(register_type: str, field: Field) -> bool:
-    """Return whether a register of a PTX type can be stored in a field as it is, without a conversion."""
-    if field.type.size >= 4:
-        return fits(register_type, field.type.value)
-    # Fields of 1 and 2 bytes take the low bits of an integer register of 16 or 32 bits.
-    return register_type != "pred" and register_type[0] != "f" and bits_of(register_type) in {16, 32}
