@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.entries import TWIN_KERNEL, TWINS_HEADER
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import MAP_DESCRIPTOR
@@ -55,10 +55,10 @@ def kernels(draw: st.DrawFn, maps: Sequence[Map], images: int) -> KernelEntry:
         draw(st.booleans()),
     )  # fmt: skip
 MAPS = st.builds(
-    Map, NAMES, st.just(ARRAY), st.sampled_from(Level), st.integers(1, 65536), st.integers(1, 99),
+    Map, NAMES, st.just(ARRAY), st.sampled_from(LEVELS), st.integers(1, 65536), st.integers(1, 99),
     st.just(()), st.just(Span(1, 1)),
 ) | st.builds(
-    Map, NAMES, st.sampled_from([SUM, Log()]), st.sampled_from(Level), st.integers(1, 999), st.just(1), st.just(()),
+    Map, NAMES, st.sampled_from([SUM, Log()]), st.sampled_from(LEVELS), st.integers(1, 999), st.just(1), st.just(()),
     st.just(Span(1, 1)),
 )  # fmt: skip
 
