@@ -426,7 +426,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         raise
 
 
-def _results(options: argparse.Namespace) -> Callable[[RunTraces], None] | None:
+def _results(options: argparse.Namespace) -> Callable[[RunTraces, int], None] | None:
     """Return what prints the results of the run's traces when COMMAND has ended; None where nothing is printed."""
     if options.memusage or options.benchmark or options.expression:
         # Imported here: most runs do not need it.

@@ -20,13 +20,14 @@ RESULTS_FILE = "results.txt"
 """Where a trace keeps what could not be printed."""
 
 
-def print_results(options: argparse.Namespace, traces: RunTraces) -> None:
-    """Print the results of a run's traces on stderr. options: of the command line.
+def print_results(options: argparse.Namespace, traces: RunTraces, status: int) -> None:
+    """Print the results of a run's traces on stderr. options: of the command line. status: of COMMAND.
 
     What cannot be printed, since the terminal is closed or the disk full, goes into ``results.txt`` of its trace.
     """
     found = traces.find()
-    if not found and not options.quiet:
+    # With these, as env(1) has them, COMMAND was not started, which has been said.
+    if not found and not options.quiet and status not in (125, 126, 127):
         say("nothing was recorded: no process of COMMAND was seen loading GPU code")
     for number, path in enumerate(found, 1):
         progress = Progress("neutrino")

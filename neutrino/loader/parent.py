@@ -31,11 +31,11 @@ _OWN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
 """Signals that cannot be blocked, or are meant for this process."""
 
 
-def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[], None]) -> NoReturn:
+def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[int], None]) -> NoReturn:
     """Run COMMAND as a child, then print what is to be printed, and end as COMMAND ended: its status, or its signal.
 
-    command: becomes COMMAND, in the child. afterwards: is called once COMMAND has ended; signals have their usual
-    effect on this process from then on.
+    command: becomes COMMAND, in the child. afterwards: is called once COMMAND has ended, with its exit status, or the
+    signal as a negative number; signals have their usual effect on this process from then on.
     """
     waits = signal.getsignal(signal.SIGCHLD)
     # All signals wait, so that none is lost between the fork and the loop that passes them on.
@@ -47,6 +47,8 @@ def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[], None])
     with _Witness() as witness:
         child = os.fork()
         if child == 0:
+            # What it raises is reported by the caller, past the end of this block.
+            witness.leave()
             _die_with(own)
             signal.signal(signal.SIGCHLD, waits)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -62,7 +64,7 @@ def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[], None])
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask - {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
     try:
-        afterwards()
+        afterwards(os.waitstatus_to_exitcode(status))
     finally:
         # Whatever is wrong there, COMMAND's end is what counts.
         if sys.exc_info()[0] is not None:
@@ -92,6 +94,10 @@ class _Witness:
 
     def __enter__(self) -> _Witness:
         return self
+
+    def leave(self) -> None:
+        """Forget the witness, in a process that it does not belong to."""
+        self._pid = 0
 
     def __exit__(self, *_: object) -> None:
         os.close(self._reports)

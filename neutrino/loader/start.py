@@ -69,8 +69,9 @@ class Request:
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
     twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
     none for all. choice: of the launches that are probed. scripts: False disables the probes'
-    analyze hooks and callbacks. results: prints what the run's traces hold; then this process stays COMMAND's parent
-    and calls it when COMMAND has ended. None: this process becomes COMMAND. run: names this run in its traces.
+    analyze hooks and callbacks. results: prints what the run's traces hold, given COMMAND's exit status; then this
+    process stays COMMAND's parent, and calls it when COMMAND has ended. None: this process becomes COMMAND. run: names
+    this run in its traces.
     measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
     switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
@@ -97,7 +98,7 @@ class Request:
     ranks: tuple[int, ...] = ()
     choice: Choice = field(default_factory=Choice)
     scripts: bool = True
-    results: Callable[[RunTraces], None] | None = None
+    results: Callable[[RunTraces, int], None] | None = None
     run: str = field(default_factory=new_run)
     measures_only: bool = False
     pid: int | None = None

@@ -21,6 +21,8 @@ from neutrino.tracing import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "\n@:\n  saxpy  4,096\n"
+WAITING = "neutrino: adding the probes to this program's kernels; later runs find them in the cache\n"
+"""On a terminal, where the machine is so busy that this takes a second."""
 PROGRAM = """
 import ctypes, os, signal, sys, time
 handled = []
@@ -190,7 +192,7 @@ def read_all(master: int) -> str:
         while part := os.read(master, 65536):
             shown += part
     os.close(master)
-    return shown.decode().replace("\r\n", "\n")
+    return shown.decode().replace("\r\n", "\n").replace(WAITING, "")
 
 
 def test_control_c(runs: Callable[..., Run]) -> None:
@@ -232,9 +234,10 @@ def test_the_trace_of_a_killed_process_is_named_without_results(runs: Callable[.
     assert run.end()[0] == -signal.SIGTERM
     (trace,) = (run.home / "trace").iterdir()
     # By the listener, which ends a moment later.
-    assert os.read(master, 4096).decode() == (
-        f"neutrino: trace in {trace}: its process was killed; its last launches may be missing\r\n"
-    )
+    shown, wanted = "", f"neutrino: trace in {trace}: its process was killed; its last launches may be missing\n"
+    while wanted not in shown:
+        shown += os.read(master, 4096).decode().replace("\r\n", "\n")
+    assert shown.replace(WAITING, "") == wanted
     os.close(master)
     os.close(slave)
 
@@ -247,3 +250,28 @@ def test_nothing_recorded_is_said(folder: Path, tmp_path: Path) -> None:
     )
     assert (result.returncode, result.stdout) == (5, "")
     assert result.stderr == "neutrino: nothing was recorded: no process of COMMAND was seen loading GPU code\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "status", "said"),
+    [
+        (("--tracedir", "file/trace"), "true", 125, "--tracedir"),
+        (("--driver", "file"), "true", 125, "not a 64-bit ELF library"),
+        ((), "./file", 126, "cannot be executed"),
+        ((), "no-such-command", 127, "command not found"),
+    ],
+)
+def test_errors_before_command_starts(
+    tmp_path: Path, options: tuple[str, ...], command: str, status: int, said: str
+) -> None:
+    (tmp_path / "file").touch()
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    device = () if "--driver" in options else ("--device", "embedded")
+    result = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.run", *device, *options, "-e", "kernel { @ = count() }", command],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (result.returncode, result.stdout) == (status, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("neutrino: ")
+    assert said in line
