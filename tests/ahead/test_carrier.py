@@ -97,6 +97,8 @@ def test_refused_with_a_payload_behind_it(workshop, tmp_path):
 
 def test_refused_with_androids_relocations(workshop, tmp_path):
     clang = need("clang-19", "clang")
+    # Skips where clang has no lld.
+    workshop.host("so-lld")
     path = tmp_path / "so"
     sources = [workshop.folder / "host.c", workshop.folder / "fatbin.s"]
     arguments = ["-shared", "-fPIC", "-fuse-ld=lld", "-Wl,--pack-dyn-relocs=android", "-DBSS=10"]

@@ -66,6 +66,8 @@ class Run:
         environment = {**os.environ, "XDG_CACHE_HOME": str(home / "cache")}
 
         def become_a_job() -> None:
+            # It is ignored in all that nohup starts.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             before()
             os.setsid() if terminal is not None else os.setpgid(0, 0)
             if terminal is not None:
