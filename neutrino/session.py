@@ -54,6 +54,7 @@ def install(
     wait: bool = True,
     hot: int = 0,
     retarget: bool = False,
+    max_registers: int | None = None,
     quiet: bool = False,
     only_blocks: bool = False,
     launches: tuple[int, int | None] = (0, None),
@@ -74,16 +75,17 @@ def install(
     device: ``embedded`` for the embedded device, without a GPU. defines: as of ``load_probes``. max_device_memory,
     max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. wait: False is
     ``--no-wait``: launches run without probes until their twins are ready. hot: twins are made at that launch of a
-    kernel, from 1 (``--when launch``), and not waited for. retarget, quiet: as the options. only_blocks: whether only
-    blocks of ``trace`` are recorded; other launches run their own machine code, as those do that launches (from a
-    number to below another, of each kernel), every, devices, duration (in seconds) and ranges (as of ``--range``;
-    range_scope: ``thread`` or ``process``) do not choose. memusage: ``--memusage``: nothing is probed, and
-    ``neutrino-report`` says what memory it would take; not with wait=False or hot.
+    kernel, from 1 (``--when launch``), and not waited for. retarget, max_registers, quiet: as the options.
+    only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code, as those do
+    that launches (from a number to below another, of each kernel), every, devices, duration (in seconds) and ranges (as
+    of ``--range``; range_scope: ``thread`` or ``process``) do not choose. memusage: ``--memusage``: nothing is probed,
+    and ``neutrino-report`` says what memory it would take; not with wait=False or hot.
 
     Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
     starts are not probed. Raises NeutrinoError if the process has other probes or options, or runs under ``neutrino``;
     ProbeError, ToolError and OSError as the command would fail.
     """
+    from neutrino.device.registers import LEAST_CAP, MOST_CAP
     from neutrino.loader.attach import attach, find_hook
     from neutrino.loader.choice import MOST_DEVICES, Choice
     from neutrino.loader.embedded import EmbeddedDevice
@@ -105,6 +107,7 @@ def install(
         raise NeutrinoError(f"duration={duration!r}: write a number of seconds")
     if memusage and (hot or not wait):
         raise NeutrinoError("memusage=True measures what all launches take: leave out wait=False and hot")
+    _check("max_registers", max_registers, LEAST_CAP, MOST_CAP, is_optional=True)
     _check("timeout", timeout, 1, _MOST_TIMEOUT, is_optional=True)
     for name, size in (("max_device_memory", max_device_memory), ("max_trace_size", max_trace_size)):
         _check(name, size, 4 << 20, 1 << 40, is_optional=True)
@@ -125,6 +128,7 @@ def install(
         quiet=quiet,
         max_trace_size=max_trace_size,
         retarget=retarget,
+        max_registers=max_registers,
         scripts=False,
         is_switched=only_blocks,
         measures_only=memusage,
@@ -166,6 +170,7 @@ _OPTIONS = {
     "quiet": "quiet",
     "max_trace_size": "max_trace_size",
     "retarget": "retarget",
+    "max_registers": "max_registers",
     "measures_only": "memusage",
     "choice": "launches, every, devices, duration or ranges",
 }

@@ -115,10 +115,10 @@ def preview_plan(
             yield from _preview_module(container, item, probes, selection)
 
 
-def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
+def assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None = None) -> KernelEntry | None:
     """Assemble one kernel's twin (instrumented copy) and compare it with the original; return its entry.
 
-    The entry's manifest has the registers of both.
+    The entry's manifest has the registers of both. max_registers: a cap of the twin's, None without one.
 
     The result is None if the kernel cannot have a twin, and for device-linked code, which cannot be assembled kernel by
     kernel. Raises ToolMissingError without ptxas, ToolError, OSError.
@@ -131,7 +131,7 @@ def assemble(kernel: Preview, probes: ProbeSet) -> KernelEntry | None:
     assembler = find_assembler_for(release, kernel.source.arch)
     # A pattern between slashes is a regular expression.
     only_this = Selection((f"/^{re.escape(kernel.name)}$/",))
-    twins = make_twins(kernel.source, probes, selection=only_this, assembler=assembler)
+    twins = make_twins(kernel.source, probes, selection=only_this, assembler=assembler, max_registers=max_registers)
     return next((entry for entry in twins.kernels if entry.name == kernel.name), None)
 
 

@@ -23,7 +23,8 @@ class KernelReport:
     image's code is for. devices: architectures that the twin (instrumented copy) runs on. sites: number of instructions
     that the probes matched. registers: per thread, of original and twin; None if nothing was assembled. retargeted: as
     in the twin's manifest, or ``target`` alone for a kernel without twin; None if the PTX is for the machine code's own
-    architecture. probes_left_out: those that are not in the twin, as in the manifest.
+    architecture. probes_left_out: those that are not in the twin, as in the manifest. max_registers: the user's cap
+    that it was assembled under, None without one.
     """
 
     name: str
@@ -37,6 +38,7 @@ class KernelReport:
     registers: tuple[int, int] | None = None
     retargeted: Mapping[str, Any] | None = field(default=None, hash=False)
     probes_left_out: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    max_registers: int | None = None
 
     @property
     def probed(self) -> bool:
@@ -60,6 +62,7 @@ class KernelReport:
             "registers": registers,
             "retargeted": None if self.retargeted is None else dict(self.retargeted),
             "probes_left_out": [dict(probe) for probe in self.probes_left_out],
+            **({} if self.max_registers is None else {"max_registers": self.max_registers}),
         }
 
 

@@ -40,7 +40,8 @@ class Settings:
 
     selection: of kernels. device: GPUs or the emulator. emit: the form of twins for the driver. retarget: also use PTX
     for another architecture than the machine code's, if it is proven to be the program that runs. save_temps: a folder
-    for the output of each stage. unproven: with retarget, also if it is neither proven nor contradicted.
+    for the output of each stage. unproven: with retarget, also if it is neither proven nor contradicted. max_registers:
+    a cap of twins' registers per thread, None without one.
     """
 
     probes: ProbeSet
@@ -50,6 +51,7 @@ class Settings:
     retarget: bool = False
     save_temps: Path | None = None
     unproven: bool = False
+    max_registers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class _TwinMaker:
         made_with = f"{identity} {settings.emit.value}{_retarget_key(settings)}"
         run = run_key(
             settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
-            settings.device,
+            settings.device, settings.max_registers,
         )  # fmt: skip
         key = image_key(run, target.arch, digest)
         entry = write_entry(key, settings.probes.maps, twin_code.twins.kernels, twin_code.twins.images)
@@ -175,7 +177,7 @@ class _TwinMaker:
                 notes = [NOT_ASSEMBLED]
         twins = make_twins(
             source, settings.probes, selection=settings.selection, assembler=assembler, device=settings.device,
-            emit=settings.emit, unproven=settings.unproven, dump=dump,
+            emit=settings.emit, unproven=settings.unproven, max_registers=settings.max_registers, dump=dump,
         )  # fmt: skip
         # The PTX may also be in the cubin itself.
         has_text = any(image.kind.value == "ptx" for image in container.images) or source.found == DEBUG_SECTION
@@ -193,8 +195,9 @@ class _TwinMaker:
         assembler, linker = find_linking_tools(release, source.arch)
         assembler = replace(assembler, slots=self._slots)
         twins = make_linked_twins(
-            source, settings.probes, selection=settings.selection, assembler=assembler, linker=linker, dump=dump
-        )
+            source, settings.probes, selection=settings.selection, assembler=assembler, linker=linker,
+            max_registers=settings.max_registers, dump=dump,
+        )  # fmt: skip
         notes = _driver_notes(assembler, release, settings)
         if settings.emit is not Emit.SASS:
             notes.append("device-linked code: its twins are machine code only, whatever --emit says")
@@ -264,4 +267,5 @@ def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, r
         registers=(registers["original"], registers["twin"]) if registers else None,
         retargeted=manifest["retargeted"],
         probes_left_out=tuple(manifest.get("probes_left_out", ())),
+        max_registers=manifest.get("max_registers"),
     )

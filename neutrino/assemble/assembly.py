@@ -32,7 +32,8 @@ class Assembly(Protocol):
 
     name: of the assembler, with its version. arch: the target architecture. machine: the originals' machine code that
     runs; None if the driver compiles their text. bounded_stack: whether a thread's stack has the size that the program
-    asked for, as on every GPU. Both methods raise as ``Assembler.assemble`` and may run at the same time.
+    asked for, as on every GPU. max_registers: the user's register cap of twins, None without one. ``originals`` and
+    ``twins`` raise as ``Assembler.assemble`` and may run at the same time.
     """
 
     @property
@@ -47,6 +48,15 @@ class Assembly(Protocol):
     @property
     def bounded_stack(self) -> bool: ...
 
+    @property
+    def max_registers(self) -> int | None: ...
+
+    def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
+        """Return by name the register caps that ``twins`` assembles those of the named kernels under.
+
+        registers: as for ``twins``.
+        """
+
     def originals(self, names: Collection[str]) -> Assembled:
         """Assemble the original text of the named kernels, possibly with others.
 
@@ -58,6 +68,6 @@ class Assembly(Protocol):
     ) -> AssembledTwins:
         """Assemble the twins of the named kernels.
 
-        registers: limits per thread, by the kernel's name. stage: name of the files under ``--save-temps``; "" writes
-        none.
+        registers: limits per thread, by the kernel's name, beside the user's. stage: name of the files under
+        ``--save-temps``; "" writes none.
         """

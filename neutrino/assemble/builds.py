@@ -203,7 +203,7 @@ def _assemble_twins(
         cubin.functions,
         twins.assembled.resources,
         performance_warnings(twins.assembled),
-        caps=registers or {},
+        caps=assembly.caps(names, registers),
         emit=twins.emit,
     )
 

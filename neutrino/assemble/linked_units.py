@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from neutrino.assemble.assembly import AssembledTwins
+from neutrino.assemble.caps import with_user_cap
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.one_module import only_kernels
 from neutrino.device.linked_source import LinkedSource
@@ -23,7 +24,8 @@ class LinkedUnits:
 
     source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins
     (instrumented kernels). linker: puts the twins' units together. dump: for ``--save-temps``; mark: part of the file
-    names there. name, arch, bounded_stack: as in ``Assembly``.
+    names there. name, arch, bounded_stack, max_registers: as in
+    ``Assembly``.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class LinkedUnits:
         linker: Linker,
         dump: Dump,
         mark: str = "",
+        max_registers: int | None = None,
     ) -> None:
         self._source = source
         self._twins = twins
@@ -46,6 +49,7 @@ class LinkedUnits:
         self.arch = source.arch
         self.machine = machine
         self.bounded_stack = True
+        self.max_registers = max_registers
 
     def with_twins(self, twins: Sequence[TwinKernel], mark: str) -> LinkedUnits:
         """Return the assembly of other twins (instrumented kernels) of some of these kernels.
@@ -58,7 +62,14 @@ class LinkedUnits:
             for module in self._twins.modules
         )
         program = replace(self._twins, modules=modules)
-        return LinkedUnits(self._source, self.machine, program, self._assembler, self._linker, self._dump, mark)
+        return LinkedUnits(
+            self._source, self.machine, program, self._assembler, self._linker, self._dump, mark, self.max_registers
+        )
+
+    def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
+        """Return the register caps of twins, as ``Assembly``."""
+        options = [option for unit in self._source.units for option in unit.options]
+        return with_user_cap(self.max_registers, self._twins.kernels, names, registers, options)
 
     def originals(self, names: Collection[str]) -> Assembled:
         """Assemble the original text of the translation units that have the named kernels.
@@ -94,7 +105,7 @@ class LinkedUnits:
         writes none. Raises as ``Assembler.assemble`` and ``Linker.link``.
         """
         # By the number of the unit.
-        texts = self._twins.render(names, registers)
+        texts = self._twins.render(names, self.caps(names, registers))
         if stage:
             for number, text in texts.items():
                 self._dump.write(f"{stage}{self._mark}.{number}.ptx", text.encode("latin-1"))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neutrino.assemble.assembly import AssembledTwins, CutError
+from neutrino.assemble.caps import with_user_cap
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit, driver_image
 from neutrino.device.source import Source
@@ -24,7 +25,8 @@ class OneModule:
     source: where the module comes from, with the machine code that runs. twins_of: the module with its twins. emit: the
     form of twins for the driver. bounded_stack: as in ``Assembly``. dump: for ``--save-temps``. mark: part of the file
     names there. is_part: whether these are only some of the module's kernels; then ``originals`` raises CutError if
-    they are refused. known: results by the SHA-256 of text and options, since several attempts may assemble one text.
+    they are refused. max_registers: as in ``Assembly``. known: results by the SHA-256 of text and options, since
+    several attempts may assemble one text.
     """
 
     source: Source
@@ -35,6 +37,7 @@ class OneModule:
     dump: Dump = field(default_factory=Dump)
     mark: str = ""
     is_part: bool = False
+    max_registers: int | None = None
     known: dict[bytes, Assembled | AssemblyError] = field(default_factory=dict, repr=False)
 
     @property
@@ -115,7 +118,11 @@ class OneModule:
 
     def text(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> str:
         """Return the text that ``twins`` assembles."""
-        return self.twins_of.render(names, registers)
+        return self.twins_of.render(names, self.caps(names, registers))
+
+    def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
+        """Return the register caps of twins, as ``Assembly``."""
+        return with_user_cap(self.max_registers, self.twins_of.kernels, names, registers, self.source.options)
 
     def rendered(self, twin: TwinKernel) -> str:
         """Return the text of a module with this twin only."""

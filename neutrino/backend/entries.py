@@ -71,6 +71,8 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild]) -> KernelEntry:
     manifest |= assembled_members(twin, original, result, under_cap, outcome.run.verifier.retargeting)
     manifest["numerics"] = dict(result.numerics)
     manifest["assembler"] = assembly.name
+    if assembly.max_registers is not None and twin.name in result.built.caps:
+        manifest["max_registers"] = assembly.max_registers
     # Images of twins under a cap come last, so that index 0 is free to say that there is none.
     capped = _image_index(under_cap, images) if under_cap is not None else 0
     return probed_entry(

@@ -59,8 +59,8 @@ class LinkedTwins:
     """The ``Backend`` for device-linked code.
 
     source: the linked machine code, and the PTX of its translation units. version: the highest PTX ``.version`` that
-    twins may have. tools: None if nothing is to be assembled. dump: gets the texts and outputs of each stage. target:
-    as in ``Backend``.
+    twins may have. tools: None if nothing is to be assembled. dump: gets the texts and outputs of each stage.
+    max_registers: the user's register cap of twins, None without one. target: as in ``Backend``.
     """
 
     source: LinkedSource
@@ -68,6 +68,7 @@ class LinkedTwins:
     version: tuple[int, int]
     tools: tuple[Assembler, Linker] | None = None
     dump: Dump = field(default_factory=Dump)
+    max_registers: int | None = None
     target: str = "ptx"
 
     @cached_property
@@ -120,7 +121,9 @@ class LinkedTwins:
         twins = code.program
         if not twins.kernels:
             return {}
-        units = LinkedUnits(self.source, self.source.machine, twins, assembler, linker, self.dump)
+        units = LinkedUnits(
+            self.source, self.source.machine, twins, assembler, linker, self.dump, max_registers=self.max_registers
+        )
         return assemble(Job([twins.kernels], units, slots, fewer=fewer_probes(code.plan.kernels)))
 
     def entries(self, code: LinkedCode, outcomes: Outcomes) -> BackendResult:

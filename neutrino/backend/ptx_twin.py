@@ -77,8 +77,8 @@ class PtxTwins:
     source: the PTX, and the machine code that runs. version: the highest PTX ``.version`` that twins may have.
     assembler: None if nothing is assembled, so that twins stay PTX and are not verified. emit: the form of twins for
     the driver. bounded_stack: whether a thread has only as much stack as the program asked for. unproven: for PTX of
-    another architecture, whether to accept kernels that are not proven to be the ones that run. dump: for
-    ``--save-temps``. target: as in ``Backend``.
+    another architecture, whether to accept kernels that are not proven to be the ones that run. max_registers: the
+    user's register cap of twins, None without one. dump: for ``--save-temps``. target: as in ``Backend``.
     """
 
     source: Source
@@ -88,6 +88,7 @@ class PtxTwins:
     emit: Emit = Emit.SASS
     bounded_stack: bool = True
     unproven: bool = False
+    max_registers: int | None = None
     dump: Dump = field(default_factory=Dump)
     target: str = "ptx"
 
@@ -169,7 +170,8 @@ class PtxTwins:
             Job(
                 code.parts,
                 OneModule(
-                    self.source, code.module, assembler, self.emit, bounded_stack=self.bounded_stack, dump=self.dump
+                    self.source, code.module, assembler, self.emit, bounded_stack=self.bounded_stack, dump=self.dump,
+                    max_registers=self.max_registers,
                 ),
                 slots,
                 retargeting=Retargeting.of(self.source, unproven=self.unproven),

@@ -27,14 +27,20 @@ Import = tuple[bool, str, tuple[str, ...]]
 """Whether an import is at the top level of its module, the imported module, and the names imported from that."""
 
 
-def run_key(probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU) -> bytes:
+def run_key(
+    probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU,
+    max_registers: int | None = None,
+) -> bytes:  # fmt: skip
     """Return the 32-byte key of a run's settings, on which all cache entries that the run makes or reads depend.
 
     probes, selection: digests of the probes and of the selection of kernels. assembler: its identity. version: of
-    Neutrino, and of the patcher's sources. device: for which the twins (instrumented kernels) are.
+    Neutrino, and of the patcher's sources. device: for which the twins (instrumented kernels) are. max_registers: the
+    user's register cap of twins, None without one.
     """
     # Each part with its length, so that no two lists of parts have the same bytes.
-    parts = ("neutrino", version, probes, selection, assembler, device.value)
+    parts = ["neutrino", version, probes, selection, assembler, device.value]
+    if max_registers is not None:
+        parts.append(f"max-registers {max_registers}")
     return hashlib.sha256(b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)).digest()
 
 

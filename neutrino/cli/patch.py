@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.diagnostics import print_diagnostics
+from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import counted
 from neutrino.device.kind import DeviceKind
@@ -147,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         help="as --retarget, and also for kernels where it is not proven, but nothing contradicts it: with such twins "
         "the program may compute different results while it is recorded",
     )  # fmt: skip
+    add_max_registers(parser)
     parser.add_argument("-n", "--dry-run", action="store_true", help="make the twins and report, but write no file")
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file and report all faults")
@@ -278,7 +280,10 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         retarget=options.retarget or options.retarget_unproven,
         save_temps=options.save_temps.absolute() if options.save_temps else None,
         unproven=options.retarget_unproven,
+        max_registers=options.max_registers if kind is DeviceKind.GPU else None,
     )
+    if kind is DeviceKind.EMBEDDED and options.max_registers is not None:
+        _say("--max-registers: the embedded device has no registers to limit, so it changes nothing")
     target = None if options.dry_run else output_path(options.file, options.output)
     stub = str(STUB) if options.stub is None else _stub(options.stub)
 

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
 from neutrino.cli.streams import Painter, escaped, has_colours
 from neutrino.cli.table import counted
+from neutrino.device.registers import warps_by_registers
 from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 _LONG = 20_000
 """Lines of a twin from which on one is warned of ptxas, which takes some 10 s for them, and longer than in proportion
 for more."""
-_OF_48_WARPS = frozenset({"sm_86", "sm_87", "sm_89", "sm_120", "sm_121"})
-"""Architectures whose multiprocessors hold 48 warps (CUDA C++ Programming Guide, technical specifications)."""
 _MAX_LISTED = 20
 """Kernels that the error lists if a name selects several."""
 # Also matches inside comments and strings, but those are the same in the original and the probed text.
@@ -49,6 +49,7 @@ def configure(commands: Commands) -> None:
     add_options(parser)
     parser.add_argument("--diff", action="store_true", help="only what changed, with the lines around it")
     parser.add_argument("--text-only", action="store_true", help="do not assemble, which takes long for large kernels")
+    add_max_registers(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, with both texts")
     parser.set_defaults(run=run)
 
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     written = write_twin(kernel.plan)
     if not options.text_only:
         _warn_of_length(written)
-    entry, failure = (None, "") if options.text_only else _assemble(kernel, probes)
+    entry, failure = (None, "") if options.text_only else _assemble(kernel, probes, options.max_registers)
     manifest = _manifest(entry)
     twin = _with_probes_of(manifest, kernel.plan, written)
     shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed_text(twin, entry))
@@ -183,8 +184,8 @@ def _why_not_probed(kernel: Preview) -> str:
     return f"{kernel.reason.word}: {kernel.detail or REASON_TEXT[kernel.reason]}"
 
 
-def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, str]:
-    """Assemble a kernel's twin and verify it, as patching does.
+def _assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None) -> tuple[KernelEntry | None, str]:
+    """Assemble a kernel's twin and verify it, as patching does. max_registers: the user's cap, None without one.
 
     Returns the result, None if there is none, and the reason for that case in words.
     """
@@ -192,7 +193,7 @@ def _assemble(kernel: Preview, probes: ProbeSet) -> tuple[KernelEntry | None, st
 
     try:
         # Of a kernel that can be probed there is no result only if its code is device-linked.
-        return assemble(kernel, probes), "not assembled: device-linked code is assembled as a whole"
+        return assemble(kernel, probes, max_registers), "not assembled: device-linked code is assembled as a whole"
     except ToolError as error:
         return None, f"not assembled: {error}"
 
@@ -221,6 +222,8 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
     before, after = (warps_by_registers(registers[which], manifest["arch"]) for which in ("original", "twin"))
     if after < before:
         cost += f" ({before} → {after} warps by registers on a multiprocessor)"
+    if manifest.get("max_registers") is not None:
+        cost += f" under --max-registers {manifest['max_registers']}"
     # Per thread, of the twin's second version, which is compiled with a register cap; None if there is no such version.
     if registers["capped"]:
         cost += f", {registers['capped']} with a register cap"
@@ -230,18 +233,6 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
     if spilled > 0:
         cost += f", {spilled} more bytes spilled"
     return f"{cost}, by {manifest['assembler']}"
-
-
-def warps_by_registers(registers: int, arch: str) -> int:
-    """Return how many warps fit on a multiprocessor if nothing but a thread's registers limits them.
-
-    By the CUDA occupancy calculator, for sm_75 to sm_121: registers are handed out to threads in units of 8, from
-    16,384 on each of a multiprocessor's four parts.
-    """
-    name = arch.rstrip("af")
-    most = {"sm_75": 32}.get(name, 48 if name in _OF_48_WARPS else 64)
-    of_a_warp = 32 * max(-(-registers // 8) * 8, 8)
-    return min(most, 4 * (16_384 // of_a_warp))
 
 
 # Text

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.defines import add_define
+from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
 from neutrino.places import scratch_parent
@@ -116,6 +117,7 @@ def configure(commands: Commands) -> None:
         "--rows", type=_natural, default=8, metavar="N", help="records shown per map, and lines shown of what "
         "the kernel printed (default: 8)",
     )  # fmt: skip
+    add_max_registers(attempt)
     attempt.add_argument("--diff", action="store_true", help="also show what the probe changed in the kernel's text")
     attempt.add_argument("--tracedir", type=Path, metavar="DIR", help="keep the trace, in a folder under DIR")
     attempt.add_argument("--json", action="store_true", help="one JSON document on stdout, with all records")
@@ -136,6 +138,8 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.playground.inputs import Choices
     from neutrino.probing.selection import Selection
 
+    if options.max_registers is not None:
+        say("--max-registers: the embedded device has no registers to limit, so it changes nothing (show has a GPU's)")
     probes = load(options.probe, defines=options.define)
     text, kernel_name = find_kernel(options.file, Selection(tuple(options.kernel), tuple(options.filter)))
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from neutrino.cli.defines import add_define
+from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.row_options import MOST_ROWS, number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.choice import MOST_DEVICES, Choice
@@ -262,6 +263,7 @@ def _parser() -> _Parser:
         help="also probe kernels whose PTX is for another architecture than the machine code that runs, where it is "
         "proven to be the same program; the trace marks them",
     )
+    add_max_registers(parser)
     parser.add_argument(
         "--callback",
         type=Path,
@@ -395,6 +397,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             follows=options.follow == "all",
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
+            max_registers=options.max_registers,
             ranks=tuple(options.rank),
             choice=Choice(
                 first=options.launches[0],
@@ -486,6 +489,7 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
         "--no-wait": options.no_wait,
         "--memusage": options.memusage,
         "--retarget": options.retarget,
+        "--max-registers": options.max_registers,
         "--save-temps": options.save_temps,
         "--callback": options.callback,
     }

@@ -76,7 +76,8 @@ class Settings:
     run_key: 32 bytes that identify the run's settings in keys of cache entries. save_temps: a folder for the output of
     each stage. device: whether the program runs on a GPU or on the emulator. assembled: False if the run's key was made
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
-    another architecture than the machine code's. scripts: those to run for every trace. unused: says it if no process
+    another architecture than the machine code's. max_registers: the user's register cap of twins, None without one.
+    scripts: those to run for every trace. unused: says it if no process
     has called by COMMAND's end; None to be silent. compiled: the folder in which compilers of the program write, None
     to make nothing before it is asked for. driver_version: as of ``cuDriverGetVersion``, None if it is not known.
     history: of runs with this key, None where nothing is imported before twins are asked for. cache_lock: descriptor of
@@ -92,6 +93,7 @@ class Settings:
     device: DeviceKind = DeviceKind.GPU
     assembled: bool = True
     retarget: bool = False
+    max_registers: int | None = None
     scripts: Scripts = NO_SCRIPTS
     unused: Unused | None = None
     compiled: Path | None = None
@@ -425,6 +427,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             key=key,
             device=settings.device,
             retarget=settings.retarget,
+            max_registers=settings.max_registers,
             save_temps=settings.save_temps,
         )
         if settings.save_temps is None:

@@ -67,8 +67,9 @@ class Request:
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
     follows: whether programs that COMMAND starts are probed.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
-    twins may be made from PTX of another architecture than the machine code's. ranks: of the processes that are probed,
-    none for all. choice: of the launches that are probed. scripts: False disables the probes'
+    twins may be made from PTX of another architecture than the machine code's. max_registers: a cap of twins' registers
+    per thread, None without one; the embedded device has no registers to limit. ranks: of the processes that are
+    probed, none for all. choice: of the launches that are probed. scripts: False disables the probes'
     analyze hooks and callbacks. results: prints what the run's traces hold, given COMMAND's exit status; then this
     process stays COMMAND's parent, and calls it when COMMAND has ended. None: this process becomes COMMAND. run: names
     this run in its traces.
@@ -95,6 +96,7 @@ class Request:
     follows: bool = True
     max_trace_size: int | None = None
     retarget: bool = False
+    max_registers: int | None = None
     ranks: tuple[int, ...] = ()
     choice: Choice = field(default_factory=Choice)
     scripts: bool = True
@@ -227,7 +229,10 @@ def _start_probing(
     patcher = f"{__version__} {os.urandom(16).hex() if request.save_temps else kept_identity(cache)}"
     # A run without --retarget must not find twins that were made with it.
     patcher += " retarget" if request.retarget else ""
-    key = run_key(probes.digest, request.selection.digest, assembler, patcher, kind)
+    max_registers = None if kind is DeviceKind.EMBEDDED else request.max_registers
+    if request.max_registers is not None and max_registers is None and not request.quiet:
+        say("--max-registers: the embedded device has no registers to limit, so it changes nothing")
+    key = run_key(probes.digest, request.selection.digest, assembler, patcher, kind, max_registers)
     with _explaining_cache_errors():
         probe_file = _store_probes(cache, probes)
     # A GPU never runs twins that were not assembled, so a worker then looks for an assembler again.
@@ -244,6 +249,7 @@ def _start_probing(
             device=kind,
             assembled=assembled,
             retarget=request.retarget,
+            max_registers=max_registers,
             # With --memusage there is nothing that they could read.
             scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,

@@ -68,6 +68,7 @@ def patch_image(
     key: bytes,
     device: DeviceKind = DeviceKind.GPU,
     retarget: bool = False,
+    max_registers: int | None = None,
     save_temps: Path | None = None,
 ) -> bytes:
     """Make the cache entry for an image that a program loads: the twins (instrumented copies) of its kernels.
@@ -75,7 +76,8 @@ def patch_image(
     The entry also says why other kernels have no twin. image: fatbin, cubin or PTX text. arch: the device's, such as
     ``sm_90``. key: 32 bytes, stored in the entry. device: for the embedded device the entry's images are PTX text that
     ends with NUL, and assembler may be None. retarget: also use PTX for another architecture than the machine code's.
-    save_temps: a folder in which the result of each step is written, in a folder per image.
+    max_registers: a cap of twins' registers per thread, from ``LEAST_CAP`` to ``MOST_CAP``; nothing for the embedded
+    device. save_temps: a folder in which the result of each step is written, in a folder per image.
 
     Raises FormatError for a damaged image, and ProbeError when a probe uses a value that an instruction does not have.
     Problems of the machine are raised too, since they must not be stored in an entry: ToolMissingError without an
@@ -89,7 +91,9 @@ def patch_image(
         assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
     dump.write("source.json", json.dumps(_source_summary(source), indent=1))
-    twins = make_twins(source, probes, selection=selection, assembler=assembler, device=device, dump=dump)
+    twins = make_twins(
+        source, probes, selection=selection, assembler=assembler, device=device, max_registers=max_registers, dump=dump
+    )
     entry = write_entry(key, probes.maps, twins.kernels, twins.images)
     dump.write("entry.twins", entry)
     return entry
@@ -113,14 +117,15 @@ def make_twins(
     device: DeviceKind = DeviceKind.GPU,
     emit: Emit = Emit.SASS,
     unproven: bool = False,
+    max_registers: int | None = None,
     dump: Dump | None = None,
 ) -> Twins:
     """Make twins (instrumented copies) of a source's kernels; for the others the result says why they have none.
 
     assembler: may be None if the source has no PTX, and for the embedded device. emit: the form of the images; ignored
     for the embedded device, which takes PTX text. unproven: for a source with PTX of another architecture, also make
-    twins of kernels that are not proven to be the ones that run. dump: writes the results of the steps to files; None:
-    it does not. Raises as patch_image.
+    twins of kernels that are not proven to be the ones that run. max_registers: as for
+    ``patch_image``. dump: writes the results of the steps to files; None: it does not. Raises as patch_image.
     """
     is_embedded = device is DeviceKind.EMBEDDED
     if assembler is None and source.text is not None and not is_embedded:
@@ -129,7 +134,8 @@ def make_twins(
     # bounded_stack: on a GPU a thread has no more stack than the program has asked for.
     backend = PtxTwins(
         source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
-        Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven, dump=dump,
+        Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven,
+        max_registers=None if is_embedded else max_registers, dump=dump,
     )  # fmt: skip
     return _run_backend(backend, probes, selection, dump)
 
@@ -141,15 +147,17 @@ def make_linked_twins(
     selection: Selection,
     assembler: Assembler,
     linker: Linker,
+    max_registers: int | None = None,
     dump: Dump | None = None,
 ) -> Twins:
     """Make twins (instrumented copies) of the kernels of device-linked code. The images are cubins.
 
     source: the linked machine code, and the PTX of the translation units that it was linked from. assembler, linker:
-    which build the twins. dump: writes the results of the steps to files; None: it does not. Raises as patch_image.
+    which build the twins. max_registers: as for ``patch_image``. dump: writes the results of the steps to files; None:
+    it does not. Raises as patch_image.
     """
     dump = dump or Dump()
-    backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump)
+    backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump, max_registers)
     return _run_backend(backend, probes, selection, dump)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from neutrino.cli import probe_show
 from neutrino.cli.probe import main
-from neutrino.cli.probe_show import warps_by_registers
+from neutrino.device.registers import warps_by_registers
 
 KERNEL = Path(__file__).parents[2] / "examples" / "embedded" / "kernels.ptx"
 
@@ -30,7 +30,9 @@ def test_long_twins_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     """Before the assembler runs, and only then."""
     heard: list[str] = []
     monkeypatch.setattr(
-        probe_show, "_assemble", lambda kernel, probes: (None, heard.append(capsys.readouterr().err) or "not assembled")
+        probe_show,
+        "_assemble",
+        lambda kernel, probes, cap: (None, heard.append(capsys.readouterr().err) or "not assembled"),
     )
     command = ["show", "gmem_bytes", str(KERNEL), "-k", "saxpy"]
     assert main(command) == 0

@@ -7,6 +7,7 @@ Nothing else of the kernel changes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,13 @@ class SiteList:
         return sorted(sites, key=lambda site: site.line)
 
 
-_MAXNREG = re.compile(r"\.maxnreg\s+\d+", re.ASCII)
+_MAXNREG = re.compile(r"\.maxnreg\s+(\w+)", re.ASCII)
+_BOUNDS = re.compile(r"\.(?:max|req)ntid\b(?:\s+(\w+)(?:\s*,\s*(\w+))?(?:\s*,\s*(\w+))?)?", re.ASCII)
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_REGISTERS = 65_536
+"""Of a multiprocessor; as many as a block may have."""
+_MOST_THREADS = 1024
+"""Of a block."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +245,27 @@ class TwinKernel:
             return _MAXNREG.sub(f".maxnreg {cap}", head) + body
         return f"{head.rstrip()}\n.maxnreg {cap}\n{body}"
 
+    def cap_within(self, limit: int) -> int | None:
+        """The cap for ``text`` that limits registers to ``limit`` per thread and allows no more than the kernel's own
+        directives do: ``ptxas`` lets ``.maxnreg`` win over what ``.maxntid`` implies, and a block of as many threads
+        could not be launched then. None for a kernel that moves registers between its warps (``setmaxnreg``): with
+        fewer at its start than it counts on it would wait for ever. None also if its own cap cannot be read.
+        """
+        if "setmaxnreg" in self.original_text:
+            return None
+        head = _COMMENT.sub(" ", self.probed_text[: self.header])
+        caps = [limit]
+        for first, *others in _BOUNDS.findall(head):
+            # Where the numbers cannot be read, for as many threads as there can be.
+            extents = [_decimal(text) or _MOST_THREADS for text in (first, *filter(None, others))]
+            caps.append(registers_of_blocks(math.prod(extents)))
+        for text in _MAXNREG.findall(head):
+            number = _decimal(text)
+            if number is None:
+                return None
+            caps.append(number)
+        return min(caps)
+
     def whole_text(self, cap: int | None = None) -> str:
         """The twin's text, after those of the functions that have copies for it. cap: as for ``text``."""
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
@@ -320,6 +348,17 @@ class TwinModule:
                 pieces.append(module.source(statement) + "\n")
         # A ``.loc`` refers to a ``.file`` by its number: without any, they are removed.
         return without_locations("".join(pieces), keep=has_files)
+
+
+def registers_of_blocks(threads: int) -> int:
+    """The most registers per thread with which a block of so many threads can be launched."""
+    warps = -(-min(max(threads, 1), _MOST_THREADS) // 32)
+    return _REGISTERS // (32 * warps) // 8 * 8
+
+
+def _decimal(text: str) -> int | None:
+    """The value of a decimal number from 1; None for a text that is none, as a hexadecimal or an octal number."""
+    return int(text) if re.fullmatch(r"[1-9]\d*", text, re.ASCII) else None
 
 
 def _target(module: Module) -> str:
