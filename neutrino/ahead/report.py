@@ -11,6 +11,7 @@ from typing import Any
 from neutrino.abi.reasons import REASON_TEXT, Reason
 from neutrino.demangle import demangle
 
+_BOTH = ("original", "twin")
 _MOST_DETAILS = 8
 """Groups that one reason may have; the last one is for the remaining details if there are more."""
 
@@ -24,7 +25,8 @@ class KernelReport:
     that the probes matched. registers: per thread, of original and twin; None if nothing was assembled. retargeted: as
     in the twin's manifest, or ``target`` alone for a kernel without twin; None if the PTX is for the machine code's own
     architecture. probes_left_out: those that are not in the twin, as in the manifest. max_registers: the user's cap
-    that it was assembled under, None without one.
+    that it was assembled under, None without one. warps_by_registers: on a multiprocessor, of original and twin, if
+    launches may run the twin though fewer of its blocks fit; else None.
     """
 
     name: str
@@ -39,6 +41,7 @@ class KernelReport:
     retargeted: Mapping[str, Any] | None = field(default=None, hash=False)
     probes_left_out: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     max_registers: int | None = None
+    warps_by_registers: tuple[int, int] | None = None
 
     @property
     def probed(self) -> bool:
@@ -47,7 +50,8 @@ class KernelReport:
 
     def document(self) -> dict[str, Any]:
         """Return the kernel's object of the JSON document."""
-        registers = None if self.registers is None else dict(zip(("original", "twin"), self.registers, strict=True))
+        registers = None if self.registers is None else dict(zip(_BOTH, self.registers, strict=True))
+        warps = self.warps_by_registers
         return {
             "name": self.name,
             "demangled": demangle(self.name),
@@ -63,6 +67,7 @@ class KernelReport:
             "retargeted": None if self.retargeted is None else dict(self.retargeted),
             "probes_left_out": [dict(probe) for probe in self.probes_left_out],
             **({} if self.max_registers is None else {"max_registers": self.max_registers}),
+            **({} if warps is None else {"warps_by_registers": dict(zip(_BOTH, warps, strict=True))}),
         }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.plan import SkippedImage, Target, driver_bytes
 from neutrino.ahead.report import KernelReport
@@ -18,6 +19,7 @@ from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.cache.key import image_key, patcher_identity, run_key
 from neutrino.device.kind import DeviceKind
 from neutrino.device.linked_source import RELOCATABLE_SECTION, find_linked_source
+from neutrino.device.registers import warps_by_registers
 from neutrino.device.source import DEBUG_SECTION, find_source, picked_image
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, kernel_names, read_file
@@ -261,6 +263,8 @@ def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, r
     manifest = json.loads(kernel.files["manifest.json"])
     # None if nothing was assembled.
     registers = manifest["registers"]
+    may_fall = registers is not None and kernel.fewer_blocks is not FewerBlocks.NONE
+    before, after = (registers[which] if may_fall else 0 for which in ("original", "twin"))
     return replace(
         report,
         sites=len(manifest["sites"]),
@@ -268,4 +272,5 @@ def _report_kernel(kernel: KernelEntry, target: Target, image: int, arch: str, r
         retargeted=manifest["retargeted"],
         probes_left_out=tuple(manifest.get("probes_left_out", ())),
         max_registers=manifest.get("max_registers"),
+        warps_by_registers=(warps_by_registers(before, arch), warps_by_registers(after, arch)) if may_fall else None,
     )

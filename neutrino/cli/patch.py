@@ -517,6 +517,7 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
         sites = sum(kernel.sites for kernel in unlisted)
         console.print(f"and {counted(len(unlisted), 'more kernel')} with {counted(sites, 'site')} (--json lists all)")
     _print_probes_left_out(console, kernels)
+    _print_occupancy(console, kernels)
     unproven = sum(map(_is_unproven, kernels))
     if unproven:
         console.print(
@@ -547,6 +548,25 @@ def _print_probes_left_out(console: Console, kernels: Sequence[KernelReport]) ->
         console.print(escaped(text), soft_wrap=True)
         if probe["remedy"]:
             console.print(escaped(f"    what helps: {probe['remedy']}"), soft_wrap=True)
+
+
+def _print_occupancy(console: Console, kernels: Sequence[KernelReport]) -> None:
+    """Print which twins may run with fewer blocks at a time than their originals: of the worst, both numbers."""
+    from neutrino.cli.kernel_names import shorten
+    from neutrino.demangle import demangle
+
+    rows = [(kernel, kernel.warps_by_registers) for kernel in kernels if kernel.warps_by_registers]
+    if not rows:
+        return
+    kernel, (before, after) = min(rows, key=lambda row: row[1][1] / row[1][0])
+    others = f" (so do {len(rows) - 1:,} more)" if len(rows) > 1 else ""
+    console.print(
+        escaped(
+            f"{shorten(demangle(kernel.name), _EXAMPLE_WIDTH)} may run with fewer blocks at a time{others}: by "
+            f"registers alone {after} of {before} warps fit on a multiprocessor; --max-registers limits them"
+        ),
+        soft_wrap=True,
+    )
 
 
 def _table_names(kernels: Sequence[KernelReport], width: int) -> dict[str, str]:

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.max_registers import add_max_registers
+from neutrino.cli.occupancy import registers_text
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
 from neutrino.cli.streams import Painter, escaped, has_colours
 from neutrino.cli.table import counted
-from neutrino.device.registers import warps_by_registers
 from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
@@ -218,12 +218,7 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
     if entry.reason is not Reason.PROBED:
         return f"refused: {entry.reason.word}: {entry.detail}"
     registers, spills = manifest["registers"], manifest["spills"]
-    cost = f"registers {registers['original']} → {registers['twin']}"
-    before, after = (warps_by_registers(registers[which], manifest["arch"]) for which in ("original", "twin"))
-    if after < before:
-        cost += f" ({before} → {after} warps by registers on a multiprocessor)"
-    if manifest.get("max_registers") is not None:
-        cost += f" under --max-registers {manifest['max_registers']}"
+    cost = registers_text(registers, manifest["arch"], manifest.get("max_registers"))
     # Per thread, of the twin's second version, which is compiled with a register cap; None if there is no such version.
     if registers["capped"]:
         cost += f", {registers['capped']} with a register cap"

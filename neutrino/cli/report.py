@@ -23,6 +23,7 @@ from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.nothing_saved import NothingSaved, is_nothing
+from neutrino.cli.occupancy import occupancy_lines
 from neutrino.cli.overview import folded, lines_not_probed, overview
 from neutrino.cli.record_options import add_queries, is_asked, prepared
 from neutrino.cli.report_faults import report_faults
@@ -478,6 +479,8 @@ class _Report:
         if summary.unprobed:
             launches += f", {summary.unprobed:,} not"
         self._line(f"  {launches}; {_resources(manifest.assembly, summary)}")
+        for line in occupancy_lines(summary):
+            self._line(f"  {line}", soft_wrap=self.wide)
         if manifest.retargeted is not None:
             self._line(f"  {_retargeted(manifest.retargeted)}")
         for probe in manifest.probes_left_out:
@@ -639,7 +642,6 @@ class _Report:
             self._line(f"  {kernels} never launched (--all lists them)")
         self._line()
 
-
     def _reasons(self, table: Table, rows: Sequence[NotProbed]) -> None:
         """Print what was not probed by reason. table: has the column of launches."""
         table.add_column("kernels", justify="right", overflow="fold")
@@ -667,8 +669,7 @@ def _retargeted(retargeted: Retargeted) -> str:
 def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
     """Return the registers per thread and spills of a kernel and its twin, as ``registers 16 → 20; spills 0 → 0``.
 
-    The twin under a register cap, if launches used it, is added in brackets. assembly: None if the twin was not
-    assembled.
+    The twin under a register cap, if launches used it, is added in brackets. assembly: None if nothing was assembled.
     """
     if assembly is None:
         return "not assembled: no ptxas"
@@ -677,8 +678,7 @@ def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
     if summary.capped and assembly.registers_capped is not None:
         registers += f" ({assembly.registers_capped} in {summary.capped:,} launches)"
         spills += f" ({_spills(assembly.spills_capped)})"
-    fewer = f"; fewer blocks at a time in {summary.fewer_blocks:,} launches" if summary.fewer_blocks else ""
-    return f"{registers}; {spills}{fewer}"
+    return f"{registers}; {spills}"
 
 
 def _number(value: int | float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from neutrino.abi.levels import Per
 from neutrino.cli.benchmark import benchmark_document, readable_benchmark
 from neutrino.cli.kernel_names import demangled
+from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report, has_no_count
 from neutrino.tracing.summary import KernelSummary, MapSummary, TraceSummary
@@ -67,6 +68,7 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
         "assembler": raw.get("assembler"),
         "registers": raw.get("registers"),
         "spills": raw.get("spills"),
+        **occupancy_document(summary),
         "retargeted": raw.get("retargeted"),
         "sites": len(manifest.sites) if manifest else 0,
         "maps": [_map_document(entry) for entry in summary.maps],

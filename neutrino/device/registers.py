@@ -19,3 +19,8 @@ def warps_by_registers(registers: int, arch: str) -> int:
     most = {"sm_75": 32}.get(name, 48 if name in _OF_48_WARPS else 64)
     of_a_warp = 32 * max(-(-registers // 8) * 8, 8)
     return min(most, 4 * (16_384 // of_a_warp))
+
+
+def blocks_by_registers(registers: int, threads: int, arch: str) -> int:
+    """Return how many blocks of so many threads fit on a multiprocessor if nothing else limits them."""
+    return warps_by_registers(registers, arch) // max(-(-threads // 32), 1)

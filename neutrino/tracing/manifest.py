@@ -79,7 +79,8 @@ class Manifest:
 
     maps: as they lie in the kernel's data, also those that its twin has nothing in. retargeted: None where the PTX was
     the machine code's own. sites: probe, tracepoint, line and text of each matched instruction. probes_left_out: those
-    that the kernel could not take. raw: the whole document.
+    that the kernel could not take. max_registers: of ``--max-registers``, None where that did not count. raw: the whole
+    document.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Manifest:
     sites: tuple[dict[str, Any], ...]
     raw: dict[str, Any]
     probes_left_out: tuple[ProbeLeftOut, ...] = ()
+    max_registers: int | None = None
 
     @property
     def not_probed(self) -> dict[str, ProbeLeftOut]:
@@ -130,6 +132,7 @@ def read_manifest(path: Path) -> Manifest:
         sites=tuple(reader.table(site, "a site") for site in reader.rows(table, "sites")),
         raw=table,
         probes_left_out=reader.probes_left_out(table),
+        max_registers=reader.optional_number(table, "max_registers"),
     )
 
 

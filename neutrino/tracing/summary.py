@@ -5,7 +5,7 @@ probed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,7 +123,8 @@ class KernelSummary:
     submitted: launches of the twin (instrumented copy), of which written have their data in the trace, lost could not
     be copied back, and pending had not arrived when the trace ended; removed is those whose data went to keep to the
     limit of the trace's size. unprobed: launches of the original. capped: launches of the twin with a register cap;
-    fewer_blocks: of the twin though fewer blocks of it fit on a multiprocessor than of the original.
+    fewer_blocks: of the twin though fewer blocks of it fit on a multiprocessor than of the original; fewer_by_threads:
+    these by the threads of a block.
     """
 
     kernel: TraceKernel
@@ -134,6 +135,7 @@ class KernelSummary:
     unprobed: int
     capped: int
     fewer_blocks: int
+    fewer_by_threads: Mapping[int, int]
     maps: tuple[MapSummary, ...]
     removed: int = 0
 
@@ -228,6 +230,7 @@ def _summarize_kernel(kernel: TraceKernel, launches: range | None, *, with_maps:
         fewer_blocks=counts.fewer_blocks,
         maps=_summarize_maps(kernel, read) if with_maps else (),
         removed=removed,
+        fewer_by_threads=counts.fewer_by_threads,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,6 +33,8 @@ _NAMED = 8
 """Kernels whose names are listed."""
 _BATCH = 1 << 14
 """Launches whose records are read at once."""
+_FEWER_BLOCKS = 2
+"""``variant`` in the record of a launch whose twin had fewer blocks at a time."""
 EMBEDDED_DEVICE = "Neutrino embedded device"
 """How the name of the embedded device begins, as its driver reports it."""
 
@@ -64,14 +67,15 @@ class TraceLaunch:
 @dataclass(frozen=True)
 class LaunchCounts:
     """A kernel's launches that have records. by_state: how many, by what happened to their data. capped, fewer_blocks:
-    of the twin under a register cap, and though fewer of its blocks fit on a multiprocessor. written: the numbers of
-    those whose data are in the trace, ascending.
+    of the twin under a register cap, and though fewer of its blocks fit on a multiprocessor. fewer_by_threads: the
+    latter by the threads of a block. written: the numbers of those whose data are in the trace, ascending.
     """
 
     launches: int
     by_state: dict[LaunchState, int]
     capped: int
     fewer_blocks: int
+    fewer_by_threads: dict[int, int]
     written: Array
 
 
@@ -161,6 +165,7 @@ class TraceKernel:
         """Count the launches that have records by their outcome, and remember which have their data in the trace."""
         numbers = self._trace.numbers_of(self.id)
         by_state, variants, written = dict.fromkeys(LaunchState, 0), [0, 0, 0], []
+        fewer = Counter[int]()
         for first in range(0, len(numbers), _BATCH):
             part = numbers[first : first + _BATCH]
             states, variant = (self._trace.launches[name][part] for name in ("state", "variant"))
@@ -168,9 +173,11 @@ class TraceKernel:
                 by_state[state] += int(np.count_nonzero(states == state))
             for number in range(len(variants)):
                 variants[number] += int(np.count_nonzero(variant == number))
+            threads = self._trace.launches["block"][part[variant == _FEWER_BLOCKS]].prod(axis=1, dtype=np.int64)
+            fewer.update(threads.tolist())
             written.append(part[self._is_written(part)])
         found = np.concatenate(written) if written else numbers
-        return LaunchCounts(len(numbers), by_state, variants[1], variants[2], found)
+        return LaunchCounts(len(numbers), by_state, variants[1], variants[_FEWER_BLOCKS], dict(fewer), found)
 
     def written_numbers(self, chosen: range | None = None) -> Array:
         """Return the numbers of the launches whose data are in the trace, in the order of submission.

@@ -350,3 +350,43 @@ def test_a_patched_library_is_recorded_or_runs_as_it_was(tmp_path: Path, recordi
     fields = {field["name"]: field["total"] for field in found["saxpy"]["GmemBytes"]["fields"]}
     assert (fields["load"], fields["store"]) == (3 * 4096 * 8, 3 * 4096 * 4)
     assert found["saxpy"]["BlockSched"]["records"] == 3 * 4096 // 32
+
+
+WIDE = "\n".join(
+    [
+        ".visible .entry wide(.param .u64 p)",
+        "{{ .reg .u64 %a; .reg .f32 %f<36>; ld.param.u64 %a, [p];",
+        *(f"ld.global.f32 %f{index}, [%a+{4 * index}];" for index in range(36)),
+        "bar.sync 0;",
+        *(f"st.global.f32 [%a+{4 * index}], %f{35 - index};" for index in range(36)),
+        "ret; }}\n",
+    ]
+)
+"""It holds 36 values at once."""
+
+
+def test_a_fall_of_occupancy_is_named_and_a_cap_prevents_it(
+    assembler: Assembler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    head = SCALE.split(".visible")[0]
+    link(Path("libwide.so"), [fatbin(assembler, head + WIDE, cubins=["sm_80"], ptx=["sm_80"])])
+
+    def patched(*options: str) -> tuple[str, dict[str, object]]:
+        assert main(["libwide.so", "-p", "coalescing", "--arch", "80", "-j", "1", "-n", *options]) == 0
+        text = capsys.readouterr().out
+        assert main(["libwide.so", "-p", "coalescing", "--arch", "80", "-j", "1", "-n", "--json", *options]) == 0
+        (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+        return text, kernel
+
+    text, kernel = patched()
+    # 48 registers leave room for 40 warps, and 241 to 248 for two on each quarter of a multiprocessor.
+    assert kernel["registers"]["original"] == 48
+    assert kernel["registers"]["twin"] > 240
+    assert kernel["warps_by_registers"] == {"original": 40, "twin": 8}
+    assert "wide may run with fewer blocks at a time: by registers alone 8 of 40 warps fit on a multiprocessor" in text
+    assert "max_registers" not in kernel
+    text, kernel = patched("--max-registers", "48")
+    assert (kernel["registers"], kernel["max_registers"]) == ({"original": 48, "twin": 48}, 48)
+    assert "warps_by_registers" not in kernel
+    assert "fewer blocks" not in text

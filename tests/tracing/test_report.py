@@ -464,3 +464,72 @@ print(status, len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_T
             [sys.executable, "-c", code], env=given, cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert (done.stdout, done.returncode) == (said, 0), done.stderr
+
+
+def with_launches(tmp_path: Path, shapes: list[tuple[int, int]], **manifest: object) -> Path:
+    """A trace of launches of blocks of so many threads, each of a variant: 1 capped, 2 fewer blocks."""
+    writer = TraceWriter(tmp_path / "Nov20_131500_4243")
+    writer.kernel(1, "vecadd", **manifest)
+    for threads, variant in shapes:
+        number = writer.launch(1, (3, 1, 1), (threads // 2, 2, 1), None)
+        writer.records[number]["variant"] = variant
+    return writer.write()
+
+
+REGISTERS = {"original": 40, "twin": 72, "capped": 40}
+"""On sm_90 48 and 28 warps."""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said", "blocks"),
+    [
+        ([(256, 0), (256, 1)], "", []),
+        (
+            [(256, 2), (256, 0), (256, 2)],
+            "2 launches: by registers alone 3 of 6 blocks of 256 threads fit on a multiprocessor",
+            [{"threads": 256, "launches": 2, "original": 6, "twin": 3}],
+        ),
+        (
+            [(100, 2)],
+            "1 launch: by registers alone 7 of 12 blocks of 100 threads fit on a multiprocessor",
+            [{"threads": 100, "launches": 1, "original": 12, "twin": 7}],
+        ),
+        (
+            [(256, 2), (64, 2), (64, 2)],
+            "3 launches: by registers alone 28 of 48 warps fit on a multiprocessor",
+            [
+                {"threads": 64, "launches": 2, "original": 24, "twin": 14},
+                {"threads": 256, "launches": 1, "original": 6, "twin": 3},
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_fewer_blocks_have_both_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shapes: list[tuple[int, int]], said: str, blocks: list[object]
+) -> None:
+    path = with_launches(tmp_path, shapes, registers=REGISTERS)
+    assert main([str(path), "--wide"]) == 0
+    text = capsys.readouterr().out
+    assert said in text
+    assert ("fewer blocks" in text) == bool(said)
+    assert main([str(path), "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["traces"][0]["kernels"]
+    assert kernel["by_registers"] == {"warps": {"original": 48, "twin": 28, "capped": 48}, "blocks": blocks}
+
+
+def test_what_registers_do_not_explain_has_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The driver knows more than registers: of 18 and 20 all warps fit."""
+    path = with_launches(tmp_path, [(256, 2)])
+    assert main([str(path), "--wide"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "fewer blocks at a time in 1 launch" in lines
+
+
+def test_a_cap_of_the_users_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = with_launches(tmp_path, [(256, 0)], max_registers=24)
+    assert main([str(path)]) == 0
+    assert "registers limited by --max-registers 24" in capsys.readouterr().out
+    assert main([str(path), "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["traces"][0]["kernels"]
+    assert kernel["max_registers"] == 24
+    assert "by_registers" not in kernel
