@@ -1,8 +1,10 @@
 """The scheduler of one batch of thread blocks: which threads run next, where they diverge, wait, reconverge and end.
 
 The threads that can run are kept as disjoint sets, by place: (- call depth, function, basic block). The deepest call
-and then the lowest block runs first, so that threads reconverge without post-dominators. With a random generator, some
-warps of a random set run instead.
+and then the lowest block runs first, so that threads reconverge without post-dominators. In turns for places that have
+waited for long, warps run apart, but lanes of a warp do so only where they probably wait for each other: which lanes
+run together does not depend on how many instructions a probe has added. With a random generator, some warps of a random
+set run instead.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 
-# Steps until other sets of threads get a turn. A basic block with an instruction that threads poll memory with counts
-# as many steps, since its threads probably wait for the others.
+# Steps until other warps get a turn. A basic block with an instruction that threads poll memory with counts as many
+# steps, since its threads probably wait for the others.
 _PATIENCE = 1 << 13
 _POLLING_COST = 128
 # The length of that turn, in steps. Afterwards the lowest key goes first again.
 _FAIR_STEPS = 32
+# How often lanes run one block that polls memory, or another one, until they probably wait for lanes of their own warp
+# that wait further down; and how often from then on, where that happened. The first numbers are high, since lanes of a
+# loop with many turns must meet those that have left it, also where each turn counts in memory. So every loop with a
+# lock costs them once.
+_LANE_PATIENCE = {True: 1 << 11, False: 1 << 17}
+_CONTENDED_PATIENCE = {True: 1 << 4, False: 1 << 11}
 # The probability that a warp of the chosen set runs, under a random schedule.
 _RANDOM_SHARE = 0.4
 
@@ -67,6 +75,11 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
         # Steps until the places that have waited longest get a turn, and steps that are left of such a turn.
         self._patience = _PATIENCE
         self._fair = 0
+        # How often places have run since a higher one did: the highest first. Steps that are left of a turn of lanes
+        # that wait for others of their warp; and the places that have kept such lanes waiting.
+        self._turns: list[tuple[Key, int]] = []
+        self._lane_fair = 0
+        self._contended: set[Key] = set()
         # ``live_count`` when stalled threads were last resumed since none was pending; 0 before the first time.
         self._woken = 0
         # By (call depth, function).
@@ -111,11 +124,8 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
     def step(self) -> None:
         """Run one basic block, or a chain of blocks, for one set of threads, and let them continue after it."""
         self.steps += 1
-        key = self.choose()
+        key, lanes = self.choose()
         minus_depth, function_index, block_index = key
-        lanes = self.pending.pop(key)
-        if self.random is not None:
-            lanes = self.random_part(key, lanes)
         unit = self.units[function_index]
         block = unit.graph.blocks[block_index]
         file = self.file(-minus_depth, function_index)
@@ -220,27 +230,72 @@ class Batch(Asynchronous, Matrices, Calls, Barriers):
 
     # -- which threads run next
 
-    def choose(self) -> Key:
-        """Return the place whose threads run next.
+    def choose(self) -> tuple[Key, Lanes]:
+        """Return the place whose threads run next, and which of them do; these are no longer pending.
 
         Under a random schedule it is any. Else it is the lowest key (the deepest call, then the lowest block), except
-        that now and then the places that have waited longest get a turn.
+        that now and then the places that have waited longest get a turn: those of warps that have no lanes further up,
+        or, where lanes probably wait for others of their warp, any.
         """
         pending = self.pending
-        if len(pending) == 1:
-            return next(iter(pending))
         if self.random is not None:
             keys = list(pending)
-            return keys[int(self.random.integers(len(keys)))]
+            key = keys[int(self.random.integers(len(keys)))] if len(keys) > 1 else keys[0]
+            return key, self.random_part(key, pending.pop(key))
+        if len(pending) == 1:
+            self._turns.clear()
+            return pending.popitem()
+        if self._lane_fair:
+            self._lane_fair -= 1
+            # The place that has waited longest.
+            key = min(pending, key=self.since.__getitem__)
+            return key, pending.pop(key)
         if self._patience <= 0:
             # Threads that poll memory must not keep those from running that write it.
             self._patience = _PATIENCE
             self._fair = _FAIR_STEPS
         if self._fair:
             self._fair -= 1
-            # The place that has waited longest.
-            return min(pending, key=self.since.__getitem__)
-        return min(pending)
+            return self.foremost_part()
+        key = min(pending)
+        self.count_turn(key)
+        return key, pending.pop(key)
+
+    def count_turn(self, key: Key) -> None:
+        """The lowest place runs while others wait. Once it has done so too often, all of these get a turn."""
+        turns = self._turns
+        # Nobody is left at the places below.
+        while turns and turns[-1][0] < key:
+            turns.pop()
+        count = turns.pop()[1] + 1 if turns and turns[-1][0] == key else 1
+        turns.append((key, count))
+        polls = self.units[key[1]].graph.blocks[key[2]].waits
+        if count >= (_CONTENDED_PATIENCE if key in self._contended else _LANE_PATIENCE)[polls]:
+            self._contended.add(key)
+            self._lane_fair = _FAIR_STEPS
+            turns.clear()
+
+    def foremost_part(self) -> tuple[Key, Lanes]:
+        """Return the place that has waited longest, of those at which some warp has its lowest lanes, and the threads
+        of these warps there. They run as they would without the other warps. The others stay pending."""
+        pending = self.pending
+        above = np.zeros(self.threads // WARP, np.bool_)
+        parts: dict[Key, NDArray[np.bool_]] = {}
+        for key in sorted(pending):
+            warps = pending[key].mask.reshape(-1, WARP).any(1)
+            foremost = warps & ~above
+            if foremost.any():
+                parts[key] = foremost
+                above |= warps
+        key = min(parts, key=self.since.__getitem__)
+        lanes = pending.pop(key)
+        inside = np.repeat(parts[key], WARP)
+        part = of_mask(lanes.mask & inside)
+        if part.count == lanes.count:
+            return key, lanes
+        # Added as they were: they have waited since then.
+        pending[key] = of_mask(lanes.mask & ~inside)
+        return key, part
 
     def random_part(self, key: Key, lanes: Lanes) -> Lanes:
         """Return the threads of ``lanes`` in some random warps, at least one. The others stay pending at ``key``."""

@@ -64,6 +64,32 @@ def test_a_lock_that_threads_of_one_warp_fight_for(seed: int | None) -> None:
     assert lock[0] == 0
 
 
+@pytest.mark.parametrize("turns", [10, 100, 500])
+@pytest.mark.parametrize("atomics", [1, 3])
+def test_lanes_of_a_loop_that_counts_meet_those_that_left_it(turns: int, atomics: int) -> None:
+    """However often each turn touches what others may wait for; and each warp for itself."""
+    body = f"""
+    ld.param.u64 %d3, [p1];
+    and.b32 %r4, %r3, 31;
+    setp.eq.u32 %p0, %r4, 7;
+    mov.u32 %r5, 1;
+    shr.u32 %r6, %r3, 5;
+    add.u32 %r6, %r6, 1;
+    @%p0 mul.lo.u32 %r5, %r6, {turns};
+AGAIN:
+    {"atom.global.add.u32 %r7, [%d3], 1;" * atomics}
+    sub.u32 %r5, %r5, 1;
+    setp.ne.u32 %p1, %r5, 0;
+    @%p1 bra AGAIN;
+    activemask.b32 %r8;
+    st.global.u32 [%d1], %r8;
+    """
+    masks, count = np.zeros(64, np.uint32), np.zeros(1, np.uint32)
+    Kernel(body, parameters=2).run(masks, count, block=64)
+    assert count[0] == atomics * (62 + 3 * turns)
+    assert (masks == 0xFFFFFFFF).all()
+
+
 @pytest.mark.parametrize("seed", [None, 1])
 def test_blocks_wait_for_blocks_of_later_batches(seed: int | None) -> None:
     # More blocks than one batch takes, but no more than could be resident.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from tests.recipes.model import Launch, Step, Text, read, run
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TEXT = (HERE / "kernels.ptx").read_text()
-_ROOM = ("--device", "embedded:memory=1G", "--max-device-memory", "512M")
 MOST_RUNS = 4
 _INCOMPLETE = re.compile(r"ran without probes|found no memory| dropped")
 """What is said where maps had no memory."""
@@ -56,6 +54,18 @@ LAUNCHES = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Program:
+    """text: its kernels. arrays: what they contain at first."""
+
+    text: str
+    arrays: Mapping[str, bytes]
+    launches: tuple[Launch, ...]
+
+
+PROGRAM = Program(TEXT, ARRAYS, LAUNCHES)
+
+
 @cache
 def texts() -> dict[str, Text]:
     return read(TEXT)
@@ -71,15 +81,15 @@ class Model:
 
 
 @cache
-def _model(addresses: tuple[tuple[str, int], ...]) -> Model:
-    contents = {name: (address, bytearray(ARRAYS[name])) for name, address in addresses}
-    steps = run(texts(), LAUNCHES, contents)
+def _model(program: Program, addresses: tuple[tuple[str, int], ...]) -> Model:
+    contents = {name: (address, bytearray(program.arrays[name])) for name, address in addresses}
+    steps = run(read(program.text), program.launches, contents)
     return Model(tuple(steps), {name: bytes(content) for name, (_, content) in contents.items()}, dict(addresses))
 
 
-def model_of(addresses: Mapping[str, int]) -> Model:
+def model_of(addresses: Mapping[str, int], program: Program = PROGRAM) -> Model:
     """What the kernels do with the arrays at these addresses."""
-    return _model(tuple(addresses.items()))
+    return _model(program, tuple(addresses.items()))
 
 
 @dataclass(frozen=True)
@@ -92,23 +102,25 @@ class Finished:
 
 
 class Folder:
-    """A folder with the program. home: for the cache."""
+    """A folder with a program. home: for the cache. schedule: of the embedded device."""
 
-    def __init__(self, path: Path, home: Path) -> None:
+    def __init__(self, path: Path, home: Path, program: Program = PROGRAM, schedule: str = "") -> None:
         self.path = path
+        self._device = ("--device", f"embedded:memory=1G{schedule}", "--max-device-memory", "512M")
+        self.program = program
         self.environment = {
             **os.environ, "XDG_CACHE_HOME": str(home), "COLUMNS": "200", "PYTHONPATH": str(ROOT), "NO_COLOR": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }  # fmt: skip
         plan = {
-            "arrays": {name: content.hex() for name, content in ARRAYS.items()},
-            "launches": [asdict(launch) for launch in LAUNCHES],
+            "arrays": {name: content.hex() for name, content in program.arrays.items()},
+            "launches": [asdict(launch) for launch in program.launches],
         }
         (path / "launches.json").write_text(json.dumps(plan))
-        shutil.copy(HERE / "kernels.ptx", path / "kernels.ptx")
-        program = path / "program"
-        program.write_text(f"#!{sys.executable}\n" + (HERE / "program.py").read_text())
-        program.chmod(0o755)
+        (path / "kernels.ptx").write_text(program.text)
+        script = path / "program"
+        script.write_text(f"#!{sys.executable}\n" + (HERE / "program.py").read_text())
+        script.chmod(0o755)
 
     def printed(self, *arguments: str) -> Finished:
         """As ``run``, again where maps had no memory: on a loaded machine the launch before may still have it."""
@@ -121,13 +133,13 @@ class Folder:
     def run(self, *arguments: str) -> Finished:
         """Run ``neutrino`` with these arguments, of which the last ones are the program; its results must be right."""
         finished = subprocess.run(
-            [sys.executable, "-m", "neutrino.cli.run", *_ROOM, *arguments], cwd=self.path, env=self.environment,
+            [sys.executable, "-m", "neutrino.cli.run", *self._device, *arguments], cwd=self.path, env=self.environment,
             text=True, capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr
         after = json.loads((self.path / "after.json").read_text())
         (self.path / "after.json").unlink()
-        model = model_of(after["addresses"])
+        model = model_of(after["addresses"], self.program)
         for name, content in model.arrays.items():
             assert bytes.fromhex(after["arrays"][name]) == content, name
         return Finished(finished.stdout, finished.stderr, model)

@@ -32,11 +32,6 @@ class Recipe:
     options: tuple[str, ...] = ()
 
     @property
-    def is_of_groups(self) -> bool:
-        """Whether its figures depend on which lanes are together."""
-        return "leader" in self.text
-
-    @property
     def maps(self) -> frozenset[str]:
         """The names of its maps: one-liners that share none can run together."""
         return frozenset(re.findall(r"@(\w+)", self.text)) | frozenset(re.findall(r"(?<!= )\b(print)\(", self.text))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import neutrino
 from neutrino.tracing.views import MapView
-from tests.recipes.bed import LAUNCHES, MOST_RUNS, Finished, Folder
+from tests.recipes.bed import MOST_RUNS, Finished, Folder
+from tests.recipes.model import Launch
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,14 @@ def record(
     for _ in range(MOST_RUNS):
         shutil.rmtree(folder.path / place, ignore_errors=True)
         finished = folder.run("-q", "--tracedir", place, *arguments, "./program")
-        launches, is_complete = _launches(folder.path / place)
+        launches, is_complete = _launches(folder.path / place, folder.program.launches)
         # On a loaded machine the launch before may still have the memory; the next run knows how much is needed.
         if is_complete and not any(launch.dropped - drops for launch in launches.values()):
             break
     return launches, finished
 
 
-def _launches(path: Path) -> tuple[dict[int, Recorded], bool]:
+def _launches(path: Path, launches: Sequence[Launch]) -> tuple[dict[int, Recorded], bool]:
     """The launches of a trace, and whether all are there that are to be."""
     trace = neutrino.open_trace(path)
     found: dict[int, Recorded] = {}
@@ -61,7 +63,7 @@ def _launches(path: Path) -> tuple[dict[int, Recorded], bool]:
                 rows = {name: _rows(view) for name, view in launch.maps.items()}
                 dropped = frozenset(name for name, view in launch.maps.items() if view.dropped)
                 found[launch.index] = Recorded(kernel.name, rows, lines, dropped)
-    expected = {number for number, launch in enumerate(LAUNCHES) if launch.kernel in matched}
+    expected = {number for number, launch in enumerate(launches) if launch.kernel in matched}
     return dict(sorted(found.items())), found.keys() == expected
 
 

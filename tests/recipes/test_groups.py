@@ -110,19 +110,15 @@ _FILES = (
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[int, Recorded], Model]:
     folder = Folder(tmp_path_factory.mktemp("groups"), tmp_path_factory.getbasetemp() / "cache")
-    found: dict[int, Recorded] = {}
-    # Not all in one run: lanes that wait for others at the end of a loop do so for some thousand instructions only.
     for name, text in _FILES:
         (folder.path / name).write_text(text)
-        launches, result = record(folder, f"of-{name}", "-p", f"./{name}")
-        for launch, one in launches.items():
-            # Each run numbers the sites of its own probes.
-            rows = {
-                map_: [row | {"line": one.lines[row["site"]]} if "site" in row else row for row in rows]
-                for map_, rows in one.rows.items()
-            }
-            found.setdefault(launch, Recorded(one.kernel, {}, {}, frozenset())).rows.update(rows)
-    return found, result.model
+    launches, result = record(folder, "trace", *(word for name, _ in _FILES for word in ("-p", f"./{name}")))
+    for one in launches.values():
+        for rows in one.rows.values():
+            for row in rows:
+                if "site" in row:
+                    row["line"] = one.lines[row["site"]]
+    return launches, result.model
 
 
 def _steps(model: Model, number: int) -> list[Step]:

@@ -27,21 +27,15 @@ from tests.recipes.shipped import TIMES, by_thread
 _MOST_TOGETHER = 9
 _TIMED = ("block_sched", "warp_timeline")
 """Probes that are run beside the threads' own times, without others that would take time."""
-_WITH_TABLES = ("hot_lines", "reuse_distance", "latency", "nan_finder", "value_watch", "opcode_mix", "inst_count")
-"""Probes that do not ask which lanes are together; the first one has a table by values."""
 
 
 def _together(judged: Container[str]) -> list[list[Recipe]]:
-    """The recipes that have these judges, in groups that run in one process each: their maps have different names.
-
-    Those that ask about lanes together run without others, whose tables by values have atomics: the embedded device
-    takes these for polling, and then runs parts of a warp out of turn.
-    """
+    """The recipes that have these judges, in groups that run in one process each: their maps have different names."""
     groups: list[list[Recipe]] = []
     for recipe in dict.fromkeys(Recipe("", one.text, one.options) for one in one_liners() if one.text in judged):
         for group in groups:
             taken = frozenset[str]().union(*(one.maps for one in group))
-            is_alike = (group[0].options, group[0].is_of_groups) == (recipe.options, recipe.is_of_groups)
+            is_alike = group[0].options == recipe.options
             if len(group) < _MOST_TOGETHER and is_alike and not taken & recipe.maps:
                 group.append(recipe)
                 break
@@ -108,9 +102,9 @@ def _record_all(path: Path) -> None:
     second = [("probes.md", "python", "Loads"), ("probes.md", "toml", "Requests")]
     for key, text in files().items():
         (path / _name(key)).write_text(text)
-    others = [name for name in shipped_probes() if name not in _TIMED + _WITH_TABLES]
+    others = [name for name in shipped_probes() if name not in _TIMED]
     runs: dict[str, Sequence[Any]] = {
-        "timed": [*_TIMED, "times.py"], "tables": _WITH_TABLES, "others": others,
+        "timed": [*_TIMED, "times.py"], "others": others,
         "trace": [key for key in FILES if key not in second], "second": second,
     }  # fmt: skip
     kept: Kept = {}
