@@ -14,7 +14,7 @@ from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.functions import FunctionCopy, State, around_call, copy_header, copy_name, pass_address
 from neutrino.ptx.instrument.log_room import place_rooms
 from neutrino.ptx.instrument.module_variables import pass_by_address, read_through_global_memory
-from neutrino.ptx.instrument.operands import PlaceOperands
+from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.plan import BodyPlan
 from neutrino.ptx.instrument.registers import Kept
@@ -113,18 +113,18 @@ class BodyRewriter:
     def write_entry(self) -> None:
         """Write the snippets at its entry, into ``opening``. Nothing is inserted yet: declarations come before them."""
         mark = self.emission.scratch.mark()
-        for probe, snippet in self.plan.at_entry:
-            self.opening += self.snippets([(probe, snippet)])
+        self.opening += self.snippets(self.plan.at_entry)
         self.emission.scratch.release(mark)
 
     def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> list[str]:
         """The code of snippets that name no instruction. ending: as in ``Emission.snippet``."""
         lines: list[str] = []
+        masks = LaneMasks(lines)
         for probe, snippet in given:
-            operands = PlaceOperands.around(self.emission.scratch)
+            operands = PlaceOperands.around(self.emission.scratch, masks)
             code = self.emission.snippet(snippet, operands, level=probe.level, ending=ending)
             lines += operands.here + code.all
-        return lines
+        return masks.first + lines
 
     def close_all(self, ends: Sequence[End], closing: list[str], counted_before: Mapping[str, int]) -> None:
         """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace.

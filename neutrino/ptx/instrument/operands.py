@@ -74,18 +74,45 @@ def _leader(lanes: Value, scratch: Scratch, here: list[str]) -> Value:
     return Value(leads, "pred")
 
 
+class LaneMasks:
+    """The masks of the lanes that come to one place together, for LANES in the snippets there.
+
+    Code of a snippet may branch, after which a GPU need not run its lanes together. So masks of later snippets are
+    those from before it. lines: the code at the place, as it grows. first: lines to put before it.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._known: dict[Guard | None, str] = {}
+        self.first: list[str] = []
+
+    def of(self, guard: Guard | None, scratch: Scratch, here: list[str]) -> Value:
+        """That of the lanes for which a guard holds, None for all. Under it, ``activemask`` gives these.
+
+        Code goes to here, whose lines come after those so far, or to first.
+        """
+        is_parted = any(" bra" in line for line in self._lines)
+        if not is_parted or guard not in self._known:
+            self._known[guard] = mask = scratch.take("b32")
+            line = f"{guard.prefix if guard else ''}activemask.b32 {mask};"
+            (self.first if is_parted else here).append(line)
+        return Value(self._known[guard], "b32")
+
+
 class PlaceOperands:
     """The values of helpers in a snippet at no single instruction: LANES, LEADER, THREAD and BLOCK, and SITE and LINE
     at the beginning or end of a source line, and at places between instructions.
 
     Used as ``SiteOperands``. where: the place in messages, ``a source line``. number: the value of SITE; line: returns
     that of LINE; None without one. here: lines to put where the snippet goes, whose registers come from scratch.
+    masks: of the place.
     """
 
     def __init__(
-        self, where: str, number: int | None, line: Callable[[], int] | None, scratch: Scratch
+        self, where: str, number: int | None, line: Callable[[], int] | None, scratch: Scratch, masks: LaneMasks
     ) -> None:  # fmt: skip
         self._where = where
+        self._masks = masks
         self._number = number
         self._line = line
         self._scratch = scratch
@@ -95,9 +122,9 @@ class PlaceOperands:
         self.here: list[str] = []
 
     @classmethod
-    def around(cls, scratch: Scratch) -> PlaceOperands:
+    def around(cls, scratch: Scratch, masks: LaneMasks) -> PlaceOperands:
         """Those at the entry and the ends of a kernel or a function."""
-        return cls("the entry and ends of a kernel or function", None, None, scratch)
+        return cls("the entry and ends of a kernel or function", None, None, scratch, masks)
 
     def begin_snippet(self, guard: Guard | None) -> None:
         """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew."""
@@ -123,10 +150,7 @@ class PlaceOperands:
             return _leader(self("LANES", None), self._scratch, self.here)
         if helper != "LANES":
             return (_thread if helper == "THREAD" else _block)(self._scratch, self.here)
-        lanes = Value(self._scratch.take("b32"), "b32")
-        prefix = self._guard.prefix if self._guard is not None else ""
-        self.here.append(f"{prefix}activemask.b32 {lanes.text};")
-        return lanes
+        return self._masks.of(self._guard, self._scratch, self.here)
 
 
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
@@ -153,7 +177,7 @@ class SiteOperands:
     register with a private copy of the product that a register holds, if ptxas may fuse it with a sum (see
     ``site_writer.Products.copy_of``), else None. module_addresses: by module variable, the register with its address.
     site: the value of SITE; line: returns that of LINE. choices: ``Choices.of`` of the body. All new registers come
-    from scratch.
+    from scratch. masks: of the place where the snippets go.
     """
 
     def __init__(
@@ -169,6 +193,7 @@ class SiteOperands:
         site: int = 0,
         line: Callable[[], int] = int,
         choices: Callable[[str, int], tuple[int, ...]] = lambda operand, position: (),
+        masks: LaneMasks | None = None,
     ) -> None:
         self._instruction = instruction
         self._body = body
@@ -180,6 +205,7 @@ class SiteOperands:
         self._site = site
         self._line = line
         self._choices = choices
+        self._masks = masks or LaneMasks([])
         # The values so far, by helper and element.
         self._known: dict[tuple[str, str | None], Value] = {}
         # The predicate for LANES, None without one; and whether `begin_snippet` has set it.
@@ -498,18 +524,13 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _lanes(self) -> Value:
-        """LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's predicate.
-
-        Under a predicate, ``activemask`` gives the lanes for which that holds.
-        """
+        """LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's predicate."""
         guard = self._guard
         # `begin_snippet` was not called.
         if not self._guard_known and self._instruction.predicate is not None:
             register = self._preserved(self._instruction.predicate, "pred").text
             guard = Guard(register, self._instruction.negated)
-        mask = self._scratch.take("b32")
-        self.here.append(f"{guard.prefix if guard else ''}activemask.b32 {mask};")
-        return Value(mask, "b32")
+        return self._masks.of(guard, self._scratch, self.here)
 
     # ADDR
 

@@ -28,7 +28,7 @@ from neutrino.ptx.instrument.module_variables import (
     pass_by_address,
     read_through_global_memory,
 )
-from neutrino.ptx.instrument.operands import PlaceOperands
+from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.probe_units import Refusal, left_out, search, searched
 from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
@@ -504,7 +504,8 @@ class _Body:
         for probe, snippet in (*self.at_entry, *self.at_ends):
             key = id(snippet), self.trial_emissions.parameters_shape
             if key not in checked:
-                self.emission.snippet(snippet, PlaceOperands.around(self.emission.scratch), level=probe.level)
+                operands = PlaceOperands.around(self.emission.scratch, LaneMasks([]))
+                self.emission.snippet(snippet, operands, level=probe.level)
                 checked.add(key)
         for probe, _ in self.at_entry:
             line = self.callee.module.line(function.name_end)

@@ -26,7 +26,7 @@ from neutrino.ptx.analysis.pointers import Addresses, Pointers, Sum
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.map_code import Counted, Later
-from neutrino.ptx.instrument.operands import PlaceOperands, SiteOperands
+from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown
@@ -465,8 +465,6 @@ class SiteWriter:
         arithmetic_before = dict(self._emission.arithmetic)
         # Whether stores of some snippet went further down.
         waited = False
-        operands = self._operands(instruction, hit, after=False)
-        operands_after = self._operands(instruction, hit, after=True)
         guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
         guard_after = guard
         # Code before the instruction that the snippets after it need: copies of registers that it overwrites, here of
@@ -479,6 +477,9 @@ class SiteWriter:
         # The code right before and right after the instruction. After one that ends its basic block nothing can go.
         first: list[str] = []
         last: list[str] = []
+        masks_before, masks_after = LaneMasks(first), LaneMasks(last)
+        operands = self._operands(instruction, hit, masks_before, after=False)
+        operands_after = self._operands(instruction, hit, masks_after, after=True)
         leaves = instruction.mnemonic.ends_block
         # Ids of the probes of the instruction itself; the others are those of source lines. Of those whose lines end
         # here: what SITE is, the number of the line's first instruction.
@@ -501,7 +502,7 @@ class SiteWriter:
                         probe.before, operands, own_guard, start, first, counted, level=probe.level, later=later
                     )
                 else:
-                    at_line = PlaceOperands("a source line", hit.number, line, scratch)
+                    at_line = PlaceOperands("a source line", hit.number, line, scratch, masks_before)
                     waited |= self._snippet(probe.before, at_line, None, start, first, counted, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
@@ -515,13 +516,14 @@ class SiteWriter:
                     )
                 else:
                     # Of lines that end with a branch the last place is before it.
-                    at, lines = (start, first) if leaves else (end, last)
-                    at_line = PlaceOperands("a source line", closing[id(probe)], line, scratch)
+                    at, lines, masks = (start, first, masks_before) if leaves else (end, last, masks_after)
+                    at_line = PlaceOperands("a source line", closing[id(probe)], line, scratch, masks)
                     waited |= self._snippet(probe.after, at_line, None, at, lines, counted, level=probe.level)
         except UnsupportedError as error:
             message = f"probe '{asking}' at {self._describe(hit.statement)}: {error}"
             raise UnsupportedError(message, error.remedy) from None
         early += operands_after.early
+        first[:0], last[:0] = masks_before.first, masks_after.first
         stores = any(map(self._facts.must_be_clear, probes))
         code = _ReusableCode(before([*first, *early]), after(last), stores, counted or {})
         self._edits.insert(start, code.before)
@@ -543,10 +545,11 @@ class SiteWriter:
         scratch = self._emission.scratch
         mark = scratch.mark()
         guard = Guard(guard_register(spot.guard), "!" in spot.guard) if spot.guard is not None else None
-        operands = PlaceOperands(
-            "a place between instructions", spot.number, functools.partial(self._line, spot.at), scratch
-        )
         lines: list[str] = []
+        masks = LaneMasks(lines)
+        operands = PlaceOperands(
+            "a place between instructions", spot.number, functools.partial(self._line, spot.at), scratch, masks
+        )
         waited = False
         for probe in spot.probes:
             snippet = probe.after if spot.is_end else probe.before
@@ -558,7 +561,7 @@ class SiteWriter:
                 line = self._module.line(spot.at)
                 message = f"probe '{probe.name}' at line {line}: {spot.text!r}: {error}"
                 raise UnsupportedError(message, error.remedy) from None
-        self._edits.insert(spot.position, before(lines))
+        self._edits.insert(spot.position, before(masks.first + lines))
         # As at instructions: stores further down still read the registers.
         if not waited:
             scratch.release(mark)
@@ -574,8 +577,8 @@ class SiteWriter:
             )
         return self._decided_snippets[key]
 
-    def _operands(self, instruction: Instruction, hit: Hit, *, after: bool) -> SiteOperands:
-        """The values of helpers in the snippets before or after the instruction of a hit."""
+    def _operands(self, instruction: Instruction, hit: Hit, masks: LaneMasks, *, after: bool) -> SiteOperands:
+        """The values of helpers in the snippets before or after the instruction of a hit. masks: of that side."""
         position = hit.statement.position
         return SiteOperands(
             instruction,
@@ -588,6 +591,7 @@ class SiteWriter:
             site=hit.number or 0,
             line=functools.partial(self._line, hit.statement.position),
             choices=self._choices.of,
+            masks=masks,
         )
 
     def _line(self, position: int) -> int:
