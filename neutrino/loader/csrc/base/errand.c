@@ -70,6 +70,7 @@ static void *run_errands(void *unused)
 	struct nt_errand *errand;
 
 	(void)unused;
+	nt_lock_without_signals();
 	pthread_setname_np(pthread_self(), "neutrino-files");
 	is_own = nt_own_table_unshare();
 	int filters_fd = is_own ? nt_own_table_open_filters() : -1, filters = nt_own_table_count_filters(filters_fd);

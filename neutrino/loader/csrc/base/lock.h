@@ -7,6 +7,9 @@
 
 #include <pthread.h>
 
+/* The calling thread is one of ours, which gets no signals at all: its locks need no system calls. */
+void nt_lock_without_signals(void);
+
 void nt_lock_take(pthread_mutex_t *mutex);
 void nt_lock_release(pthread_mutex_t *mutex);
 

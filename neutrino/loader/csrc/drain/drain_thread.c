@@ -235,6 +235,7 @@ static void *drain(void *unused)
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	(void)unused;
+	nt_lock_without_signals();
 	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	while (!nt_wake_is_stopped()) {

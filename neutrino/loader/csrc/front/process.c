@@ -153,6 +153,7 @@ static void end(void)
 static void *wait_for_end(void *unused)
 {
 	(void)unused;
+	nt_lock_without_signals();
 	pthread_setname_np(pthread_self(), "neutrino-end");
 	uint32_t seen = 0;
 	while (!((seen = __atomic_load_n(&ending.wanted, __ATOMIC_ACQUIRE)) & END_ALL)) {

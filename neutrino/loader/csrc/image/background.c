@@ -110,6 +110,7 @@ static void *fetch(void *unused)
 	int filters_fd = -1;
 
 	(void)unused;
+	nt_lock_without_signals();
 	pthread_setname_np(pthread_self(), "neutrino-fetch");
 	/* Without one, what it opens is in the program's for a short time. */
 	if (nt_errand_take_table())
@@ -179,6 +180,7 @@ static void *load(void *unused)
 	long pause = SHORTEST_PAUSE_US;
 
 	(void)unused;
+	nt_lock_without_signals();
 	pthread_setname_np(pthread_self(), "neutrino-twins");
 	/* Calls of this thread must neither fail because the program captures a stream, nor invalidate the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);

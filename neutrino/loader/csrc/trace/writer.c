@@ -292,6 +292,7 @@ static void *write_files(void *argument)
 {
 	struct start *start = argument;
 
+	nt_lock_without_signals();
 	nt_files_own_table();
 	bool opened = open_trace(start);
 	nt_lock_take(&queue.mutex);
