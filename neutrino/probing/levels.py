@@ -9,12 +9,21 @@ KEEP_ALL = 'keep all records with cap = "dynamic", or combine values, as type = 
 """Hint for what wants slots at level group."""
 
 
+def saves_for_warp(level: Level, target: Map) -> bool:
+    """Return whether a probe at a level saves for its warp in another thread than the first: at level group to an array
+    of one record per warp, which keeps that of the warp's last group."""
+    is_of_warp = target.level is Level.WARP and target.kind.layout is Layout.SLOTS and target.cap == 1
+    return level is Level.GROUP and is_of_warp and not target.kind.keeps_last
+
+
 def misfit(level: Level, target: Map) -> tuple[str, str] | None:
     """Return message and hint if a probe at a level may not save to a map; None if it may.
 
     Maps of groups are those of threads, without slots. A map at level group has been reported.
     """
     if target.level is level or target.level is Level.GROUP:
+        return None
+    if saves_for_warp(level, target):
         return None
     saves = f"a {level.value} probe saves to '{target.name}'"
     if level is not Level.GROUP or target.level is not Level.THREAD:

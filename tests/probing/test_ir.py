@@ -267,7 +267,9 @@ def test_a_group_assigns_no_register_that_all_share() -> None:
 def test_a_group_has_no_slots() -> None:
     for entry, words in (
         (M, "keeps records of each thread"), (replace(SUM, per=Per.THREAD), "a result for each thread"),
-        (a_map("W", ["u32"], Level.WARP, Sum()), "a warp map"), (a_map("B", ["u32"], Level.BLOCK), "a block map"),
+        (a_map("W", ["u32"], Level.WARP, Sum()), "a warp map"),
+        (replace(a_map("W", ["u32"], Level.WARP), cap=2), "a warp map"),
+        (a_map("B", ["u32"], Level.BLOCK), "a block map"),
     ):
         value = X if entry is not M else N
         (fault,) = verify(draft([Save(entry, (value,), THERE)], level=Level.GROUP))

@@ -80,7 +80,8 @@ WRONG = {
         'cap = "dynamic"',
     ),
     "a group that saves for its warp": (
-        at_load("", level="group").replace('"thread"', '"warp"').replace("SAVE [ M ]", "¦SAVE [ M ]"),
+        at_load("", level="group").replace('"thread"', '"warp"').replace("size = 8", "cap = 2")
+        .replace("SAVE [ M ]", "¦SAVE [ M ]"),
         "a group probe saves to 'M', a warp map",
         'level = "warp"',
     ),

@@ -134,13 +134,7 @@ def recorded(all_recorded: Path) -> dict[Any, tuple[dict[int, Recorded], Model]]
     return {key: (launches, model_of(addresses)) for key, (launches, addresses) in kept.items()}
 
 
-_OF_FIRST_LANES = {"block_sched"}
-"""They record what a warp's first lane does."""
-
-
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.xfail(strict=False)] if name in _OF_FIRST_LANES else []) for name in SHIPPED
-])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_probes(name: str, recorded: dict[Any, tuple[dict[int, Recorded], Model]]) -> None:
     launches, model = recorded[name]
     assert {number: launch.kernel for number, launch in launches.items()} == {

@@ -198,7 +198,7 @@ class Emission:
         self._read = {}
         self._given = {}
         self.registers.change(snippet)
-        slots = Slots(self.block, self.scratch.take)
+        slots = Slots(self.block, self.scratch.take, of_groups=level is Level.GROUP)
         # In threads without a slot of the level the snippet must not change registers that other snippets use there.
         # What it puts into registers of its own may be meant for the other lanes, and is computed in all threads.
         inside = guard
@@ -215,6 +215,8 @@ class Emission:
                 self._instruction(statement, resolve, guard if is_own else inside, code.lines)
                 continue
             save_guard = self._save_guard(statement, inside, code.lines)
+            if level is Level.GROUP and statement.map.level is Level.WARP:
+                save_guard = self._leading(save_guard, code.lines)
             save = SaveCode(
                 self._maps, self.numbers[statement.map.name], statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
@@ -250,6 +252,18 @@ class Emission:
         if guard is None:
             return Guard(register, save.is_inverted)
         return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
+
+    def _leading(self, guard: Guard | None, lines: list[str]) -> Guard:
+        """The guard of the lowest lane of those for which a guard holds. Its code goes to lines: after what the snippet
+        has computed so far, such as a time."""
+        here, lower, leads = self.scratch.take("b32"), self.scratch.take("b32"), self.scratch.take("pred")
+        lines += [
+            f"{guard.prefix if guard is not None else ''}activemask.b32 {here};",
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {here};",
+            f"setp.eq.u32 {leads}, {lower}, 0;",
+        ]
+        return Guard(guarded(leads, guard, self.scratch.take, lines), False)
 
     def entry(self) -> tuple[list[str], list[str]]:
         """For a kernel's entry: declarations of all registers that inserted code names, and instructions that give the

@@ -141,9 +141,11 @@ class Slots:
     predicate; all other code that asks must run after it.
     """
 
-    def __init__(self, block: ProbeBlock, take: Take) -> None:
+    def __init__(self, block: ProbeBlock, take: Take, *, of_groups: bool = False) -> None:
+        """of_groups: any thread may save for its warp, not only the first one."""
         self._block = block
         self._take = take
+        self._of_groups = of_groups
         self._slots: dict[Level, Slot] = {}
 
     def at(self, level: Level, lines: list[str]) -> Slot:
@@ -175,7 +177,7 @@ class Slots:
             self._block.load("u32", b, BLOCK_WARP_CAPACITY),
             f"setp.lt.u32 {inside}, {warp}, {b};",
         ]
-        if level is Level.WARP:
+        if level is Level.WARP and not self._of_groups:
             lines.append(f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};")
         return Slot(warp, lane, inside)
 

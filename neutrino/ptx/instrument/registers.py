@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from neutrino.abi.levels import LEVELS, Level
+from neutrino.abi.levels import Level
 from neutrino.maps.target import Operand
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.ptx.isa.scalars import TYPE_BYTES
@@ -226,7 +226,7 @@ def guarded(inside: str, guard: Guard | None, take: Take, lines: list[str]) -> s
 
 
 # By level, those at which more threads run a snippet.
-_WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: ()}
+_WIDER = {Level.BLOCK: (Level.WARP, Level.THREAD), Level.WARP: (Level.THREAD,), Level.THREAD: (), Level.GROUP: ()}
 
 
 class ProbeRegisters:
@@ -248,8 +248,8 @@ class ProbeRegisters:
         self._used: set[str] = set()
         # By level, the registers that snippets of the kernel, and of functions that it calls, write; and that they
         # name.
-        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in LEVELS}
-        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in LEVELS}
+        self._written: dict[Level, set[str]] = kernel._written if kernel else {level: set() for level in Level}
+        self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
 
     def note(self, snippet: Snippet, level: Level) -> None:
         """Announce, before any code is written, that the kernel will hold this snippet, as

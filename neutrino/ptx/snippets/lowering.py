@@ -130,7 +130,12 @@ def _straight(probe: Probe, registers: dict[str, Register], declared: frozenset[
     """
     leads = probe.level is Level.GROUP
     straight = probe.with_snippets(lambda snippet: _Lowering(registers, declared, leads).lowered(snippet))
-    return replace(straight, level=Level.THREAD) if leads else straight
+    # Saves to records of a warp have their guard where they are written: there it is known which slot is the warp's.
+    is_of_warp = any(
+        isinstance(statement, Save) and statement.map.level is Level.WARP
+        for snippet in _snippets(straight) for statement in snippet.straight
+    )
+    return replace(straight, level=Level.THREAD) if leads and not is_of_warp else straight
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
@@ -247,7 +252,7 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._operand(operand, statement.span) if isinstance(operand, (Register, Constant)) else operand
             for operand in statement.operands
         )
-        if self._leads:
+        if self._leads and statement.map.level is not Level.WARP:
             guard = self._of_leader(statement, guard)
         if guard is None:
             # Keeps a guard of its own, which a save in hand-written PTX may have.
