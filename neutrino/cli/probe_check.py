@@ -92,7 +92,18 @@ def _check(name: str, defines: Mapping[str, int | float]) -> _Checked:
     probes = checked.written[0] if checked.is_read and checked.written else None
     # The path of a shipped probe is only known from what was read of it, or from its faults.
     file = probes.file if probes else diagnostics[0].file
+    if probes is not None and all(item.severity != "error" for item in diagnostics) and not _is_shipped(file):
+        from neutrino.probing.first_lane import first_lane_warnings
+
+        diagnostics = sorted([*diagnostics, *first_lane_warnings(probes)], key=lambda item: (item.line, item.column))
     return _Checked(file, probes, diagnostics)
+
+
+def _is_shipped(file: str) -> bool:
+    """Whether a file is one of the shipped probes, whose pages say what their records stand for."""
+    from neutrino.resources import shipped_probes
+
+    return Path(file).resolve() in {path.resolve() for path in shipped_probes().values()}
 
 
 def _unreadable(name: str, message: str) -> Diagnostic:

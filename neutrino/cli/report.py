@@ -19,6 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from neutrino.abi.levels import Level
 from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
@@ -27,6 +28,7 @@ from neutrino.cli.occupancy import occupancy_lines
 from neutrino.cli.overview import folded, lines_not_probed, overview
 from neutrino.cli.record_options import add_queries, is_asked, prepared
 from neutrino.cli.report_faults import report_faults
+from neutrino.cli.report_first import maps_of_first_lanes
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_scripts import analyze_trace
@@ -489,8 +491,9 @@ class _Report:
                 self._line(f"      what helps: {probe.remedy}", soft_wrap=self.wide)
         for name in manifest.not_probed:
             self._line(f"  {name}: not probed in this kernel")
+        of_first = maps_of_first_lanes(trace.path) if any(map(_may_be_of_first, summary.maps)) else frozenset()
         for entry in summary.maps:
-            self._map(entry)
+            self._map(entry, is_of_first=_may_be_of_first(entry) and entry.name in of_first)
             # Of chosen launches others may have something.
             if summary.written and self.launches is None and is_nothing(entry):
                 nothing = nothing or NothingSaved(trace)
@@ -501,8 +504,11 @@ class _Report:
                 self._line(line, soft_wrap=True)
         self._line()
 
-    def _map(self, entry: MapSummary) -> None:
-        """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site."""
+    def _map(self, entry: MapSummary, *, is_of_first: bool) -> None:
+        """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site.
+
+        is_of_first: whether the records of warps, or blocks, are those of their first threads.
+        """
         # Maps without slots have one combined result per launch, others records in the slots of threads, warps, blocks.
         recorded = f"{_counted(entry.records, 'launch', 'launches')} of {result_words(entry.kind, entry.per)}"
         if entry.per.has_rows:
@@ -514,6 +520,8 @@ class _Report:
             if entry.kind.keeps_last:
                 limit = f"the last {entry.cap if entry.cap > 1 else 'one'}"
             recorded = f"{_counted(entry.records, 'record', 'records')}, {limit} per {entry.level.value}"
+        if is_of_first:
+            recorded += ", of its first lane" if entry.level is Level.WARP else ", of its thread 0"
         if entry.dropped and entry.kind.report is Report.KEYS:
             recorded += f"; {_counted(entry.dropped, 'save', 'saves')} found no place"
         elif entry.dropped:
@@ -683,6 +691,11 @@ def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
 
 def _number(value: int | float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _may_be_of_first(entry: MapSummary) -> bool:
+    """Whether a map has records of warps or blocks, which their first threads may have saved."""
+    return entry.level is not Level.THREAD and entry.kind.layout in (Layout.SLOTS, Layout.CHUNKS)
 
 
 def _counted(number: int, one: str, many: str) -> str:

@@ -64,6 +64,7 @@ WARNINGS: dict[str, str] = {
     "padding": "a record with unused bytes",
     "unused-map": "a map that nothing is saved to",
     "one-record": "two saves of an older probe whose slots keep one record",
+    "first-lane": "a probe that sees a warp, or a block, through its first thread alone; `neutrino-probe check` has it",
 }
 """Code of a warning → its meaning; the file is accepted."""
 

@@ -17,6 +17,7 @@ import neutrino.cli.patch
 import neutrino.cli.run
 from neutrino.probing import reading
 from neutrino.resources import shipped_probes
+from neutrino.verification import load_probes
 
 from .conftest import EXAMPLE, ROOT, Probe
 
@@ -66,6 +67,60 @@ def test_a_sound_file_is_told_in_words_and_json(probe: Probe, tmp_path: Path) ->
     assert [(field["name"], field["offset"]) for field in file["maps"][0]["fields"]] == [
         ("address", 0), ("value", 8), ("clock", 12)
     ]  # fmt: skip
+
+
+PLACED = """\
+[map.Times]
+type = "array"
+level = "LEVEL"
+size = 8
+data = { clock = "u64" }
+
+[probe.times]
+position = "POSITION"
+level = "LEVEL"
+SIDE = \"\"\"
+.reg .u64 %now;
+mov.u64 %now, %clock64;
+SAVE [ Times ] { %now };
+\"\"\"
+"""
+
+
+@pytest.mark.parametrize(("level", "position", "side", "words"), [
+    ("warp", "ld.global", "before", "the warp's first lane: nothing where it does not take part"),
+    ("warp", "kernel | bar.sync", "before", "the warp's first lane: nothing where it does not take part"),
+    ("warp", "loop-head", "before", "the warp's first lane: nothing where it does not take part"),
+    ("block", "mma", "before", "the block's thread 0: nothing where it does not take part"),
+    ("warp", "kernel", "after", "where the warp's first lane ends: others may go on"),
+    ("block", "kernel", "after", "where the block's thread 0 ends: others may go on"),
+    ("warp", "kernel", "before", ""), ("block", "kernel", "before", ""),  # where all are there
+    ("warp", "mma | wgmma.mma_async", "before", ""),
+    ("thread", "ld.global", "before", ""), ("thread", "kernel", "after", ""),
+])  # fmt: skip
+def test_probes_of_first_threads_are_warned_of(
+    probe: Probe, tmp_path: Path, level: str, position: str, side: str, words: str
+) -> None:
+    text = PLACED.replace("LEVEL", level).replace("POSITION", position).replace("SIDE", side)
+    (tmp_path / "times.toml").write_text(text)
+    said = probe("check", "times.toml")
+    (file,) = checked(probe, "times.toml").values()
+    found = [(item["code"], item["line"]) for item in file["diagnostics"]]
+    assert found == ([("first-lane", 7)] if words else [])
+    assert words in said.err if words else said.err == ""
+    assert said.status == 0
+    # Those that load probes have no such warning: the report says it of what was recorded.
+    assert not load_probes([str(tmp_path / "times.toml")]).warnings
+
+
+def test_probes_that_describe_all_lanes_are_not_warned_of(probe: Probe, tmp_path: Path) -> None:
+    """Shipped ones say what their records stand for; a copy of one that follows first lanes does not."""
+    said = probe("check", "-q", *shipped_probes())
+    assert (said.status, said.err) == (0, "")
+    for name, warned in (("block_sched", 0), ("work_per_warp", 0), ("program_progress", 2)):
+        (tmp_path / f"{name}.py").write_text(shipped_probes()[name].read_text())
+        (file,) = checked(probe, f"{name}.py").values()
+        assert [item["code"] for item in file["diagnostics"]] == ["first-lane"] * warned
 
 
 def test_all_faults_of_all_files_are_said_at_once(probe: Probe, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,29 @@ def test_a_c_program_with_a_library(run: Run, demo: Path, tmp_path: Path) -> Non
     assert counts == {"saxpy": 3, "sum": 1}
     sched = shown["kernels"][0]["maps"][0]
     assert (sched["name"], sched["records"]) == ("BlockSched", 3 * 4096 // 32)
+
+
+def test_the_report_says_which_records_are_of_first_lanes(run: Run, demo: Path, tmp_path: Path) -> None:
+    """Of a probe at level warp, whose records are missing where the first lane is; block_sched describes the warp."""
+    (tmp_path / "loads.py").write_text(
+        "import neutrino.language as nl\nfrom neutrino import Map, probe\n\n"
+        '@Map(level="warp", type="array", cap=4)\nclass Loads:\n    address: nl.u64\n\n'
+        '@Map(level="warp", type="array", cap=1)\nclass Entries:\n    clock: nl.u64\n\n'
+        '@probe(pos="ld.global", level="warp", before=True)\ndef loads():\n    Loads.save(nl.addr)\n\n'
+        '@probe(pos="kernel", level="warp", before=True)\ndef entry():\n    Entries.save(nl.clock())\n'
+    )
+    result = run(
+        "run", "--device", "embedded", "-p", "block_sched", "-p", "program_progress", "-p", "./loads.py",
+        demo / "program",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    maps = dict(re.findall(r"^  (\w+): ([\d,]+ records.*)$", run("report", "trace", "-k", "sum").stdout, re.MULTILINE))
+    assert maps == {
+        "BlockSched": "128 records, one per warp",
+        "ProgramProgress": "384 records, by warp, of its first lane",
+        "Loads": "128 records, up to 4 per warp, of its first lane",
+        "Entries": "128 records, one per warp",
+    }
 
 
 @pytest.mark.usefixtures("bindings")
