@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,13 +13,14 @@ from neutrino.assemble.linked_units import LinkedUnits
 from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.entries import entries_of
 from neutrino.backend.protocol import BackendResult
-from neutrino.backend.ptx_twin import fewer_probes, refusals, unknown_encoding
+from neutrino.backend.ptx_twin import fewer_probes, ignore, refusals, tell_of_long, unknown_encoding
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.program import ProgramPlan, TwinProgram, plan_program, write_program
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 
@@ -60,7 +61,8 @@ class LinkedTwins:
 
     source: the linked machine code, and the PTX of its translation units. version: the highest PTX ``.version`` that
     twins may have. tools: None if nothing is to be assembled. dump: gets the texts and outputs of each stage.
-    max_registers: the user's register cap of twins, None without one. target: as in ``Backend``.
+    max_registers: the user's register cap of twins, None without one. notice: as in ``PtxTwins``.
+    target: as in ``Backend``.
     """
 
     source: LinkedSource
@@ -69,6 +71,7 @@ class LinkedTwins:
     tools: tuple[Assembler, Linker] | None = None
     dump: Dump = field(default_factory=Dump)
     max_registers: int | None = None
+    notice: Callable[[TwinKernel], None] = ignore
     target: str = "ptx"
 
     @cached_property
@@ -115,6 +118,7 @@ class LinkedTwins:
         if self.tools is None or self.source.machine is None:
             raise ToolMissingError("nvlink", "device-linked code is not taken without assembling it")
         assembler, linker = self.tools
+        tell_of_long(code.program.kernels, self.notice)
         # Wraps the slots that limit all assemblers of the run, so that this job alone stops if one of its runs fails.
         slots = StoppableSlots(assembler.slots)
         assembler = replace(assembler, slots=slots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neutrino.abi.reasons import Reason
@@ -56,6 +56,17 @@ def refusals(skipped: Iterable[SkippedKernel]) -> dict[str, tuple[Reason, str]]:
     return {skip.name: (skip.reason, skip.detail) for skip in skipped}
 
 
+def ignore(twin: TwinKernel) -> None:
+    """Tell nobody of a long twin."""
+
+
+def tell_of_long(twins: Iterable[TwinKernel], notice: Callable[[TwinKernel], None]) -> None:
+    """Call notice with each twin for which ptxas may take long."""
+    for twin in twins:
+        if twin.length_warning:
+            notice(twin)
+
+
 def fewer_probes(plans: Iterable[KernelPlan]) -> dict[str, FewerProbes]:
     """Return by name, of planned kernels with several probes, their twins with fewer."""
     return {plan.name: FewerProbes(plan) for plan in plans if len(plan.rewriting.probes.probes) > 1}
@@ -78,7 +89,8 @@ class PtxTwins:
     assembler: None if nothing is assembled, so that twins stay PTX and are not verified. emit: the form of twins for
     the driver. bounded_stack: whether a thread has only as much stack as the program asked for. unproven: for PTX of
     another architecture, whether to accept kernels that are not proven to be the ones that run. max_registers: the
-    user's register cap of twins, None without one. dump: for ``--save-temps``. target: as in ``Backend``.
+    user's register cap of twins, None without one. notice: is told of each long twin before it is
+    assembled. dump: for ``--save-temps``. target: as in ``Backend``.
     """
 
     source: Source
@@ -89,6 +101,7 @@ class PtxTwins:
     bounded_stack: bool = True
     unproven: bool = False
     max_registers: int | None = None
+    notice: Callable[[TwinKernel], None] = ignore
     dump: Dump = field(default_factory=Dump)
     target: str = "ptx"
 
@@ -163,6 +176,7 @@ class PtxTwins:
         if not code.parts:
             # No twin was written.
             return {}
+        tell_of_long(code.module.kernels, self.notice)
         # Wraps the slots that limit all assemblers of the run, so that this job alone stops if one of its runs fails.
         slots = StoppableSlots(self.assembler.slots)
         assembler = replace(self.assembler, slots=slots)

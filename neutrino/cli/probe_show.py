@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from neutrino.ptx.instrument.plan import KernelPlan
     from neutrino.ptx.instrument.twin import TwinKernel
 
-_LONG = 20_000
-"""Lines of a twin from which on one is warned of ptxas, which takes some 10 s for them, and longer than in proportion
-for more."""
 _MAX_LISTED = 20
 """Kernels that the error lists if a name selects several."""
 # Also matches inside comments and strings, but those are the same in the original and the probed text.
@@ -91,12 +88,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _warn_of_length(twin: TwinKernel) -> None:
     """Say on stderr, before the assembler is waited for, that a twin is long."""
-    lines = twin.whole_text().count("\n")
-    if lines >= _LONG:
-        before = twin.original_text.count("\n")
+    warning = twin.length_warning
+    if warning:
         say(
-            f"{twin.name}: the twin has {lines:,} lines, its original {before:,}: ptxas may take minutes (--text-only "
-            "does not assemble; a position that fewer instructions match makes it shorter)"
+            f"{twin.name}: {warning} (--text-only does not assemble; a position that fewer instructions match makes it "
+            "shorter)"
         )
 
 
@@ -356,6 +352,7 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
         "reason": entry.reason.word if entry is not None else None,
         "detail": entry.detail if entry is not None else "",
         "registers": manifest.get("registers"),
+        **({"max_registers": manifest["max_registers"]} if "max_registers" in manifest else {}),
         "spills": manifest.get("spills"),
         "assembler": manifest.get("assembler"),
         "original": twin.original_text,

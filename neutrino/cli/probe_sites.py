@@ -28,6 +28,10 @@ _MAX_EXAMPLES = 3
 """Kernels that are named as examples for each reason why kernels have no site."""
 _DEFAULT_WIDTH = 140
 """Columns of tables where there is no terminal to measure."""
+_MANY_SITES = 100
+"""Sites of a kernel from which on its twin may be long: a log adds up to some 100 lines at each."""
+_MOST_WRITTEN = 20
+"""Kernels of a file whose twins are written to find out."""
 _MIN_LAST_COLUMN = 24
 """Columns that an instruction, or a list of probes, has on the narrowest terminal."""
 _NAME_WIDTH = 56
@@ -69,7 +73,7 @@ class _FileSites:
 class _Probed:
     """A kernel that can be probed: its sites, and what the probes match but cannot probe (left_out).
 
-    probes_left_out: probes that it cannot take at all.
+    probes_left_out: probes that it cannot take at all. length_warning: what to say of a twin that is long to assemble.
     It holds no plan: the plans of all kernels of a large file would fill the memory. container, image: indices.
     """
 
@@ -80,6 +84,7 @@ class _Probed:
     sites: tuple[_Instruction, ...]
     left_out: tuple[LeftOut, ...]
     probes_left_out: tuple[ProbeLeftOut, ...] = ()
+    length_warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,19 +131,37 @@ def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
     previews: consumed one by one, since the plans of all kernels of a large file would fill the memory.
     """
     collected = _FileSites(file)
+    written = 0
     for kernel in previews:
         if kernel.plan is None:
             collected.skipped.append(kernel)
         else:
             sites = tuple(_instructions(kernel.plan))
             plan = kernel.plan
+            warning = ""
+            if len(sites) >= _MANY_SITES and written < _MOST_WRITTEN:
+                written += 1
+                warning = _length_warning(plan)
             collected.probed.append(
                 _Probed(
                     kernel.name, kernel.container, kernel.image, kernel.arch, sites, plan.left_out,
-                    plan.probes_left_out,
+                    plan.probes_left_out, warning,
                 )
             )  # fmt: skip
     return collected
+
+
+def _length_warning(plan: KernelPlan) -> str:
+    """Return what is to be said of a long twin (instrumented copy); empty of others, and of one that cannot be
+    written."""
+    from neutrino.errors import PtxError
+    from neutrino.ptx.instrument.kernel_rewriter import write_twin
+    from neutrino.ptx.instrument.registers import UnsupportedError
+
+    try:
+        return write_twin(plan).length_warning
+    except (UnsupportedError, PtxError):
+        return ""
 
 
 def _instructions(plan: KernelPlan) -> Iterator[_Instruction]:
@@ -184,6 +207,11 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
         yield ""
         yield from _count_table(found.probed, width)
 
+    for kernel in found.probed:
+        if kernel.length_warning:
+            yield ""
+            yield escaped(f"{demangle(kernel.name)}: {kernel.length_warning}")
+            yield "  -k and --filter choose kernels, and probes at fewer instructions make it shorter"
     yield from _left_out_table(found.probed, width)
     yield from _probes_left_out_lines(found.probed)
     if found.skipped:

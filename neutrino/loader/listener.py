@@ -32,12 +32,13 @@ from neutrino.loader.maker import Ahead, hand_over, start_maker
 from neutrino.loader.run_folder import make_run_folder
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
-from neutrino.loader.unused import Unused
+from neutrino.loader.unused import Terminal, Unused
 from neutrino.places import run_parents, scratch_parent
 from neutrino.private_files import private_folder
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
+    from neutrino.ptx.instrument.twin import TwinKernel
     from neutrino.toolchain.ptxas import Assembler
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")
@@ -82,7 +83,7 @@ class Settings:
     to make nothing before it is asked for. driver_version: as of ``cuDriverGetVersion``, None if it is not known.
     history: of runs with this key, None where nothing is imported before twins are asked for. cache_lock: descriptor of
     a cache that is removed at the run's end, None for one that stays. waits: whether the program waits for its twins,
-    so that none are made when it has ended.
+    so that none are made when it has ended. terminal: where to say that an assembler takes long, None to be silent.
     """
 
     probes: RunProbes
@@ -101,6 +102,7 @@ class Settings:
     history: History | None = None
     cache_lock: int | None = None
     waits: bool = False
+    terminal: Terminal | None = None
 
 
 def start_listener(settings: Settings, pid: int | None = None) -> Path:
@@ -429,11 +431,28 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             retarget=settings.retarget,
             max_registers=settings.max_registers,
             save_temps=settings.save_temps,
+            notice=lambda twin: _say_long(twin, settings),
         )
         if settings.save_temps is None:
             with contextlib.suppress(OSError):
                 settings.cache.write(key, entry)
         return entry
+
+
+def _say_long(twin: TwinKernel, settings: Settings) -> None:
+    """Say on the terminal that a twin (instrumented kernel) takes the assembler long; once in a run, by any worker."""
+    if settings.terminal is None:
+        return
+    # In the run's own folder for temporary files.
+    path = Path(tempfile.gettempdir()) / "told"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return
+    settings.terminal.say(
+        f"{twin.name}: {twin.length_warning}; -k and --filter choose kernels, and probes at fewer instructions make it "
+        "shorter"
+    )
 
 
 _assemblers: dict[int | None, Assembler] = {}

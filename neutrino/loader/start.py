@@ -34,7 +34,7 @@ from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.run_traces import RunTraces, new_run
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
-from neutrino.loader.unused import Unused
+from neutrino.loader.unused import Terminal, Unused
 from neutrino.places import cache_root, run_cache_parent
 from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.probing.selection import Selection
@@ -76,7 +76,7 @@ class Request:
     measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
     switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
-    timed, 0 for no benchmark.
+    timed, 0 for no benchmark. says_long: whether to say on a terminal that an assembler takes long even if quiet.
     """
 
     command: list[str]
@@ -106,6 +106,7 @@ class Request:
     pid: int | None = None
     is_switched: bool = False
     benchmark: int = 0
+    says_long: bool = False
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -253,6 +254,7 @@ def _start_probing(
             # With --memusage there is nothing that they could read.
             scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,
+            terminal=Terminal.of(2) if request.says_long or not request.quiet else None,
             compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
             driver_version=version,
             history=_history(cache, key) if _makes_at_loads(request, kind) else None,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -28,7 +29,7 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.linked_twin import LinkedTwins
 from neutrino.backend.manifest import site_rows
 from neutrino.backend.protocol import Backend, Plan
-from neutrino.backend.ptx_twin import PtxTwins
+from neutrino.backend.ptx_twin import PtxTwins, ignore
 from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
@@ -38,6 +39,7 @@ from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.choice import ASSEMBLER_HINT
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
@@ -70,6 +72,7 @@ def patch_image(
     retarget: bool = False,
     max_registers: int | None = None,
     save_temps: Path | None = None,
+    notice: Callable[[TwinKernel], None] = ignore,
 ) -> bytes:
     """Make the cache entry for an image that a program loads: the twins (instrumented copies) of its kernels.
 
@@ -78,6 +81,8 @@ def patch_image(
     ends with NUL, and assembler may be None. retarget: also use PTX for another architecture than the machine code's.
     max_registers: a cap of twins' registers per thread, from ``LEAST_CAP`` to ``MOST_CAP``; nothing for the embedded
     device. save_temps: a folder in which the result of each step is written, in a folder per image.
+
+    notice: is told of each long twin, for which the assembler may take minutes, before that starts.
 
     Raises FormatError for a damaged image, and ProbeError when a probe uses a value that an instruction does not have.
     Problems of the machine are raised too, since they must not be stored in an entry: ToolMissingError without an
@@ -92,8 +97,9 @@ def patch_image(
     source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
     dump.write("source.json", json.dumps(_source_summary(source), indent=1))
     twins = make_twins(
-        source, probes, selection=selection, assembler=assembler, device=device, max_registers=max_registers, dump=dump
-    )
+        source, probes, selection=selection, assembler=assembler, device=device, max_registers=max_registers, dump=dump,
+        notice=notice,
+    )  # fmt: skip
     entry = write_entry(key, probes.maps, twins.kernels, twins.images)
     dump.write("entry.twins", entry)
     return entry
@@ -119,13 +125,14 @@ def make_twins(
     unproven: bool = False,
     max_registers: int | None = None,
     dump: Dump | None = None,
+    notice: Callable[[TwinKernel], None] = ignore,
 ) -> Twins:
     """Make twins (instrumented copies) of a source's kernels; for the others the result says why they have none.
 
     assembler: may be None if the source has no PTX, and for the embedded device. emit: the form of the images; ignored
     for the embedded device, which takes PTX text. unproven: for a source with PTX of another architecture, also make
     twins of kernels that are not proven to be the ones that run. max_registers: as for
-    ``patch_image``. dump: writes the results of the steps to files; None: it does not. Raises as patch_image.
+    ``patch_image``, and notice. dump: writes the results of the steps to files; None: it does not. Raises as that.
     """
     is_embedded = device is DeviceKind.EMBEDDED
     if assembler is None and source.text is not None and not is_embedded:
@@ -135,7 +142,7 @@ def make_twins(
     backend = PtxTwins(
         source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
         Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven,
-        max_registers=None if is_embedded else max_registers, dump=dump,
+        max_registers=None if is_embedded else max_registers, notice=notice, dump=dump,
     )  # fmt: skip
     return _run_backend(backend, probes, selection, dump)
 
@@ -149,15 +156,16 @@ def make_linked_twins(
     linker: Linker,
     max_registers: int | None = None,
     dump: Dump | None = None,
+    notice: Callable[[TwinKernel], None] = ignore,
 ) -> Twins:
     """Make twins (instrumented copies) of the kernels of device-linked code. The images are cubins.
 
     source: the linked machine code, and the PTX of the translation units that it was linked from. assembler, linker:
     which build the twins. max_registers: as for ``patch_image``. dump: writes the results of the steps to files; None:
-    it does not. Raises as patch_image.
+    it does not. notice: as for ``patch_image``. Raises as that.
     """
     dump = dump or Dump()
-    backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump, max_registers)
+    backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump, max_registers, notice)
     return _run_backend(backend, probes, selection, dump)
 
 

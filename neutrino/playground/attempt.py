@@ -240,7 +240,7 @@ def _probed_environment(request: AttemptRequest, kernel: Kernel) -> dict[str, st
     # Quiet and without the probes' scripts: what there is to say, the caller says from the result.
     run = Request(
         [sys.executable], RunProbes.of(request.probes), request.probe_names, selection,
-        tracedir=request.tracedir, device=request.device, quiet=True, scripts=False,
+        tracedir=request.tracedir, device=request.device, quiet=True, says_long=True, scripts=False,
     )  # fmt: skip
     return prepare(run)
 

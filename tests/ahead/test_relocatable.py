@@ -76,14 +76,35 @@ def source(linked_and_units) -> LinkedSource:
 
 
 def twins(
-    source: LinkedSource, tools: tuple[Assembler, Linker], probe: str, *names: str, dump: Dump | None = None
-) -> Twins:
+    source: LinkedSource, tools: tuple[Assembler, Linker], probe: str, *names: str, dump: Dump | None = None,
+    max_registers: int | None = None,
+) -> Twins:  # fmt: skip
     """Of the kernels with one of these in their names, or of all."""
     assembler, linker = tools
     selection = Selection(names, ())
     return make_linked_twins(
-        source, load_probes([probe]), selection=selection, assembler=assembler, linker=linker, dump=dump
+        source, load_probes([probe]), selection=selection, assembler=assembler, linker=linker,
+        max_registers=max_registers, dump=dump,
+    )  # fmt: skip
+
+
+def test_a_cap_of_the_users_holds_for_each_kernel(source: LinkedSource, tools: tuple[Assembler, Linker]) -> None:
+    free, capped = (
+        {short(entry): entry for entry in twins(source, tools, "dmat", max_registers=cap).kernels}
+        for cap in (None, 24)
     )
+    assert free.keys() == capped.keys()
+    tight = 0
+    for name, entry in capped.items():
+        if entry.reason is not free[name].reason:
+            # What is spilled needs stack, and of a recursive function there may be any number of frames.
+            assert "stack frame grows" in entry.detail
+        elif entry.reason is Reason.PROBED:
+            before, after = (json.loads(one.files["manifest.json"]) for one in (free[name], entry))
+            assert (before.get("max_registers"), after["max_registers"]) == (None, 24)
+            assert after["registers"]["twin"] <= 24, name
+            tight += before["registers"]["twin"] > 24
+    assert tight > len(capped) // 3
 
 
 def short(entry: KernelEntry | str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from neutrino.cli import probe_show
 from neutrino.cli.probe import main
 from neutrino.device.registers import warps_by_registers
+from neutrino.ptx.instrument import twin
 
 KERNEL = Path(__file__).parents[2] / "examples" / "embedded" / "kernels.ptx"
 
@@ -37,9 +40,30 @@ def test_long_twins_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     command = ["show", "gmem_bytes", str(KERNEL), "-k", "saxpy"]
     assert main(command) == 0
     assert heard == [""]
-    monkeypatch.setattr(probe_show, "_LONG", 10)
+    monkeypatch.setattr(twin, "LONG", 10)
     assert main(command) == 0
     assert "ptxas may take minutes" in heard[1]
     capsys.readouterr()
     assert main([*command, "--text-only"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_long_twin_is_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything waits for ptxas; a twin of 250 loads has less than 20,000 lines, one of 300 has more."""
+    for count in (250, 300):
+        path = tmp_path / f"loads{count}.ptx"
+        loads = "\n".join(f"ld.global.u32 %r, [%a+{4 * index}];" for index in range(count))
+        path.write_text(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry loads(.param .u64 p)\n"
+            f"{{\n.reg .u64 %a; .reg .u32 %r;\nld.param.u64 %a, [p];\n{loads}\nret;\n}}\n"
+        )
+    assert main(["sites", "dmat", str(tmp_path / "loads250.ptx")]) == 0
+    assert "ptxas" not in capsys.readouterr().out
+    assert main(["sites", "dmat", str(tmp_path / "loads300.ptx")]) == 0
+    text = capsys.readouterr().out
+    said = re.search(r"loads: the twin has ([\d,]+) lines, its original \d+: ptxas may take minutes", text)
+    assert said is not None
+    # As show has it.
+    assert main(["show", "dmat", str(tmp_path / "loads300.ptx"), "--text-only", "--json"]) == 0
+    text = json.loads(capsys.readouterr().out)["probed"]
+    assert int(said[1].replace(",", "")) == text.count("\n") > 20_000

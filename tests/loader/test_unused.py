@@ -6,17 +6,44 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from neutrino.assemble.one_module import OneModule
+from neutrino.cache.key import image_key
+from neutrino.cache.store import Cache
+from neutrino.loader.embedded import EmbeddedDevice
+from neutrino.loader.listener import Settings, make_entry
+from neutrino.loader.run_probes import RunProbes
+from neutrino.loader.start import Request, prepare
 from neutrino.loader.unused import Terminal as Remembered
+from neutrino.probing.selection import Selection
+from neutrino.ptx.instrument import twin
+from neutrino.verification import load_probes
 
 from .conftest import IMAGE, Bench
 
 LINE = "neutrino: nothing was recorded: COMMAND never used a GPU (no process of it was seen loading GPU code)"
+
+
+TEXT = b"""
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry scale(.param .u64 p)
+{
+.reg .u64 %a; .reg .f32 %f;
+ld.param.u64 %a, [p];
+ld.global.f32 %f, [%a];
+st.global.f32 [%a+4], %f;
+ret;
+}
+// """
 
 
 class Terminal:
@@ -153,3 +180,62 @@ def test_another_terminal_of_the_same_name_is_left_alone() -> None:
     os.close(slave)
     remembered.say("to nobody")
     os.close(master)
+
+
+@pytest.mark.parametrize("lines", [10, 20_000])
+def test_a_terminal_is_told_once_of_a_long_twin(
+    lines: int, tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the assembler has it, whichever worker is the first; the second image's is not told of."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(twin, "LONG", lines)
+    heard: list[list[str]] = []
+    assemble = OneModule.twins
+
+    def assembles(self: OneModule, *arguments: Any, **more: Any) -> Any:
+        terminal.read(0.2)
+        heard.append(terminal.lines)
+        return assemble(self, *arguments, **more)
+
+    monkeypatch.setattr(OneModule, "twins", assembles)
+    settings = Settings(
+        RunProbes.of(load_probes(["gmem_bytes"])), Selection(("scale",)), bytes(32), Cache(tmp_path / "cache"), None,
+        terminal=Remembered.of(terminal.slave),
+    )  # fmt: skip
+    for letter in b"ab":
+        image = TEXT + bytes([letter, 0])
+        make_entry(image, "sm_90", None, image_key(bytes(32), "sm_90", image), settings)
+    terminal.read(0.2)
+    assert len(heard) >= 2
+    assert heard[0] == terminal.lines
+    if lines == 10:
+        (line,) = terminal.lines
+        assert line.startswith("neutrino: scale: the twin has ")
+        assert "ptxas may take minutes; -k and --filter choose kernels" in line
+    else:
+        assert not terminal.lines
+
+
+def test_a_run_remembers_its_terminal(home: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of try does though it says nothing else."""
+    noted: list[Remembered | None] = []
+
+    def started(settings: Settings, pid: int | None = None) -> Path:
+        noted.append(settings.terminal)
+        return Path("/nowhere")
+
+    monkeypatch.setattr("neutrino.loader.start.start_listener", started)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.chdir(home)
+    before = os.dup(2)
+    try:
+        os.dup2(terminal.slave, 2)
+        for more in ({}, {"quiet": True}, {"quiet": True, "says_long": True}):
+            prepare(
+                Request(["true"], RunProbes.of(load_probes(["block_sched"])), ("block_sched",), Selection(),
+                        device=EmbeddedDevice(), **more)
+            )  # fmt: skip
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+    assert [one is not None for one in noted] == [True, False, True]

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neutrino.cache.entry import KernelEntry, read_entry
 from neutrino.cache.key import run_key
+from neutrino.cache.store import Cache
 from neutrino.cli.patch import main as patch
+from neutrino.cli.probe import main as probe
 from neutrino.cli.run import main as run
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import ImageKind, build_container, build_entry
+from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.listener import Settings, make_entry
+from neutrino.loader.run_probes import RunProbes
+from neutrino.loader.start import Request, prepare
 from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.tracing.manifest import read_manifest
 from neutrino.verification import load_probes
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"
@@ -139,3 +147,46 @@ def test_it_needs_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(["--max-registers", "32", "true"])
     assert "--max-registers needs a probe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_a_run_hands_it_to_the_listener(
+    embedded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In its settings and its key; on the embedded device it says that it does not."""
+    noted: list[Settings] = []
+
+    def started(settings: Settings, pid: int | None = None) -> Path:
+        noted.append(settings)
+        return Path("/nowhere")
+
+    monkeypatch.setattr("neutrino.loader.start.start_listener", started)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for cap in (None, 40):
+        device = EmbeddedDevice() if embedded else None
+        probes = RunProbes.of(load_probes(["block_sched"]))
+        names = ("block_sched",)
+        prepare(Request(["true"], probes, names, Selection(), driver=stand_in(), device=device, max_registers=cap))
+    free, capped = noted
+    assert (free.max_registers, capped.max_registers) == (None, None if embedded else 40)
+    assert (free.run_key == capped.run_key) == embedded
+    assert ("--max-registers: the embedded device has no registers to limit" in capsys.readouterr().err) == embedded
+
+
+def test_try_says_that_it_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    kernels = str(Path(__file__).parents[2] / "examples" / "embedded" / "kernels.ptx")
+    assert probe(["try", "block_sched", kernels, "-k", "saxpy", "--max-registers", "32"]) == 0
+    assert "--max-registers: the embedded device has no registers to limit" in capsys.readouterr().err
+
+
+def test_what_the_entry_of_a_run_has(assembler: Assembler, tmp_path: Path) -> None:
+    """Made by the listener, and read back as reports do."""
+    settings = Settings(
+        RunProbes.of(load_probes(["block_sched"])), Selection(), bytes(32), Cache(tmp_path / "cache"), None,
+        max_registers=40,
+    )  # fmt: skip
+    image = kernel().encode() + b"\0"
+    (made,) = read_entry(make_entry(image, "sm_90a", None, bytes(32), settings), "entry").kernels
+    (tmp_path / "manifest.json").write_bytes(made.files["manifest.json"])
+    assert read_manifest(tmp_path / "manifest.json").max_registers == 40

@@ -110,6 +110,9 @@ class SiteList:
 _MAXNREG = re.compile(r"\.maxnreg\s+(\w+)", re.ASCII)
 _BOUNDS = re.compile(r"\.(?:max|req)ntid\b(?:\s+(\w+)(?:\s*,\s*(\w+))?(?:\s*,\s*(\w+))?)?", re.ASCII)
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+LONG = 20_000
+"""Lines of a twin from which on one is warned of ptxas, which takes some 10 s for them, and longer than in proportion
+for more."""
 _REGISTERS = 65_536
 """Of a multiprocessor; as many as a block may have."""
 _MOST_THREADS = 1024
@@ -269,6 +272,19 @@ class TwinKernel:
     def whole_text(self, cap: int | None = None) -> str:
         """The twin's text, after those of the functions that have copies for it. cap: as for ``text``."""
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
+
+    @cached_property
+    def lines(self) -> int:
+        """How many lines the twin has, with the copies of functions that it calls."""
+        return self.probed_text.count("\n") + sum(copy.text.count("\n") for copy in self.all_copies)
+
+    @property
+    def length_warning(self) -> str:
+        """What to say of a long twin before it is assembled; empty for others."""
+        if self.lines < LONG:
+            return ""
+        before = self.original_text.count("\n")
+        return f"the twin has {self.lines:,} lines, its original {before:,}: ptxas may take minutes"
 
     @cached_property
     def contractible(self) -> bool:
