@@ -105,8 +105,14 @@ def _emulate_form(form: Form) -> Array:
         word != 0 if dtype == np.bool_ else word.astype(f"u{dtype.itemsize}").view(dtype)
         for word, dtype in zip(words, operation.inputs, strict=True)
     ]
+    # What is recorded of subtractions is the borrow, as `subc` sees it; their flag is its opposite.
+    is_borrow = form.opcode.startswith("sub")
+    if is_borrow and form.carry in ("in", "inout"):
+        arguments[-1] = ~arguments[-1]
     results = operation.function(*arguments)
     held = results if len(operation.outputs) > 1 else (results,)
+    if is_borrow and form.carry in ("out", "inout"):
+        held = (*held[:-1], ~np.asarray(held[-1]))
     return np.stack(
         [
             np.array(np.broadcast_to(result, TUPLES)).view(f"u{dtype.itemsize}").astype(np.uint64)

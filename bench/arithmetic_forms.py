@@ -34,7 +34,8 @@ class Form:
 
     opcode: with all modifiers. outputs, inputs: PTX types of the operands, `pred` for predicates, `amount` for a .u32
     that counts bits. constants: operands after `inputs`, as written. carry: as in the emulator's operations, the flag
-    being the last input ("in"), the last output ("out") or both ("inout"). bound: None where the result is exact.
+    being the last input ("in"), the last output ("out") or both ("inout"), of subtractions as a borrow. bound: None
+    where the result is exact.
     """
 
     opcode: str
