@@ -223,7 +223,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	struct nt_image *other = find_image(assessment.key);
 	bool added = !other && nt_hashed_add(&images, &image->by_key, key_hash(image->key));
 	if (added)
-		image->id = ++image_count;
+		image->id = __atomic_add_fetch(&image_count, 1, __ATOMIC_RELAXED); /* read without the mutex, too */
 	nt_lock_release(&mutex);
 	if (!added) {
 		free_image(image);
