@@ -214,12 +214,17 @@ void nt_errand_prepare(void)
 	nt_lock_release(&mutex);
 }
 
-void nt_errand_child(void)
+void nt_errand_forget_threads(void)
 {
 	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 
 	mutex = unlocked;
 	first = last = NULL;
 	threads = idle = waiting = 0;
+}
+
+void nt_errand_child(void)
+{
+	nt_errand_forget_threads();
 	usability = IMPOSSIBLE;
 }

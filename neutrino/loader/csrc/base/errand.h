@@ -49,7 +49,9 @@ void nt_errand_accept_filters(void);
 /* Start a thread that waits for an errand, so that the next one needs none to be started. */
 void nt_errand_prepare(void);
 
-/* In the child after fork: there are no such threads. */
+/* In the child after fork: there are no such threads yet. */
+void nt_errand_forget_threads(void);
+/* The same, and none is started: what errands remain run in the caller. */
 void nt_errand_child(void);
 
 #endif

@@ -172,13 +172,29 @@ static void *wait_for_end(void *unused)
 	return NULL;
 }
 
+/*
+ * After fork, in the child: the threads that a late hook starts before the program uses the driver are the parent's. The child
+ * may be recorded itself, and starts its own then.
+ */
+static void forget_threads(void)
+{
+	memset(&ending, 0, sizeof(ending));
+	nt_errand_forget_threads();
+}
+
 void nt_process_prepare_end(void)
 {
+	static bool is_registered; /* also in children */
 	sigset_t all, before;
 	pthread_attr_t attributes;
 	pthread_t thread;
 
 	if (ending.has_thread)
+		return;
+	/* Before in_child, which allows fewer threads. */
+	if (!is_registered)
+		is_registered = pthread_atfork(NULL, NULL, forget_threads) == 0;
+	if (!is_registered)
 		return;
 	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
 	sigfillset(&all);
