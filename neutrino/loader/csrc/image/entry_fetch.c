@@ -286,7 +286,7 @@ struct nt_begun {
 	uint64_t deadline; /* nt_clock_now_ns */
 	pid_t process;
 	struct nt_entry entry;
-	bool is_valid, is_cached;
+	bool is_valid, is_cached, is_late;
 	char error[256];
 };
 
@@ -302,8 +302,8 @@ static void release(void *argument)
 
 static void say_late(struct nt_begun *begun, const char *otherwise)
 {
-	snprintf(begun->error, sizeof(begun->error), "%s",
-		 nt_clock_now_ns() >= begun->deadline ? "the helper took too long" : otherwise);
+	begun->is_late = nt_clock_now_ns() >= begun->deadline;
+	snprintf(begun->error, sizeof(begun->error), "%s", begun->is_late ? "the helper took too long" : otherwise);
 }
 
 /* Receive the answer. is_cached: it is no entry, since that may be in the cache. */
@@ -448,7 +448,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 {
 	struct nt_begun again = {.request = twins_request(REQUEST_MAKE_TWINS, key, arch, driver_version, size),
 				 .image = image, .deadline = request_deadline()};
-	bool is_valid = false, is_cached = true, was_begun = begun;
+	bool is_valid = false, is_cached = true, is_late = false, was_begun = begun;
 
 	again.errand = (struct nt_errand){.run = ask, .argument = &again};
 	if (__atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS) {
@@ -459,6 +459,8 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 	if (begun && wait_for(&begun->errand, again.deadline)) {
 		is_cached = begun->is_cached || !nt_errand_has_run(&begun->errand);
 		is_valid = !is_cached && take_answer(begun, ret, error, error_size);
+		/* Its own deadline is earlier than that of whoever waits for it. */
+		is_late = begun->is_late;
 		release(begun);
 	} else if (begun) {
 		snprintf(error, error_size, "the helper took too long");
@@ -476,7 +478,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 			snprintf(again.error, sizeof(again.error), "a seccomp filter of the program may forbid to ask the helper");
 		is_valid = take_answer(&again, ret, error, error_size);
 	}
-	if (nt_clock_now_ns() >= again.deadline)
+	if (is_late || nt_clock_now_ns() >= again.deadline)
 		__atomic_add_fetch(&timeouts, 1, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&timeouts, 0, __ATOMIC_RELAXED);
