@@ -32,7 +32,7 @@ from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 
 maps = st.lists(
     st.tuples(
-        st.sampled_from([kind() for kind in MAP_TYPES]), st.sampled_from(list(Level)), st.integers(1, MAX_TABLE),
+        st.sampled_from([kind() for kind in MAP_TYPES]), st.sampled_from(LEVELS), st.integers(1, MAX_TABLE),
         st.integers(1, 1000), st.sampled_from(PERS),
     ),
     max_size=8,

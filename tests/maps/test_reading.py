@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import ScalarType
 from neutrino.cli.report import main as report
@@ -107,7 +107,7 @@ def test_least_and_greatest(tmp_path: Path, reader: ModuleType, capsys: pytest.C
     assert "max_u64: 1 launch of the greatest over all threads" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("cap", [1, 5])
 def test_rings(
     level: Level, cap: int, tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]

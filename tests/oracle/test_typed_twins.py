@@ -55,7 +55,7 @@ def _either(entry: Map) -> tuple[Statement, ...]:
     return (*COMPARED, If(LESS, (Save(entry, (A,), HERE),), otherwise, HERE))
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", SLOTS)
 @pytest.mark.parametrize("kind", [ARRAY, SUM])
 def test_a_save_on_either_side(level: Level, kind: MapType) -> None:
     entry = a_map("M", ["u32"], level, kind)
@@ -67,7 +67,7 @@ def test_a_save_on_either_side(level: Level, kind: MapType) -> None:
         assert view.records["f0"].reshape(-1).tolist() == wanted.tolist()
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", SLOTS)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_save_on_one_side_alone(level: Level, after: bool) -> None:
     """Slots whose thread is on the other side stay empty; counts say which."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from machine import assemble
 
-from neutrino.abi.levels import Level
+from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
@@ -58,7 +58,7 @@ def probe(types: tuple[ScalarType, ...], level: Level, cap: int) -> ProbeSet:
 
 
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("cap", [1, 3])
 def test_any_two_fields_side_by_side(level: Level, cap: int, tmp_path: Path) -> None:
     texts = []
