@@ -399,7 +399,8 @@ class Trace:
         lacking = 0
         for kernel in self.kernels:
             states = self.launches["state"][self.numbers_of(kernel.id)]
-            of_twin = np.count_nonzero((states != LaunchState.FALLBACK) & (states != LaunchState.MEASURED))
+            # With --memusage those that would be probed are counted so, and have records, too.
+            of_twin = np.count_nonzero(states != LaunchState.FALLBACK)
             lacking += max(kernel.counters.get(Reason.PROBED, 0) - int(of_twin), 0)
         return lacking
 
