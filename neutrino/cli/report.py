@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -26,17 +25,17 @@ from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.nothing_saved import NothingSaved, is_nothing
 from neutrino.cli.occupancy import occupancy_lines
 from neutrino.cli.overview import folded, lines_not_probed, overview
-from neutrino.cli.record_options import add_queries, is_asked, prepared
+from neutrino.cli.record_options import is_asked, prepared
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_first import maps_of_first_lanes
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
+from neutrino.cli.report_options import report_parser
 from neutrino.cli.report_scripts import analyze_trace
-from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import stripped
-from neutrino.cli.trace_choice import add_choices, newest_of_ranks, of_ranks, require_launches, why_no_kernel
+from neutrino.cli.trace_choice import newest_of_ranks, of_ranks, require_launches, why_no_kernel
 from neutrino.cli.why import Why, coverage_document, explain, not_probed_rows, nothing_matches_line, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.maps.declaration import Layout, Report, all_zero_words, result_words
@@ -45,7 +44,6 @@ from neutrino.tracing import Clock, Trace, TraceKernel, TraceSummary, find_trace
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import MemoryUsage, is_measured, memory_usage
 from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed
-from neutrino.version import __version__
 
 _DEFAULT_FOLDER = "trace"
 """Where ``neutrino`` writes traces without ``--tracedir``."""
@@ -82,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probed.
     """
     try:
-        return _run(_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments)))
+        return _run(report_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments)))
     except KeyboardInterrupt:
         # End by the signal, as the shell expects; a script that was running was stopped before this.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -97,12 +95,12 @@ def _run(options: argparse.Namespace) -> int:
         # `neutrino-report --why TRACE`.
         options.trace, options.why = [options.why], ""
     if options.rows and (options.json or options.why is not None):
-        _parser().error("--rows is of the report as tables; --records has them in other forms")
+        report_parser().error("--rows is of the report as tables; --records has them in other forms")
     if options.launch is not None and options.why is not None:
-        _parser().error("--launch is of records, which --why has not")
+        report_parser().error("--launch is of records, which --why has not")
     asks_records = is_asked(options)
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
-        _parser().error(
+        report_parser().error(
             "--records, --where, --group-by, --sort and --csv go without --rows and --why, and --csv without --json"
         )
     try:
@@ -300,59 +298,6 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
             print(("\n" if number else "") + stripped(captured.get()))
     if sys.stdout is not None:
         sys.stdout.flush()
-
-
-def _parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line, with all options and their help."""
-    parser = argparse.ArgumentParser(
-        prog="neutrino-report",
-        description="Summarize traces: for each kernel and map the number of records and the range of each field, "
-        "and which kernels were not probed, with the reason.",
-        epilog="Exit status: 0 done, 2 a trace that cannot be read, a wrong expression, or a script that failed or "
-        "was not run, 3 no kernel was probed.",
-    )
-    parser.add_argument(
-        "trace", nargs="*", help="a trace directory, or a folder of them (default: the newest trace in ./trace)"
-    )
-    names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
-    parser.add_argument("-k", "--kernel", help="only these kernels", **names)
-    parser.add_argument("--filter", help="exclude these kernels", **names)
-    parser.add_argument(
-        "--why",
-        nargs="?",
-        const="",
-        metavar="KERNEL",
-        help="instead of the report: for each kernel why launches were not probed, what is known about that, and what "
-        "helps; those with most such launches first. with KERNEL, a pattern as for -k, those kernels in any case",
-    )
-    parser.add_argument("--map", help="only these maps, by their names", **names)
-    add_choices(parser)
-    parser.add_argument(
-        "--rows",
-        type=number_of_rows,
-        default=0,
-        metavar="N",
-        help="also print the first N records of each map that keeps records: by launch, block, warp, lane and order; "
-        "and the N greatest results of each map per block, warp, thread or sm, of which a few are printed in any case",
-    )
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="all of every kernel, every site, and kernels that were never launched; without it there is an "
-        "overview where more than a few kernels were probed, unless -k chooses some",
-    )
-    parser.add_argument("--wide", action="store_true", help="whole kernel names")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument(
-        "--analyze",
-        action="store_true",
-        help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "
-        "does, and print which; scripts that other users could have written are not run; their output is appended to "
-        "analyze.log in the trace",
-    )
-    add_queries(parser)
-    parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
-    return parser
 
 
 class _Report:

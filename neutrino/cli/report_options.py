@@ -1,0 +1,64 @@
+"""The command line of ``neutrino-report``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from neutrino.cli.record_options import add_queries
+from neutrino.cli.row_options import number_of_rows
+from neutrino.cli.trace_choice import add_choices
+from neutrino.version import __version__
+
+
+def report_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all options and their help."""
+    parser = argparse.ArgumentParser(
+        prog="neutrino-report",
+        description="Summarize traces: for each kernel and map the number of records and the range of each field, "
+        "and which kernels were not probed, with the reason.",
+        epilog="Exit status: 0 done, 2 a trace that cannot be read, a wrong expression, or a script that failed or "
+        "was not run, 3 no kernel was probed.",
+    )
+    parser.add_argument(
+        "trace", nargs="*", help="a trace directory, or a folder of them (default: the newest trace in ./trace)"
+    )
+    names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    parser.add_argument("-k", "--kernel", help="only these kernels", **names)
+    parser.add_argument("--filter", help="exclude these kernels", **names)
+    parser.add_argument(
+        "--why",
+        nargs="?",
+        const="",
+        metavar="KERNEL",
+        help="instead of the report: for each kernel why launches were not probed, what is known about that, and what "
+        "helps; those with most such launches first. with KERNEL, a pattern as for -k, those kernels in any case",
+    )
+    parser.add_argument("--map", help="only these maps, by their names", **names)
+    add_choices(parser)
+    parser.add_argument(
+        "--rows",
+        type=number_of_rows,
+        default=0,
+        metavar="N",
+        help="also print the first N records of each map that keeps records: by launch, block, warp, lane and order; "
+        "and the N greatest results of each map per block, warp, thread or sm, of which a few are printed in any case",
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="all of every kernel, every site, and kernels that were never launched; without it there is an "
+        "overview where more than a few kernels were probed, unless -k chooses some",
+    )
+    parser.add_argument("--wide", action="store_true", help="whole kernel names")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument(
+        "--analyze",
+        action="store_true",
+        help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "
+        "does, and print which; scripts that other users could have written are not run; their output is appended to "
+        "analyze.log in the trace",
+    )
+    add_queries(parser)
+    parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
+    return parser
