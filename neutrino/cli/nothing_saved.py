@@ -51,6 +51,8 @@ class NothingSaved:
         from neutrino.abi.reasons import Reason
 
         coverage = self._trace.coverage
+        if not coverage.launches and not self._trace.complete:
+            return "the trace is not complete"
         if not coverage.launches:
             return _nothing_chosen(self._trace, names) if coverage.left_out else "no kernel was launched"
         launched = [kernel for kernel in self._trace.kernels if _chosen(kernel)]
@@ -78,7 +80,7 @@ class NothingSaved:
 
         used = {probe.name: probe for probe in probes}
         sites = [site for kernel in kernels if kernel.manifest for site in kernel.manifest.sites]
-        sites = [site for site in sites if site.get("probe") in used]
+        sites = [site for site in sites if isinstance(site.get("probe"), str) and site["probe"] in used]
         if not sites:
             return None
         # Only launches whose data came back say what was executed.
@@ -95,11 +97,13 @@ class NothingSaved:
     def _probes(self) -> ProbeSet | None:
         """The probes of the run, as the trace has them; None if they cannot be read."""
         from neutrino.errors import NeutrinoError
+        from neutrino.probing.toml import probe_file_text
         from neutrino.verification import read_probes
 
         path = self._trace.path / "probe.toml"
         try:
-            return read_probes(str(path), path.read_text("utf-8", "surrogateescape"))
+            # It may be anything by now: a pipe, or as large as the disk.
+            return read_probes(str(path), probe_file_text(path, "TOML"))
         except (OSError, NeutrinoError):
             return None
 

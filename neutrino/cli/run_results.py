@@ -28,7 +28,7 @@ def print_results(options: argparse.Namespace, traces: RunTraces, status: int) -
     found = traces.find()
     # With these, as env(1) has them, COMMAND was not started, which has been said.
     if not found and not options.quiet and status not in (125, 126, 127):
-        say("nothing was recorded: no process of COMMAND was seen loading GPU code")
+        say("nothing was recorded by the end of COMMAND: no process of it was seen loading GPU code")
     for number, path in enumerate(found, 1):
         progress = Progress("neutrino")
         whose = f"trace {number} of {len(found)}" if len(found) > 1 else "the records"

@@ -25,6 +25,9 @@ _BROADCAST_S = 0.1
 """Seconds within which the witness has got what was sent to the whole group."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2)."""
+_ENDING = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP}
+_MEANT_FOR_COMMAND_S = 3.0
+"""Seconds after COMMAND's end in which such a signal does not end the printing."""
 _REPORT = struct.Struct("=id")
 """A signal, and when it came, by ``time.monotonic()``. Shorter than what a pipe takes at once."""
 _OWN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
@@ -57,19 +60,33 @@ def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[int], Non
         _close_standard_streams()
         status = _wait(child, witness)
     _forget_pending()
-    # COMMAND may have left the terminal to a group that is gone; SIGINT, SIGTERM and so on end the printing.
+    # COMMAND may have left the terminal to a group that is gone.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+    # Whoever sends SIGINT twice means COMMAND; only where the printing takes long is it meant.
+    end = time.monotonic()
+
+    def interrupt(number: int, _: object) -> None:
+        if time.monotonic() - end > _MEANT_FOR_COMMAND_S:
+            raise _InterruptedPrintingError(signal.strsignal(number))
+
+    for number in _ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask - {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
+            signal.signal(number, interrupt)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask - _ENDING)
     try:
         afterwards(os.waitstatus_to_exitcode(status))
+    except _InterruptedPrintingError as interruption:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"\nneutrino: {interruption}: the results are in the trace; see neutrino-report\n")
     finally:
         # Whatever is wrong there, COMMAND's end is what counts.
         if sys.exc_info()[0] is not None:
             traceback.print_exc()
         _end_as(status)
+
+
+class _InterruptedPrintingError(Exception):
+    """A signal ended the printing of results that takes long."""
 
 
 class _Witness:

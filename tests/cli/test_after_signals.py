@@ -146,6 +146,17 @@ def test_neutrino_ends_by_the_signal_that_ended_command(runs: Callable[..., Run]
     assert f"Process {run.command} was killed or still runs: its last launches may be missing" in err
 
 
+def test_a_second_signal_ends_no_printing(runs: Callable[..., Run]) -> None:
+    run = runs("SIGINT")
+    os.killpg(run.process.pid, signal.SIGINT)
+    while run.process.poll() is None:
+        if not Path(f"/proc/{run.command}").exists():
+            os.kill(run.process.pid, signal.SIGTERM)
+        time.sleep(0.05)
+    status, _, err = run.end()
+    assert (status, err) == (7, f"{RESULTS}\n")
+
+
 def test_a_killed_command(runs: Callable[..., Run]) -> None:
     run = runs("SIGTERM")
     os.kill(run.command, signal.SIGKILL)
@@ -251,7 +262,9 @@ def test_nothing_recorded_is_said(folder: Path, tmp_path: Path) -> None:
         [*command, "sh", "-c", "exit 5"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stdout) == (5, "")
-    assert result.stderr == "neutrino: nothing was recorded: no process of COMMAND was seen loading GPU code\n"
+    assert result.stderr == (
+        "neutrino: nothing was recorded by the end of COMMAND: no process of it was seen loading GPU code\n"
+    )
 
 
 @pytest.mark.parametrize(

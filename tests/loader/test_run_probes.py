@@ -33,7 +33,7 @@ os.execve = execve
 from neutrino.cli.run import main
 main(sys.argv[1:])
 """
-_NOTHING = "neutrino: nothing was recorded: no process of COMMAND was seen loading GPU code\n"
+_NOTHING = "neutrino: nothing was recorded by the end of COMMAND: no process of it was seen loading GPU code\n"
 
 
 @pytest.fixture
