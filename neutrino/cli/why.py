@@ -105,7 +105,8 @@ def explain(trace: Trace, kernels: Sequence[TraceKernel], whole: bool) -> list[W
     whole: also kernels that were probed throughout, that were left out, that were never launched, and that have no
     instruction that a probe matches.
     """
-    images = {image.get("id"): image for image in trace.images}
+    # Events may be damaged.
+    images = {image["id"]: image for image in trace.images if isinstance(image.get("id"), int)}
     found = []
     for kernel in kernels:
         rows = sorted(not_probed_launches(kernel), key=lambda row: -row.launches)

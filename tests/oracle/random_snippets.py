@@ -111,7 +111,10 @@ def _names(wanted: str, *, relaxed: bool) -> list[str]:
 
 def _number(draw: st.DrawFn, wanted: str) -> str:
     if wanted.startswith("f"):
-        return draw(st.sampled_from(("1.5", "-0.25", "0f7F800000" if wanted == "f32" else "0d7FF8000000000000", "0.0")))
+        # ptxas takes no decimal number in a cvt to tf32.
+        if wanted == "f32":
+            return draw(st.sampled_from(("0f3FC00000", "0fBE800000", "0f7F800000", "0f00000000")))
+        return draw(st.sampled_from(("1.5", "-0.25", "0d7FF8000000000000", "0.0")))
     bits = bits_of(wanted)
     return str(draw(st.integers(-(1 << bits - 1), (1 << bits) - 1)))
 

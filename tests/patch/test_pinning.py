@@ -387,5 +387,7 @@ def test_line_information_of_another_form_leaves_the_original(reads, assembler):
     other = OtherLines(assembler.path, assembler.version, assembler.identity)
     data = patch_image(text.encode() + b"\0", reads, "sm_90a", selection=Selection(), assembler=other, key=bytes(32))
     (made,) = read_entry(data, "entry").kernels
-    assert made.reason is Reason.NUMERICS
+    # The probe that reads the products is left out, and the others go in.
+    assert made.reason is Reason.PROBED
+    assert "probe 'products' is left out" in made.detail
     assert re.search(r"FFMA \d+ → \d+.*; .*version", made.detail)

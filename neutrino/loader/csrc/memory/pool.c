@@ -68,6 +68,14 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 	pool->watermark = pool->mark_wave = pool->stale_since = 0;
 }
 
+/* Make the event for launches that nothing waits for: the drain thread makes nothing later. It does without. */
+static bool make_mark(struct nt_pool *pool)
+{
+	if (nt_quiet_is_supported() && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		pool->mark = NULL;
+	return true;
+}
+
 /*
  * Allocate everything of a pool in the current context. Called by the one thread that has claimed the pool. False if that
  * fails; then nt_pool_unmake frees what there is.
@@ -85,17 +93,14 @@ static bool make_pool(struct nt_pool *pool)
 	pool->segments = nt_map_zeroed(SEGMENTS * sizeof(struct nt_segment));
 	if (!pool->segments || !nt_streams_make(pool))
 		return false;
-	/* For the drain thread, which makes nothing later. It does without. */
-	if (nt_quiet_is_supported() && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-		pool->mark = NULL;
 	/* Nothing is copied then. */
 	if (nt_own_memory_measures_only)
-		return nt_slabs_make(pool);
+		return nt_slabs_make(pool) && make_mark(pool);
 	if (nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
 		return false;
 	pool->staging = staging;
 	return nt_driver.cuStreamCreate(&pool->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS && nt_slabs_make(pool) &&
-	       nt_upcalls.pool_made(pool);
+	       nt_upcalls.pool_made(pool) && make_mark(pool);
 }
 
 /*
