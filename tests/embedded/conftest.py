@@ -41,6 +41,7 @@ SCENARIOS = (
     "life default-stream",
     "life events",
     "life libraries",
+    "life library-threads",
     "life fork",
     "life threads",
     "life memory",

@@ -227,6 +227,52 @@ static void libraries(CUcontext context)
 	EXPECT(1, CALL(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))(&found, counter[0], 4));
 }
 
+static CUlibrary shared_library;
+
+/* Contexts that use the library and end. */
+static void *short_contexts(void *unused)
+{
+	CUcontext context;
+	CUmodule module;
+
+	for (int i = 0; i < 24; i++) {
+		CHECK(CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&context, 0, 0));
+		CHECK(CALL(cuLibraryGetModule, (CUmodule *, CUlibrary))(&module, shared_library));
+		CHECK(CALL(cuCtxDestroy_v2, (CUcontext))(context));
+	}
+	return unused;
+}
+
+/* What belongs to the library stays the same while they come and go, its names too. */
+static void library_of_threads(void)
+{
+	CUkernel kernel, again;
+	pthread_t threads[2];
+	const char *name;
+	size_t offset, size;
+	unsigned count;
+
+	CHECK(CALL(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned))(
+		&shared_library, image, NULL, NULL, 0, NULL, NULL, 0));
+	CHECK(CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&kernel, shared_library, "add"));
+	CHECK(CALL(cuKernelGetName, (const char **, CUkernel))(&name, kernel));
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, short_contexts, NULL);
+	for (int i = 0; i < 4000; i++) {
+		CHECK(CALL(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))(&again, shared_library, "add"));
+		EXPECT((intptr_t)kernel, (intptr_t)again);
+		CHECK(CALL(cuLibraryGetKernelCount, (unsigned *, CUlibrary))(&count, shared_library));
+		CHECK(CALL(cuLibraryEnumerateKernels, (CUkernel *, unsigned, CUlibrary))(&again, 1, shared_library));
+		CHECK(CALL(cuKernelGetParamInfo, (CUkernel, size_t, size_t *, size_t *))(kernel, 1, &offset, &size));
+		EXPECT(8, offset);
+		EXPECT(4, size);
+		EXPECT(0, strcmp(name, "add"));
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(CALL(cuLibraryUnload, (CUlibrary))(shared_library));
+}
+
 static int forked(CUmodule module, bool bare)
 {
 	uint32_t found;
@@ -411,6 +457,8 @@ int main(int argc, char **argv)
 		events(module);
 	else if (!strcmp(scenario, "libraries"))
 		libraries(context);
+	else if (!strcmp(scenario, "library-threads"))
+		library_of_threads();
 	else if (!strcmp(scenario, "fork") || !strcmp(scenario, "bare-fork"))
 		status = forked(module, !strcmp(scenario, "bare-fork"));
 	else if (!strcmp(scenario, "threads"))

@@ -45,7 +45,7 @@ API cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
 
 static const struct ed_description *description_of(CUkernel kernel)
 {
-	return &kernel->library->modules->loaded.kernels[kernel->number];
+	return &kernel->library->described.kernels[kernel->number];
 }
 
 API cuKernelGetName(const char **name, CUkernel kernel)

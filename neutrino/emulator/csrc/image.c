@@ -120,7 +120,7 @@ static const char *read_string(struct cursor *cursor)
 }
 
 /* Free what describe() has made. */
-static void forget(struct ed_loaded *loaded)
+void ed_image_forget(struct ed_loaded *loaded)
 {
 	for (uint32_t i = 0; loaded->kernels && i < loaded->kernel_count; i++)
 		free(loaded->kernels[i].parameters);
@@ -138,7 +138,7 @@ static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 {
 	struct cursor cursor = {reply->data, reply->data + reply->size, false};
 
-	*ret = (struct ed_loaded){.reply = reply->data};
+	*ret = (struct ed_loaded){.reply = reply->data, .reply_size = reply->size};
 	ret->number = read_number(&cursor, 8);
 	ret->needs_clusters = read_number(&cursor, 4) != 0;
 	ret->kernel_count = (uint32_t)read_number(&cursor, 4);
@@ -169,12 +169,22 @@ static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 		ret->variables[i].size = read_number(&cursor, 8);
 	}
 	if (cursor.failed || !ret->kernels || !ret->variables) {
-		forget(ret);
+		ed_image_forget(ret);
 		return false;
 	}
 	return true;
 }
 
+/* A description that outlives the loading: only its kernels mean something. False without memory. */
+bool ed_image_copy(const struct ed_loaded *loaded, struct ed_loaded *ret)
+{
+	struct ed_reply reply = {0, loaded->reply_size, malloc(loaded->reply_size + 1)};
+
+	if (!reply.data)
+		return false;
+	memcpy(reply.data, loaded->reply, loaded->reply_size + 1);
+	return describe(&reply, ret);
+}
 
 /*
  * Write a text to the log buffer that the options of cuModuleLoadDataEx give, if any. buffer_option: the buffer's; the
@@ -248,7 +258,7 @@ void ed_image_unload(struct ed_loaded *loaded)
 		ed_memory_remove_variable(loaded->variables[i].address);
 	ed_channel_call(ED_REQUEST_UNLOAD, &(struct iovec){&loaded->number, sizeof(loaded->number)}, 1, &reply);
 	free(reply.data);
-	forget(loaded);
+	ed_image_forget(loaded);
 }
 
 /* The number of the kernel of that name, or CUDA_ERROR_NOT_FOUND. */

@@ -2,6 +2,8 @@
 #ifndef ED_IMAGE_H
 #define ED_IMAGE_H
 
+#include <stdbool.h>
+
 #include "abi.h"
 
 struct ed_parameter {
@@ -33,6 +35,7 @@ struct ed_loaded {
 	struct ed_description *kernels;
 	struct ed_variable *variables;
 	uint8_t *reply; /* the data that the names are in */
+	size_t reply_size;
 };
 
 /* The size of an image in memory; *image is moved to where it begins. */
@@ -45,6 +48,10 @@ uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result);
 CUresult ed_image_load(const void *image, size_t size, unsigned count, const int *options, void **values,
 		       struct ed_loaded *ret);
 void ed_image_unload(struct ed_loaded *loaded);
+
+/* A description that outlives the loading: only its kernels mean something. False without memory. */
+bool ed_image_copy(const struct ed_loaded *loaded, struct ed_loaded *ret);
+void ed_image_forget(struct ed_loaded *copy);
 
 /* Whether the device process gave a reason for refusing this thread's last image. */
 bool ed_image_was_refused(void);

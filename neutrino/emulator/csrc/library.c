@@ -75,7 +75,7 @@ static CUresult refused_library(CUlibrary *ret, CUresult error)
 static CUresult load_library(CUlibrary *ret, const void *image, size_t size, const int *options, void **values,
 			     unsigned count)
 {
-	struct ed_loaded loaded;
+	struct ed_loaded loaded, described = {0};
 	CUresult result = ed_image_load(image, size, count, options, values, &loaded);
 
 	if (is_of_image(result) && ed_image_was_refused())
@@ -85,11 +85,13 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 	uint8_t *copy = malloc(size + 1);
 	CUkernel *kernels = calloc(loaded.kernel_count + 1, sizeof(*kernels));
 	pthread_mutex_lock(&ed_module_lifetimes);
-	struct ed_library *library = copy && kernels ? ed_object_take(ED_LIBRARY, sizeof(*library)) : NULL;
+	bool is_copied = copy && kernels && ed_image_copy(&loaded, &described);
+	struct ed_library *library = is_copied ? ed_object_take(ED_LIBRARY, sizeof(*library)) : NULL;
 	struct ed_module *module = library ? ed_module_make(NULL, &loaded) : NULL;
 	if (!module) {
 		free(copy);
 		free(kernels);
+		ed_image_forget(&described);
 		if (library)
 			ed_object_give(library);
 		else
@@ -102,6 +104,7 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 	module->library = library;
 	library->image = copy;
 	library->size = size;
+	library->described = described;
 	library->kernels = kernels;
 	library->modules = module;
 	pthread_mutex_unlock(&ed_module_lifetimes);
@@ -170,7 +173,7 @@ API cuLibraryUnload(CUlibrary library)
 	struct ed_module *module = library->modules;
 	library->modules = NULL;
 	CUkernel *kernels = library->kernels;
-	uint32_t count = module ? module->loaded.kernel_count : 0;
+	uint32_t count = library->described.kernel_count;
 	pthread_mutex_unlock(&ed_module_mutex);
 	while (module) {
 		struct ed_module *next = module->next_of_library;
@@ -182,6 +185,7 @@ API cuLibraryUnload(CUlibrary library)
 			ed_object_give(kernels[i]);
 	free(kernels);
 	free(library->image);
+	ed_image_forget(&library->described);
 	ed_object_give(library);
 	pthread_mutex_unlock(&ed_module_lifetimes);
 	return CUDA_SUCCESS;
@@ -205,7 +209,7 @@ static CUkernel kernel_at(struct ed_library *library, uint32_t number)
 		if (kernel) {
 			kernel->library = library;
 			kernel->number = number;
-			kernel->max_dynamic_shared = ed_default_dynamic(&library->modules->loaded.kernels[number]);
+			kernel->max_dynamic_shared = ed_default_dynamic(&library->described.kernels[number]);
 			kernel->carveout = -1;
 			library->kernels[number] = kernel;
 		}
@@ -225,7 +229,7 @@ API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (library->refused)
 		return library->refused;
-	CUresult result = ed_image_find(&library->modules->loaded, name, &number);
+	CUresult result = ed_image_find(&library->described, name, &number);
 	if (result)
 		return result;
 	*kernel = kernel_at(library, number);
@@ -239,7 +243,7 @@ API cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 		return count ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 	if (library->refused)
 		return library->refused;
-	*count = library->modules->loaded.kernel_count;
+	*count = library->described.kernel_count;
 	return CUDA_SUCCESS;
 }
 
@@ -251,7 +255,7 @@ API cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary l
 	if (library->refused)
 		return library->refused;
 	for (uint32_t i = 0; i < count; i++)
-		kernels[i] = i < library->modules->loaded.kernel_count ? kernel_at(library, i) : NULL;
+		kernels[i] = i < library->described.kernel_count ? kernel_at(library, i) : NULL;
 	return CUDA_SUCCESS;
 }
 

@@ -218,34 +218,18 @@ static bool is_of_context(const void *module, const void *context)
 	return ((const struct ed_module *)module)->context == context;
 }
 
-/* Free a module of a context that ends. If it is the last one of a library, the image is loaded again. */
+/* Free a module of a context that ends. A library of it stays: the next context gets a module with fresh variables. */
 static void forget_module(void *object)
 {
 	struct ed_module *module = object;
 
 	if (module->library) {
-		/* The library itself stays: the next context gets a module with fresh variables. */
-		struct ed_loaded loaded;
-		struct ed_library *library = module->library;
 		pthread_mutex_lock(&ed_module_mutex);
-		struct ed_module **link = &library->modules;
+		struct ed_module **link = &module->library->modules;
 		while (*link != module)
 			link = &(*link)->next_of_library;
-		bool is_last = library->modules == module && !module->next_of_library;
-		if (!is_last)
-			*link = module->next_of_library;
+		*link = module->next_of_library;
 		pthread_mutex_unlock(&ed_module_mutex);
-		if (is_last) {
-			if (ed_image_load(library->image, library->size, 0, NULL, NULL, &loaded))
-				return;
-			struct ed_module *fresh = ed_module_make(NULL, &loaded);
-			if (!fresh)
-				return;
-			pthread_mutex_lock(&ed_module_mutex);
-			fresh->library = library;
-			library->modules = fresh;
-			pthread_mutex_unlock(&ed_module_mutex);
-		}
 	}
 	ed_module_destroy(module);
 }

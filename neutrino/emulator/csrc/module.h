@@ -28,9 +28,12 @@ struct ed_library {
 	uint8_t *image;
 	size_t size;
 	struct ed_module *modules; /* one for each context that uses the library; the first may have no context yet */
-	CUkernel *kernels;
+	struct ed_loaded described; /* its kernels, for as long as the library: modules go with their contexts */
+	CUkernel *kernels;	    /* by number; NULL until asked for */
 	CUresult refused; /* the error with which its image was refused, then all members above are empty; else 0 */
 };
+
+_Static_assert(sizeof(struct ed_library) <= ED_OBJECT_SIZE, "a library fits its place");
 
 struct ed_kernel {
 	struct ed_object object;
