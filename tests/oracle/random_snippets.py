@@ -94,7 +94,9 @@ def _operand(draw: st.DrawFn, form: Form, kind: str, types: tuple[str, ...], pla
         choices += ["!%pred_0", "1", "0", *(["PRED", "!PRED"] if "PRED" in place.helpers else [])]
         return draw(st.sampled_from(choices))
     if wanted != "pred" and wanted not in NO_IMMEDIATES:
-        choices.append(str(draw(st.integers(0, 255))) if kind == "byte" else _number(draw, wanted))
+        choices.append(
+            str(draw(st.integers(0, 255))) if kind == "byte" else _number(draw, wanted, is_bits="tf32" in types)
+        )
     if kind == "m":
         choices += [name for name in _SPECIAL if SPECIAL_REGISTERS[name] == wanted]
     typed = [name for name, own in HELPER_TYPES.items() if name in place.helpers and fits(own, wanted)]
@@ -109,12 +111,13 @@ def _names(wanted: str, *, relaxed: bool) -> list[str]:
     return [name for kind, names in REGISTERS.items() if fits(kind, wanted, relaxed) for name in names]
 
 
-def _number(draw: st.DrawFn, wanted: str) -> str:
+def _number(draw: st.DrawFn, wanted: str, *, is_bits: bool) -> str:
+    """A literal. is_bits: of floats only their bits, since ptxas takes no others in a conversion to tf32."""
     if wanted.startswith("f"):
-        # ptxas takes no decimal number in a cvt to tf32.
-        if wanted == "f32":
-            return draw(st.sampled_from(("0f3FC00000", "0fBE800000", "0f7F800000", "0f00000000")))
-        return draw(st.sampled_from(("1.5", "-0.25", "0d7FF8000000000000", "0.0")))
+        bits = ("0f3FC00000", "0fBE800000", "0f7F800000", "0f00000000") if wanted == "f32" else ()
+        if is_bits:
+            return draw(st.sampled_from(bits))
+        return draw(st.sampled_from(("1.5", "-0.25", "0d7FF8000000000000", "0.0", *bits)))
     bits = bits_of(wanted)
     return str(draw(st.integers(-(1 << bits - 1), (1 << bits) - 1)))
 

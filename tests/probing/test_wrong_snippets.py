@@ -200,6 +200,9 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "integer for a float": (at_load("add.rn.f32 %f, %f, ¦1;"), "immediate-type", "'1' is an integer", "write 1.0"),
     "float for an integer": (at_load("add.u64 %a, %a, ¦1.5;"), "immediate-type", "'1.5' is not an", "takes .u64"),
     "bits of a float for an integer": (at_load("mov.b32 %n, ¦0f3F800000;"), "immediate-type", "is not an integer", ""),
+    "decimal fraction to tf32": (
+        at_load("cvt.rna.tf32.f32 %n, ¦1.5;"), "immediate-refused", "takes only the bits of a float", "0f3F800000",
+    ),
     "immediate too large": (
         at_load("mov.u64 %a, ¦0x1ffffffffffffffff;"), "immediate-range", "does not fit in .u64", "truncate it",
     ),

@@ -226,6 +226,16 @@ def test_immediates_are_judged_like_ptxas_does(tmp_path: Path) -> None:
     assert differing == {f"mov.b64 %b64_x, {word};" for word in ("1.5", "-2.5e3", "0d3FF0000000000000")}
 
 
+def test_immediates_of_conversions_are_judged_like_ptxas_does(tmp_path: Path) -> None:
+    words = ["1.5", "0f3F800000", "0F3F800000", "0d3FF0000000000000", "-2.5e3"]
+    forms = ("cvt.rna.tf32.f32 %b32_x", "cvt.rn.f16.f32 %b16_x", "cvt.rn.f32.f64 %f32_x", "cvt.rzi.s32.f32 %s32_x")
+    lines = [f"{form}, {word};" for word in words for form in forms]
+    # One by one, since ptxas stops at the first of these that it refuses.
+    bad = {line for line in lines if refused([line], tmp_path, "8.0", "sm_90")}
+    assert bad == {f"cvt.rna.tf32.f32 %b32_x, {word};" for word in words if word[:2].lower() != "0f"}
+    assert [line not in bad for line in lines] == list(accepted_by_us(lines, tmp_path))
+
+
 def test_special_registers_have_the_types_of_the_table(tmp_path: Path) -> None:
     lines = [f"mov.{kind} %{kind}_x, {name};" for name, kind in SPECIAL_REGISTERS.items()]
     bad = refused(lines, tmp_path, "8.5", "sm_90")

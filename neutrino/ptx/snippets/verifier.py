@@ -566,6 +566,9 @@ class _Checker:
         elif not is_float and expected.startswith("f"):
             hint = f"'{instruction.opcode}' takes .{expected} here: write {word}.0"
             self._report(span, "immediate-type", f"'{word}' is an integer", hint)
+        elif is_float and instruction.opcode.startswith("cvt.rna.") and word[:2] not in {"0f", "0F"}:
+            hint = "write 0f and 8 hexadecimal digits, as 0f3F800000 for 1.0"
+            self._report(span, "immediate-refused", f"'{instruction.opcode}' takes only the bits of a float", hint)
         elif kind in {"i", "byte"} and not 0 <= integer(word[:MAX_LITERAL]) <= 255:
             # Only the first digits, since Python refuses to convert thousands; they are too large anyway.
             message = f"'{word[:MAX_LITERAL]}' is no number from 0 to 255"
