@@ -109,7 +109,7 @@ class NothingSaved:
 
     def _saving(self, map_name: str) -> list[_Probe]:
         """Return the probes that save to a map."""
-        from neutrino.probing.ir.statements import Save
+        from neutrino.probing.ir.structured import Save
 
         found = []
         for probe in self._probes.probes if self._probes is not None else ():

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from neutrino.cli.difference import Line, runs
 from neutrino.cli.streams import escaped
+from neutrino.ir.statements import Assembly
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
-from neutrino.probing.ir.statements import Assembly, registers_of
+from neutrino.probing.ir.structured import registers_of
 from neutrino.ptx.instrument.twin import Site
 
 _THREAD_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")

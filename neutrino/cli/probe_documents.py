@@ -8,7 +8,7 @@ from neutrino.abi.levels import Per
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
-from neutrino.probing.ir.statements import Save, walk
+from neutrino.probing.ir.structured import Save, walk
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 

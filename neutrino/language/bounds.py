@@ -8,25 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Special, Value
-from neutrino.probing.ir.statements import (
-    Assembly,
-    Compare,
-    Computation,
-    Convert,
-    For,
-    If,
-    Load,
-    Operation,
-    Operator,
-    Relation,
-    Save,
-    Select,
-    Statement,
-    While,
-    walk,
-)
-from neutrino.probing.ir.types import Type
+from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
+from neutrino.ir.statements import Assembly, Compare, Computation, Convert, Load, Operation, Operator, Relation, Select
+from neutrino.ir.types import Type
+from neutrino.probing.ir.structured import For, If, Save, Statement, While, walk
 from neutrino.probing.ir.verifier import BUDGET
 
 UNKNOWN = 0

@@ -6,6 +6,23 @@ import ast
 import re
 from collections.abc import Callable, Collection, Mapping
 
+from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
+from neutrino.ir.statements import (
+    REDUCED_TYPES,
+    ClockAfter,
+    Collective,
+    Compare,
+    IsGlobal,
+    Load,
+    Operation,
+    Operator,
+    Reduction,
+    Reinterpret,
+    Relation,
+    Select,
+    Shuffle,
+)
+from neutrino.ir.types import Type
 from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.known import OPERATORS, ConstantReader
 from neutrino.language.literals import Number
@@ -27,24 +44,7 @@ from neutrino.language.vocabulary import (
     type_of_result,
 )
 from neutrino.probing.document import shown
-from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Special, Value
-from neutrino.probing.ir.statements import (
-    REDUCED_TYPES,
-    ClockAfter,
-    Collective,
-    Compare,
-    IsGlobal,
-    Load,
-    Operation,
-    Operator,
-    Reduction,
-    Reinterpret,
-    Relation,
-    Select,
-    Shuffle,
-    Statement,
-)
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Statement
 from neutrino.probing.nearest import nearest
 
 _RELATIONS: Mapping[type[ast.cmpop], Relation] = {

@@ -8,12 +8,12 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from neutrino.ir.operands import Constant, Register
+from neutrino.ir.statements import Operator
+from neutrino.ir.types import Type
 from neutrino.language.faults import Faults
 from neutrino.language.literals import Number, bounds, fold
 from neutrino.language.values import ValueWriter
-from neutrino.probing.ir.operands import Constant, Register
-from neutrino.probing.ir.statements import Operator
-from neutrino.probing.ir.types import Type
 
 OPERATORS: Mapping[type[ast.operator], Operator] = {
     ast.Add: Operator.ADD, ast.Sub: Operator.SUB, ast.Mult: Operator.MUL, ast.FloorDiv: Operator.DIV,

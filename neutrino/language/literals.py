@@ -8,9 +8,9 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from neutrino.probing.ir.operands import Constant
-from neutrino.probing.ir.statements import Operator
-from neutrino.probing.ir.types import Type
+from neutrino.ir.operands import Constant
+from neutrino.ir.statements import Operator
+from neutrino.ir.types import Type
 
 Number = int | float
 """A number that has no type yet: it takes the type of its context."""

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
+from neutrino.ir.operands import Constant, Register, SiteOperand
+from neutrino.ir.types import Type
 from neutrino.language.literals import Number
-from neutrino.probing.ir.operands import Constant, Register, SiteOperand
-from neutrino.probing.ir.types import Type
 
 Result = Register | Constant | SiteOperand | Number
 """The result of an expression. A plain number has no type yet: it takes the type of its context."""

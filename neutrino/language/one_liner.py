@@ -25,6 +25,9 @@ from typing import Any
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.ir.operands import Constant, Register, SavedOperand, SiteOperand, Special
+from neutrino.ir.statements import Operation, Operator
+from neutrino.ir.types import Type
 from neutrino.language.clauses import EXAMPLE, UNNAMED, Clause, ClauseText, map_of
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.locals import Result
@@ -58,10 +61,8 @@ from neutrino.language.vocabulary import FUNCTIONS as COMPUTING
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import MAX_SIZE, Document
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand, Special
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Operation, Operator, Save, Statement, walk
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Save, Statement, walk
 from neutrino.probing.maps import MAX_MAP_NAME, read_map
 from neutrino.probing.model import Subject, Tracepoint
 from neutrino.probing.nearest import nearest

@@ -30,6 +30,7 @@ from typing import Any
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, ProbeError, Span
+from neutrino.ir.operands import Register
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.functions import Function
@@ -41,9 +42,8 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.registry import TYPE_KEYS
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, printable, shown
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Save, walk
+from neutrino.probing.ir.structured import Save, walk
 from neutrino.probing.maps import MAP_KEYS, read_map
 from neutrino.probing.model import Lanes, Tracepoint
 from neutrino.probing.special_registers import SPECIAL_REGISTERS

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from neutrino.abi.levels import Level
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
+from neutrino.ir.operands import SavedOperand
 from neutrino.language.faults import Faults
 from neutrino.language.vocabulary import TYPES
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import ARRAY
-from neutrino.probing.ir.operands import SavedOperand
-from neutrino.probing.ir.statements import For, If, Save, Statement, While
+from neutrino.probing.ir.structured import For, If, Save, Statement, While
 
 _MAX_FIELD_NAME = 63
 PLACEHOLDER = Map("", ARRAY, Level.THREAD, 0, 1, (), Span(1, 1))

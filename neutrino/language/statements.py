@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.operands import Constant, Register, SavedOperand, SiteOperand
+from neutrino.ir.statements import Compare, Convert, Load, Operation, Operator, Select
+from neutrino.ir.types import Type
 from neutrino.language.bounds import UNKNOWN, with_bounds
 from neutrino.language.expressions import ExpressionReader
 from neutrino.language.faults import Faults, LanguageError
@@ -19,22 +22,8 @@ from neutrino.language.locals import Result, Scope
 from neutrino.language.saves import PLACEHOLDER, Record, field_name
 from neutrino.language.vocabulary import settled, type_of_result
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Constant, Register, SavedOperand, SiteOperand
 from neutrino.probing.ir.probe_set import Snippet
-from neutrino.probing.ir.statements import (
-    Compare,
-    Convert,
-    For,
-    If,
-    Load,
-    Operation,
-    Operator,
-    Save,
-    Select,
-    Statement,
-    While,
-)
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import For, If, Save, Statement, While
 from neutrino.probing.ir.verifier import BUDGET
 
 _STATEMENT_NAMES: Mapping[type[ast.stmt], str] = {

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from neutrino.ir.operands import Constant, Register, SiteOperand, Value
+from neutrino.ir.statements import Convert, Load, Operation, Operator, Reinterpret
+from neutrino.ir.types import Type
 from neutrino.language.faults import Faults
 from neutrino.language.literals import Number, constant, fits
 from neutrino.language.locals import Locals, Result
 from neutrino.language.vocabulary import TYPES, settled, type_of_result
 from neutrino.probing.document import shown
-from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Value
-from neutrino.probing.ir.statements import Convert, Load, Operation, Operator, Reinterpret, Statement
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Statement
 
 
 class ValueWriter:

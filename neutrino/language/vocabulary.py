@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from neutrino.ir.operands import SiteOperand, Special
+from neutrino.ir.statements import Reduction
+from neutrino.ir.types import Type
 from neutrino.language.locals import Result
-from neutrino.probing.ir.operands import SiteOperand, Special
-from neutrino.probing.ir.statements import Reduction
-from neutrino.probing.ir.types import Type
 
 _AXES = ("x", "y", "z")
 PLACES: Mapping[str, Mapping[str, Special]] = {

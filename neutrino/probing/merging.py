@@ -8,8 +8,8 @@ from typing import Protocol
 
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, ProbeError
+from neutrino.ir.operands import Register
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, verified
 from neutrino.probing.ir.renaming import with_registers
 from neutrino.probing.maps import MAP_COUNT

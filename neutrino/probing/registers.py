@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from neutrino.errors import Span
+from neutrino.ir.operands import SCRATCH, Register
+from neutrino.ir.types import Type
 from neutrino.probing.document import Document, KeyPath
-from neutrino.probing.ir.operands import SCRATCH, Register
-from neutrino.probing.ir.types import Type
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.syntax import Declaration
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Span
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import Document, KeyPath, shown_key, shown_name
-from neutrino.probing.ir.types import Type
 from neutrino.probing.levels import misfit
 from neutrino.probing.nearest import nearest
 from neutrino.probing.registers import REGISTER_WORD, Registers

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
+from neutrino.ir.operands import Register
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key, shown_name
-from neutrino.probing.ir.operands import Register
-from neutrino.probing.ir.types import Type
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
 from neutrino.probing.model import Lanes, Pattern, Subject, Tracepoint
 from neutrino.probing.reading import read_text_file

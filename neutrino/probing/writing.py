@@ -11,10 +11,11 @@ from itertools import groupby
 from pathlib import PurePath
 
 from neutrino.abi.levels import Per
+from neutrino.ir.operands import Register
+from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Layout, Map
-from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
-from neutrino.probing.ir.statements import Assembly, registers_of
+from neutrino.probing.ir.structured import registers_of
 from neutrino.probing.model import Lanes
 from neutrino.probing.places import BARE_KEY
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
+from neutrino.ir.operands import Register
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Register
 from neutrino.probing.model import Lanes, Tracepoint
 
 

@@ -7,18 +7,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from neutrino.errors import ProbeError
-from neutrino.probing.ir.operands import Constant, Register, Value
-from neutrino.probing.ir.statements import (
-    Compare,
-    Convert,
-    Load,
-    Operation,
-    Operator,
-    Relation,
-    Select,
-    Statement,
-)
-from neutrino.probing.ir.types import Type
+from neutrino.ir.operands import Constant, Register, Value
+from neutrino.ir.statements import Compare, Convert, Load, Operation, Operator, Relation, Select
+from neutrino.ir.types import Type
+from neutrino.probing.ir.structured import Statement
 from neutrino.probing.ir.verifier import verify
 from tests.oracle.typed import BLOCK, HERE, differences, draft, edges, local, pairs, saving, sealed, site
 from tests.oracle.typed_programs import programs

@@ -11,26 +11,23 @@ import numpy as np
 import pytest
 
 from neutrino.abi.levels import LEVELS, Level
-from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Constant, Register, Special
-from neutrino.probing.ir.statements import (
+from neutrino.ir.operands import Constant, Register, Special
+from neutrino.ir.statements import (
     REDUCED_TYPES,
     ClockAfter,
     Collective,
     Compare,
     Convert,
-    If,
     Load,
     Operation,
     Operator,
     Reduction,
     Relation,
-    Save,
     Shuffle,
-    Statement,
-    While,
 )
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
+from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.structured import If, Save, Statement, While
 from neutrino.probing.writing import trace_text
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.verification import read_probes

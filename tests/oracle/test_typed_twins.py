@@ -8,22 +8,13 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
+from neutrino.ir.operands import Constant, Register, SiteOperand
+from neutrino.ir.statements import Compare, Convert, Load, Operation, Operator, Relation
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.registry import ARRAY, SUM
-from neutrino.probing.ir.operands import Constant, Register, SiteOperand
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.ir.statements import (
-    Compare,
-    Convert,
-    If,
-    Load,
-    Operation,
-    Operator,
-    Relation,
-    Save,
-    Statement,
-)
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import If, Save, Statement
 from neutrino.probing.ir.verifier import verify
 from neutrino.probing.writing import trace_text
 from neutrino.ptx.snippets.lowering import lower

@@ -14,13 +14,14 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError, Span
+from neutrino.ir.operands import Register, SiteOperand
+from neutrino.ir.statements import Convert
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Register, SiteOperand
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
-from neutrino.probing.ir.statements import Convert, Save, Statement, walk
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Save, Statement, walk
 from neutrino.probing.ir.verifier import verify
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.snippets.verifier import verify_draft

@@ -13,26 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.probing.ir.operands import Constant, Register, SiteOperand, Value
-from neutrino.probing.ir.statements import (
+from neutrino.ir.operands import Constant, Register, SiteOperand, Value
+from neutrino.ir.statements import (
     Collective,
     Compare,
     Convert,
-    For,
-    If,
     Load,
     Operation,
     Operator,
     Reduction,
     Reinterpret,
     Relation,
-    Save,
     Select,
     Shuffle,
-    Statement,
-    While,
 )
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
+from neutrino.probing.ir.structured import For, If, Save, Statement, While
 
 Lanes = npt.NDArray[Any]
 

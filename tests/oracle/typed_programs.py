@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from neutrino.probing.ir.operands import Constant, Register, Value
-from neutrino.probing.ir.statements import (
+from neutrino.ir.operands import Constant, Register, Value
+from neutrino.ir.statements import (
     Collective,
     Compare,
     Convert,
-    For,
-    If,
     Load,
     Operation,
     Operator,
@@ -20,10 +18,9 @@ from neutrino.probing.ir.statements import (
     Relation,
     Select,
     Shuffle,
-    Statement,
-    While,
 )
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
+from neutrino.probing.ir.structured import For, If, Statement, While
 from tests.oracle.typed import HERE, edges, local, saving, site
 
 _KINDS = tuple(kind for kind in Type if kind is not Type.F16X2)

@@ -10,7 +10,7 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.ir.statements import While, walk
+from neutrino.probing.ir.structured import While, walk
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.verification import load_all
 from tests.oracle.typed import BLOCK, kernel, run

@@ -9,30 +9,26 @@ import pytest
 
 from neutrino.abi.levels import LEVELS, Level, Per
 from neutrino.errors import Span
-from neutrino.maps.declaration import Map
-from neutrino.maps.sum import Sum
-from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import Constant, Immediate, Register, SiteOperand, Special, SpecialRegister
-from neutrino.probing.ir.statements import (
+from neutrino.ir.operands import Constant, Immediate, Register, SiteOperand, Special, SpecialRegister
+from neutrino.ir.statements import (
     Assembly,
     ClockAfter,
     Collective,
     Compare,
     Convert,
-    For,
-    If,
     Load,
     Operation,
     Operator,
     Reduction,
     Reinterpret,
     Relation,
-    Save,
     Select,
-    Statement,
-    While,
 )
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
+from neutrino.maps.declaration import Map
+from neutrino.maps.sum import Sum
+from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.structured import For, If, Save, Statement, While
 from neutrino.probing.ir.verifier import BUDGET, DEPTH, FAULTS, verify
 from tests.oracle.typed import HERE, a_map, draft, local
 

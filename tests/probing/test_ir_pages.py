@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from neutrino.ir.operands import Special
+from neutrino.ir.statements import Operator, Reduction, Relation
+from neutrino.ir.types import Type
 from neutrino.language.faults import FAULTS as PYTHON_FAULTS
-from neutrino.probing.ir.operands import Special
-from neutrino.probing.ir.statements import Operator, Reduction, Relation
-from neutrino.probing.ir.types import Type
 from neutrino.probing.ir.verifier import BUDGET, DEPTH
 from neutrino.probing.ir.verifier import FAULTS as IR_FAULTS
 from neutrino.verification import load_probe_file

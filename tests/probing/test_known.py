@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.errors import ProbeError
+from neutrino.ir.operands import Constant
+from neutrino.ir.statements import Assembly, Compare, Operation, Select
+from neutrino.ir.types import Type
 from neutrino.language.one_liner import read_one_liner
 from neutrino.language.reader import read_python_text
-from neutrino.probing.ir.operands import Constant
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
-from neutrino.probing.ir.statements import Assembly, Compare, For, Operation, Select, walk
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import For, walk
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.verification import load_probe_file
 from tests.oracle.typed import BLOCK, kernel, run

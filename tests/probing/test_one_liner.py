@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neutrino.abi.levels import Level
 from neutrino.errors import ProbeError
 from neutrino.language.one_liner import FAULTS, read_one_liner, uses_of_maps
-from neutrino.probing.ir.statements import If, Save
+from neutrino.probing.ir.structured import If, Save
 from neutrino.verification import load_probes
 
 WRONG: dict[str, tuple[str, str, str]] = {

@@ -14,9 +14,10 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError, Span
+from neutrino.ir.operands import SiteOperand
+from neutrino.ir.statements import Assembly
 from neutrino.maps.registry import ARRAY
-from neutrino.probing.ir.operands import SiteOperand
-from neutrino.probing.ir.statements import Assembly, Save
+from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Pattern, Subject
 from neutrino.probing.places import find_places
 from neutrino.probing.toml import read_probe_text

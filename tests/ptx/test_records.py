@@ -12,12 +12,13 @@ from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
+from neutrino.ir.operands import Immediate, Register
+from neutrino.ir.statements import Assembly
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import ARRAY
-from neutrino.probing.ir.operands import Immediate, Register
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
-from neutrino.probing.ir.statements import Assembly, Save
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Pattern, Subject, Tracepoint
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse

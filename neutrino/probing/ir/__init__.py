@@ -1,1 +1,1 @@
-"""The typed intermediate representation of probes; docs/ir.md is its reference."""
+"""Probes in the typed representation of ``neutrino.ir``: drafts, their verification, the verified set."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.errors import Diagnostic
+from neutrino.ir.operands import Register
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Register
 from neutrino.probing.ir.probe_set import Probe
 
 

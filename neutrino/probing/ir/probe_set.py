@@ -12,9 +12,10 @@ from typing import Any
 
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
+from neutrino.ir.operands import Inverted, Register, SiteOperand
+from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import Inverted, Register, SiteOperand
-from neutrino.probing.ir.statements import Assembly, Save, Statement, Straight, registers_of
+from neutrino.probing.ir.structured import Save, Statement, Straight, registers_of
 from neutrino.probing.model import Lanes, Tracepoint
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from neutrino.probing.ir.operands import Register
+from neutrino.ir.operands import Register
 
 _Node = TypeVar("_Node")
+_MODULES = ("neutrino.ir.", "neutrino.probing.ir.")
 
 
 def with_registers(node: _Node, registers: Mapping[str, Register]) -> _Node:
@@ -29,7 +30,7 @@ def _replaced(node: Any, registers: Mapping[str, Register]) -> Any:
         return tuple(_replaced(item, registers) for item in node)
     # Only dataclasses of the IR: others, such as maps and spans, have no registers. is_dataclass is true of the classes
     # themselves too.
-    if is_dataclass(node) and not isinstance(node, type) and type(node).__module__.startswith("neutrino.probing.ir."):
+    if is_dataclass(node) and not isinstance(node, type) and type(node).__module__.startswith(_MODULES):
         new_members = {member.name: _replaced(getattr(node, member.name), registers) for member in fields(node)}
         return replace(node, **new_members)
     return node

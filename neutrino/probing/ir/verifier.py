@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
-from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     Constant,
     Immediate,
     Register,
@@ -21,8 +20,7 @@ from neutrino.probing.ir.operands import (
     SpecialRegister,
     Value,
 )
-from neutrino.probing.ir.probe_set import Probe
-from neutrino.probing.ir.statements import (
+from neutrino.ir.statements import (
     REDUCED_TYPES,
     Assembly,
     ClockAfter,
@@ -30,21 +28,19 @@ from neutrino.probing.ir.statements import (
     Compare,
     Computation,
     Convert,
-    For,
-    If,
     IsGlobal,
     Operation,
     Operator,
     Reduction,
     Reinterpret,
     Relation,
-    Save,
     Select,
     Shuffle,
-    Statement,
-    While,
 )
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
+from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.ir.structured import For, If, Save, Statement, While
 from neutrino.probing.levels import misfit
 
 BUDGET = 256

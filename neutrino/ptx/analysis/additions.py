@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from neutrino.probing.ir.operands import Immediate, Register
+from neutrino.ir.operands import Immediate, Register
+from neutrino.ir.statements import Assembly
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly, Save, registers_of
+from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.counter_placement import Fork, Row
 from neutrino.ptx.analysis.flow_graph import FlowGraph, branch_labels

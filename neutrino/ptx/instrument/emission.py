@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from neutrino.abi.levels import Level
-from neutrino.maps.declaration import Map
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     AssemblyOperand,
     Inverted,
     Pair,
@@ -22,8 +21,10 @@ from neutrino.probing.ir.operands import (
     SiteOperand,
     SpecialRegister,
 )
+from neutrino.ir.statements import Assembly
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
-from neutrino.probing.ir.statements import Assembly, Save
+from neutrino.probing.ir.structured import Save
 from neutrino.probing.special_registers import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
 from neutrino.ptx.instrument.log_room import RoomCode, first_marks

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from neutrino.abi.levels import Level, Per
+from neutrino.ir.operands import SavedOperand
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.maps.regions import most_copies
 from neutrino.maps.target import KeyTable, Operand
-from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.ir.statements import Save
+from neutrino.probing.ir.structured import Save
 from neutrino.ptx.analysis.pointers import Sum
 from neutrino.ptx.instrument.counting import (
     FIRST_HELD,

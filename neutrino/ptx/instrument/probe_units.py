@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import PROBE_REMEDY, Reason
-from neutrino.probing.ir.operands import Inverted, Pair, Register
+from neutrino.ir.operands import Inverted, Pair, Register
+from neutrino.ir.statements import Assembly
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly, Save, registers_of
+from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.probing.model import Subject
 from neutrino.ptx.instrument.twin import ProbeLeftOut
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
+from neutrino.ir.statements import Assembly
 from neutrino.maps.regions import has_counts
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
-from neutrino.probing.ir.statements import Assembly, Save, site_operands_of
+from neutrino.probing.ir.structured import Save, site_operands_of
 from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage

@@ -14,7 +14,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import BLOCK_ZERO
 from neutrino.errors import PtxError
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Save
+from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
 from neutrino.ptx.analysis.choices import Choices

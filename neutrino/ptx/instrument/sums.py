@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.operands import SavedOperand
 from neutrino.maps.declaration import Map
 from neutrino.maps.target import Operand
-from neutrino.probing.ir.operands import SavedOperand
 from neutrino.probing.ir.probe_set import Snippet
-from neutrino.probing.ir.statements import Save, registers_of
+from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.ptx.analysis.counter_placement import Fork, Form, Part, Row, Tallies, plan_tallies
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import as_bits, converted

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from neutrino.errors import Span
-from neutrino.probing.ir.operands import AssemblyOperand, Constant, Immediate, Register
-from neutrino.probing.ir.statements import Operation, Operator
-from neutrino.probing.ir.types import Type
+from neutrino.ir.operands import AssemblyOperand, Constant, Immediate, Register
+from neutrino.ir.statements import Operation, Operator
+from neutrino.ir.types import Type
 from neutrino.ptx.snippets.writer import Writer
 
 _BITS = 64

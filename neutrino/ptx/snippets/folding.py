@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     AssemblyOperand,
     Immediate,
     Inverted,
@@ -19,9 +19,10 @@ from neutrino.probing.ir.operands import (
     SavedOperand,
     SiteOperand,
 )
+from neutrino.ir.statements import Assembly
+from neutrino.ir.types import Type
 from neutrino.probing.ir.probe_set import Snippet
-from neutrino.probing.ir.statements import Assembly, Save, Straight, registers_of
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Save, Straight, registers_of
 from neutrino.ptx.isa.scalars import INTEGER, MAX_LITERAL, integer
 
 _COPIES = frozenset({"mov.b16", "mov.b32", "mov.b64", "mov.f32", "mov.f64", "mov.pred"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neutrino.errors import Span
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     AssemblyOperand,
     Immediate,
     Inverted,
@@ -15,8 +15,8 @@ from neutrino.probing.ir.operands import (
     Special,
     Value,
 )
-from neutrino.probing.ir.statements import Assembly, Collective, Computation, Reduction, Shuffle
-from neutrino.probing.ir.types import Type
+from neutrino.ir.statements import Assembly, Collective, Computation, Reduction, Shuffle
+from neutrino.ir.types import Type
 from neutrino.ptx.isa.forms import is_collective
 from neutrino.ptx.snippets.writer import TARGET, Guard, Writer, move, register_bits
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeGuard, get_args
 
 from neutrino.abi.levels import Level
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     SCRATCH,
     Constant,
     Immediate,
@@ -25,31 +25,25 @@ from neutrino.probing.ir.operands import (
     Special,
     SpecialRegister,
 )
-from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
-from neutrino.probing.ir.statements import (
+from neutrino.ir.statements import (
     Assembly,
     ClockAfter,
     Collective,
     Compare,
     Computation,
     Convert,
-    For,
-    If,
     IsGlobal,
     Operation,
     Operator,
     Reduction,
     Reinterpret,
     Relation,
-    Save,
     Select,
     Shuffle,
-    Statement,
-    While,
-    registers_of,
-    walk,
 )
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+from neutrino.probing.ir.structured import For, If, Save, Statement, While, registers_of, walk
 from neutrino.ptx.snippets.division import DivisionWriter
 from neutrino.ptx.snippets.folding import folded
 from neutrino.ptx.snippets.lanes import LaneWriter

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from neutrino.abi.records import Field
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     AssemblyOperand,
     Immediate,
     Inverted,
@@ -23,8 +23,8 @@ from neutrino.probing.ir.operands import (
     SiteOperand,
     SpecialRegister,
 )
+from neutrino.ir.types import Type
 from neutrino.probing.ir.probe_set import Probe
-from neutrino.probing.ir.types import Type
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.nearest import nearest
 from neutrino.probing.special_registers import SPECIAL_REGISTERS

@@ -6,9 +6,10 @@ import fnmatch
 from collections.abc import Callable, Iterable, Sequence, Set
 
 from neutrino.errors import Span
-from neutrino.probing.ir.operands import Register, SiteOperand, Special, SpecialRegister
+from neutrino.ir.operands import Register, SiteOperand, Special, SpecialRegister
+from neutrino.ir.statements import Assembly, ClockAfter, Convert, Operation, Operator
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly, ClockAfter, Convert, Operation, Operator, walk
+from neutrino.probing.ir.structured import walk
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.source_text import SourceText
 from neutrino.probing.tracepoints import OTHER_NAMES, OTHER_PLACES

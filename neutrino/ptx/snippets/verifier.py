@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
+from neutrino.ir.operands import SCRATCH, Pair, Register, SiteOperand
+from neutrino.ir.statements import Assembly, Load
+from neutrino.ir.types import Type
 from neutrino.probing.document import printable
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.operands import SCRATCH, Pair, Register, SiteOperand
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.statements import Assembly, Load, Save, registers_of, walk
-from neutrino.probing.ir.types import Type
+from neutrino.probing.ir.structured import Save, registers_of, walk
 from neutrino.probing.ir.verifier import OF_THREADS
 from neutrino.probing.nearest import nearest
 from neutrino.probing.source_text import SourceText

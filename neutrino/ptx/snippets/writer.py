@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from neutrino.errors import Span
-from neutrino.probing.ir.operands import (
+from neutrino.ir.operands import (
     AssemblyOperand,
     Constant,
     Immediate,
@@ -17,8 +17,9 @@ from neutrino.probing.ir.operands import (
     SpecialRegister,
     Value,
 )
-from neutrino.probing.ir.statements import Assembly, Straight
-from neutrino.probing.ir.types import Type
+from neutrino.ir.statements import Assembly
+from neutrino.ir.types import Type
+from neutrino.probing.ir.structured import Straight
 
 TARGET = "ptx"
 """The target of ``Assembly`` statements in PTX."""

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
-from neutrino.probing.ir.types import Type
+from neutrino.ir.types import Type
 
 SCRATCH = "$"
 """What the names of local registers hold in hand-written and in lowered assembly, and those of others do not."""
