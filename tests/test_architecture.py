@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("package", ["abi", "maps", "probing", "ptx", "assemble", "backend", "tracing"])
+@pytest.mark.parametrize("package", ["abi", "maps", "probing", "twins", "ptx", "assemble", "backend", "tracing"])
 def test_each_module_is_in_the_table(package: str) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text.split(f"| module of `{package}/` | what |\n", 1)[1].split("\n\n", 1)[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.plan import EMBEDDED_DEVICE, Plan, SkippedImage, Target, make_plan
 from neutrino.assemble.emit import Emit
-from neutrino.backend.linked_twin import LinkedPlan, LinkedTwins
+from neutrino.backend.ptx_linked import LinkedPlan, LinkedTwins
 from neutrino.backend.ptx_twin import PtxPlan, PtxTwins
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from neutrino.assemble.emit import Emit
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.ptxas import Assembled
+from neutrino.twins.values import Twin
 
 
 class CutError(Exception):
@@ -27,13 +28,28 @@ class AssembledTwins:
     emit: Emit = Emit.SASS
 
 
+@dataclass(frozen=True)
+class ExplicitTwins:
+    """Twins with explicit FMA. All mappings are by the original kernel's name.
+
+    twins: with the new text. refused: why other twins cannot be written so. codes: for twins whose text still leaves
+    the assembler a choice, the machine code in which it chose as in the original.
+    """
+
+    twins: Mapping[str, Twin]
+    refused: Mapping[str, str]
+    codes: Mapping[str, bytes] = field(default_factory=dict)
+
+
 class Assembly(Protocol):
     """Assembles the original kernels of one image and their twins (instrumented copies).
 
     name: of the assembler, with its version. arch: the target architecture. machine: the originals' machine code that
     runs; None if the driver compiles their text. bounded_stack: whether a thread's stack has the size that the program
-    asked for, as on every GPU. max_registers: the user's register cap of twins, None without one. ``originals`` and
-    ``twins`` raise as ``Assembler.assemble`` and may run at the same time.
+    asked for, as on every GPU. max_registers: the user's register cap of twins, None without one. mark: part of the
+    file names under ``--save-temps``. is_part: whether these are only some of the twins of an image, so that
+    ``originals`` raises CutError if they are refused. can_be_explicit: whether ``explicit`` may be called.
+    ``originals`` and ``twins`` raise as ``Assembler.assemble`` and may run at the same time.
     """
 
     @property
@@ -50,6 +66,29 @@ class Assembly(Protocol):
 
     @property
     def max_registers(self) -> int | None: ...
+
+    @property
+    def mark(self) -> str: ...
+
+    @property
+    def is_part(self) -> bool: ...
+
+    @property
+    def can_be_explicit(self) -> bool: ...
+
+    def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> Assembly:
+        """Return the assembly of other twins of the same kernels, or of some of them.
+
+        mark, is_part: as for the class. unfused: whether the assembler is told to fuse no product with a sum.
+        """
+
+    def explicit(self, twins: Sequence[Twin]) -> ExplicitTwins:
+        """Write twins so that their text says which products are fused with sums.
+
+        These are the ones that are fused in the original's machine code. That leaves the assembler no choice. A twin
+        that cannot be written so is in the result's ``refused``, with the reason. Raises as ``Assembler.assemble``, and
+        CutError.
+        """
 
     def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
         """Return by name the register caps that ``twins`` assembles those of the named kernels under.

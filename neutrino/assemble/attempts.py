@@ -5,7 +5,7 @@ Each attempt selects twins by their outcomes so far, and gives new outcomes:
     twins ─► as written, the parts of a big module side by side
           ─► as written, in one                        if a part cannot be assembled without the module's other kernels
           ─► explicit FMA                              if the counts of fused and unfused arithmetic differ
-          ─► both again without fusing (--fmad=false)  if all counts differ and the original's options are not known
+          ─► both again without fusing                if all counts differ and the original's options are not known
           ─► a register cap                            if a twin takes more of the register file than its original
           ─► fewer registers                           if that has many spills, and fewer blocks of the twin may run
           ─► all of this again with fewer probes       for twins with several that are refused for what probes do
@@ -38,7 +38,7 @@ from enum import Enum
 from functools import partial
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.assembly import Assembly, CutError
+from neutrino.assemble.assembly import Assembly, CutError, ExplicitTwins
 from neutrino.assemble.builds import (
     OriginalBuild,
     OriginalsRefusedError,
@@ -47,20 +47,14 @@ from neutrino.assemble.builds import (
     build_twins,
     shipped_originals,
 )
-from neutrino.assemble.emit import Emit
-from neutrino.assemble.linked_units import LinkedUnits
-from neutrino.assemble.numerics.explicit_fma import ExplicitTwins, unlike_originals, write_explicit
-from neutrino.assemble.one_module import OneModule
 from neutrino.assemble.outcome import Outcome, Result, Run
 from neutrino.assemble.parallel import StoppableSlots, run_parallel
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.assemble.verdict import Verdict, Verifier
-from neutrino.errors import FormatError, PtxError
-from neutrino.ptx.instrument.module_twins import FewerProbes
-from neutrino.ptx.instrument.probe_units import Found, Refusal, search
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.twins.probe_units import Found, Refusal, search
+from neutrino.twins.values import Twin, TwinsWithFewer
 
 Outcomes = Mapping[str, Outcome]
 """Outcomes of twins (instrumented copies of kernels), by the original kernel's name."""
@@ -80,22 +74,22 @@ class Attempt:
     """One way to assemble twins.
 
     mark: part of the file names under ``--save-temps``. in_parts: whether the parts of a big module are assembled in
-    parallel. options: added to the assembler's command line.
+    parallel. unfused: whether the assembler is told to fuse no product with a sum.
     """
 
     way: Way
     mark: str = ""
     in_parts: bool = False
-    options: tuple[str, ...] = ()
+    unfused: bool = False
 
 
-_UNFUSED = ("--fmad=false",)
+_UNFUSED_MARK = "-unfused"
 ATTEMPTS = (
     Attempt(Way.AS_WRITTEN, in_parts=True),
     Attempt(Way.AS_WRITTEN),
     Attempt(Way.EXPLICIT_FMA, "-explicit"),
-    Attempt(Way.AS_WRITTEN, "-unfused", options=_UNFUSED),
-    Attempt(Way.EXPLICIT_FMA, "-unfused-explicit", options=_UNFUSED),
+    Attempt(Way.AS_WRITTEN, _UNFUSED_MARK, unfused=True),
+    Attempt(Way.EXPLICIT_FMA, f"{_UNFUSED_MARK}-explicit", unfused=True),
     Attempt(Way.CAPPED),
     Attempt(Way.FEWER_REGISTERS),
 )
@@ -110,25 +104,25 @@ _NOT_TRIED = "the assembler refused it together with other probes, and whether a
 class Job:
     """Twins to assemble.
 
-    parts: all twins, in parts that may be assembled in parallel; a small module has one. assembly: assembles them; only
-    a ``OneModule`` can be written with explicit FMA. slots: limit how many assemblers run. retargeting: set if their
-    text is for another architecture than their originals' code. unfused_after: if all twins are refused, and only for
-    these reasons, the originals may have been assembled without fusing; empty if the originals' options are known.
-    keeps_files: whether originals are assembled in any case, for the files of ``--save-temps``. fewer: by the kernel's
-    name, its twins with fewer probes; for a kernel with several. mark: part of the file names there.
+    parts: all twins, in parts that may be assembled in parallel; a small module has one. assembly: assembles them.
+    slots: limit how many assemblers run. retargeting: set if their text is for another architecture than their
+    originals' code. unfused_after: if all twins are refused, and only for these reasons, the originals may have been
+    assembled without fusing; empty if the originals' options are known. keeps_files: whether originals are assembled in
+    any case, for the files of ``--save-temps``. fewer: by the kernel's name, its twins with fewer probes; for a kernel
+    with several. mark: part of the file names there.
     """
 
-    parts: Sequence[tuple[TwinKernel, ...]]
+    parts: Sequence[tuple[Twin, ...]]
     assembly: Assembly
     slots: StoppableSlots
     retargeting: Retargeting | None = None
     unfused_after: frozenset[Reason] = frozenset()
     keeps_files: bool = False
-    fewer: Mapping[str, FewerProbes] = field(default_factory=dict)
+    fewer: Mapping[str, TwinsWithFewer] = field(default_factory=dict)
     mark: str = ""
 
     @property
-    def twins(self) -> tuple[TwinKernel, ...]:
+    def twins(self) -> tuple[Twin, ...]:
         """All twins, of all parts."""
         return tuple(twin for part in self.parts for twin in part)
 
@@ -156,7 +150,7 @@ def _attempt(job: Job) -> dict[str, Outcome]:
                 for outcome in group_outcomes
             }
     if all(outcome.refusal is not None for outcome in outcomes.values()):
-        # The attempts with added options did not help, so the refusals without them are reported: they say more.
+        # The attempts without fusing did not help, so the refusals of the others are reported: they say more.
         outcomes = {name: replace(outcome, refusal=outcome.first) for name, outcome in outcomes.items()}
     return outcomes
 
@@ -173,7 +167,7 @@ def _with_fewer_probes(job: Job, outcomes: Outcomes) -> dict[str, Outcome]:
         if outcome.refusal is not None and outcome.refusal.of_probes and name in job.fewer
     }
     # By the kernel's name, the twins to assemble next; and the outcomes of trials that have ended.
-    wanted: dict[str, TwinKernel] = {}
+    wanted: dict[str, Twin] = {}
     found: dict[str, Outcome] = {}
 
     def advance(name: str, outcome: Outcome | None) -> None:
@@ -188,20 +182,19 @@ def _with_fewer_probes(job: Job, outcomes: Outcomes) -> dict[str, Outcome]:
     for name in trials:
         advance(name, None)
     # Without fusing only if no other twin was accepted with it.
-    is_unfused = all(outcome.refusal is not None or outcome.options for outcome in outcomes.values())
+    is_unfused = all(outcome.refusal is not None or outcome.unfused for outcome in outcomes.values())
     unfused_after = job.unfused_after if is_unfused else frozenset[Reason]()
     number = 0
     while wanted:
         number += 1
         twins, mark = tuple(wanted.values()), f"-fewer{number}"
-        assembly = job.assembly.with_twins(twins, mark) if isinstance(job.assembly, LinkedUnits) else job.assembly
-        tried = _attempt(replace(job, parts=[twins], assembly=assembly, unfused_after=unfused_after, mark=mark))
+        tried = _attempt(replace(job, parts=[twins], unfused_after=unfused_after, mark=mark))
         for name in tuple(wanted):
             advance(name, tried[name])
     return found
 
 
-def _trials(fewer: FewerProbes, refusal: Verdict) -> Generator[TwinKernel, Outcome, Outcome | None]:
+def _trials(fewer: TwinsWithFewer, refusal: Verdict) -> Generator[Twin, Outcome, Outcome | None]:
     """Yield twins of one kernel with fewer probes, to be assembled, and take their outcomes.
 
     refusal: why the twin with all probes is refused. Returns the outcome of the twin with those probes that are
@@ -251,7 +244,7 @@ def _group_assemblers(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_G
     if attempt.way is Way.AS_WRITTEN:
         if attempt.in_parts:
             return [partial(_assemble_as_written, part, number) for number, part in enumerate(job.parts)]
-        if attempt.options:
+        if attempt.unfused:
             # Reason.PROBED, for a twin that was accepted, is never in unfused_after.
             reasons = {outcome.refusal.reason if outcome.refusal else Reason.PROBED for outcome in outcomes.values()}
             is_needed = reasons <= job.unfused_after
@@ -282,33 +275,31 @@ def _is_selected(outcome: Outcome, attempt: Attempt) -> bool:
 def _may_be_explicit(outcome: Outcome, attempt: Attempt) -> bool:
     """Whether explicit FMA may help a twin (instrumented kernel).
 
-    That is so if it was refused for its numerics, with the options of this attempt. attempt: one that writes explicit
-    FMA. outcome: the twin's latest.
+    That is so if it was refused for its numerics, with or without fusing as in this attempt. attempt: one that writes
+    explicit FMA. outcome: the twin's latest.
     """
-    # Only for machine code: a driver that compiles the text, or the embedded device, may fuse differently.
     return (
         outcome.refusal is not None
         and outcome.refusal.reason is Reason.NUMERICS
-        and outcome.options == attempt.options
+        and outcome.unfused == attempt.unfused
         and outcome.run is not None
-        and isinstance(outcome.run.assembly, OneModule)
-        and outcome.run.assembly.emit is Emit.SASS
+        and outcome.run.assembly.can_be_explicit
     )
 
 
 def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
     """Return the new outcome of a twin (instrumented kernel), with its ``first`` refusal set.
 
-    That is the refusal of the last attempt without added assembler options, which is reported if the attempts with
-    such options do not help either. previous: the twin's outcome before this attempt, None if this is the first.
+    That is the refusal of the last attempt with fusing, which is reported if the attempts without it do not help
+    either. previous: the twin's outcome before this attempt, None if this is the first.
     """
-    # previous is never None with options: attempts with options follow others.
-    if outcome.options and previous is not None:
+    # previous is never None without fusing: these attempts follow others.
+    if outcome.unfused and previous is not None:
         return replace(outcome, first=previous.first)
     return replace(outcome, first=outcome.refusal)
 
 
-def _assemble_as_written(twins: Sequence[TwinKernel], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
+def _assemble_as_written(twins: Sequence[Twin], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
     """Assemble twins (instrumented kernels) with the text that was written for them, and compare them with originals.
 
     number: of the part of a big module that they are, for the names of files; None for the whole module. If the
@@ -316,11 +307,9 @@ def _assemble_as_written(twins: Sequence[TwinKernel], number: int | None, attemp
     """
     is_part = number is not None and len(job.parts) > 1
     mark = job.mark + (f"-{number}{attempt.mark}" if is_part else attempt.mark)
-    assembly = job.assembly
-    if isinstance(assembly, OneModule):
-        assembly = assembly.of(twins, mark, is_part=is_part, options=attempt.options)
+    assembly = job.assembly.of(twins, mark, is_part=is_part, unfused=attempt.unfused)
     try:
-        return _assemble_and_verify(twins, assembly, job, attempt.options)
+        return _assemble_and_verify(twins, assembly, job, attempt)
     except CutError:
         # The next attempt, which they are selected for because they have no run, replaces these outcomes.
         return [Outcome(twin, None, Verdict(Reason.ASSEMBLER, "")) for twin in twins]
@@ -329,24 +318,24 @@ def _assemble_as_written(twins: Sequence[TwinKernel], number: int | None, attemp
 def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
     """Write twins (instrumented kernels) with their fused multiply-adds spelled out, assemble and verify them.
 
-    Such a text leaves ptxas no choice of what to fuse, so a probe in it cannot change that. outcomes: those of one run
-    that were refused because their arithmetic differs. Return new outcomes; a twin that cannot be written so is refused
-    with a second reason. Empty if the assembler refuses the new texts, so that the earlier outcomes stay.
+    Such a text leaves the assembler no choice of what to fuse, so a probe in it cannot change that. outcomes: those of
+    one run that were refused because their arithmetic differs. Return new outcomes; a twin that cannot be written so is
+    refused with a second reason. Empty if the assembler refuses the new texts, so that the earlier outcomes stay.
     """
     run, twins = outcomes[0].run, [outcome.twin for outcome in outcomes]
     # As _may_be_explicit has found already; repeated for the type checker.
-    if run is None or not isinstance(run.assembly, OneModule):
+    if run is None:
         return []
-    module = run.assembly
+    assembly = run.assembly
     verified: list[Outcome] = []
     try:
-        explicit = _write_explicit_fma(twins, module)
+        explicit = assembly.explicit(twins)
         if explicit.twins:
             explicit_twins = tuple(explicit.twins.values())
-            # The module has the attempt's options already; its mark and the attempt's may both say "-unfused".
-            mark = f"{module.mark.removesuffix('-unfused')}{attempt.mark}"
-            assembly = module.of(explicit_twins, mark, is_part=module.is_part, options=())
-            verified = _assemble_and_verify(explicit_twins, assembly, job, attempt.options, explicit)
+            # The run's assembly does not fuse where the attempt does not; both marks then say so.
+            mark = f"{assembly.mark.removesuffix(_UNFUSED_MARK)}{attempt.mark}"
+            assembly = assembly.of(explicit_twins, mark, is_part=assembly.is_part)
+            verified = _assemble_and_verify(explicit_twins, assembly, job, attempt, explicit)
     except (AssemblyError, CutError):
         return []
     # Twins that cannot be written so stay refused; the obstacle is added to the difference in arithmetic.
@@ -359,33 +348,6 @@ def _assemble_explicit(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) 
             verdict = Verdict(Reason.NUMERICS, f"{outcome.refusal.detail}; {obstacle}", of_probes)
             refused.append(replace(outcome, refusal=verdict))
     return [*refused, *verified]
-
-
-def _write_explicit_fma(twins: Sequence[TwinKernel], module: OneModule) -> ExplicitTwins:
-    """Write the PTX of twins (instrumented kernels) so that it says which products are fused with sums.
-
-    These are the ones that are fused in the original's machine code. That leaves the assembler no choice. module: the
-    twins' module. A twin that cannot be written so is in the result's ``refused``, with the reason. Raises as
-    ``Assembler.assemble``, and CutError.
-    """
-    names = [twin.name for twin in twins]
-    # The original text, assembled: what is fused there is found from it, so it must stand for the code that runs.
-    assembled = module.originals(names)
-    try:
-        differing = unlike_originals(twins, module.machine, assembled, module.name)
-        explicit = write_explicit(
-            [twin for twin in twins if twin.name not in differing],
-            text=module.originals_text(names),
-            original=assembled,
-            assemble=module.assemble,
-            render=module.rendered,
-            arch=module.arch,
-        )
-    except (FormatError, PtxError) as error:
-        # A newer assembler may write line information, or a twin's text may have a form, that is not supported. That
-        # says nothing about single twins, so all of them are refused.
-        return ExplicitTwins({}, dict.fromkeys(names, str(error)))
-    return replace(explicit, refused={**explicit.refused, **differing})
 
 
 def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) -> list[Outcome]:
@@ -421,15 +383,15 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
 
 
 def _assemble_and_verify(
-    twins: Sequence[TwinKernel],
+    twins: Sequence[Twin],
     assembly: Assembly,
     job: Job,
-    options: tuple[str, ...],
+    attempt: Attempt,
     explicit: ExplicitTwins | None = None,
 ) -> list[Outcome]:
     """Assemble originals and twins (instrumented copies), and compare each twin with its original.
 
-    options: those that the attempt added, to be noted in the outcomes. explicit: the twins' explicit FMA, if they are
+    attempt: whether it fuses is noted in the outcomes. explicit: the twins' explicit FMA, if they are
     written with it. Raises CutError if the originals of a part cannot be assembled alone, else as
     ``Assembler.assemble``.
     """
@@ -441,7 +403,7 @@ def _assemble_and_verify(
         refusals = verifier.verdicts(twins, original, built)
     except OriginalsRefusedError as error:
         return [
-            Outcome(twin, run, verifier.of_refused_original(error.reasons[twin.name]), options=options)
+            Outcome(twin, run, verifier.of_refused_original(error.reasons[twin.name]), unfused=attempt.unfused)
             for twin in twins
         ]
     return [
@@ -450,14 +412,14 @@ def _assemble_and_verify(
             run,
             refusals[twin.name],
             _result(twin, run) if refusals[twin.name] is None else None,
-            options=options,
+            unfused=attempt.unfused,
         )
         for twin in twins
     ]
 
 
 def _assemble_both(
-    twins: Sequence[TwinKernel], assembly: Assembly, job: Job
+    twins: Sequence[Twin], assembly: Assembly, job: Job
 ) -> tuple[OriginalBuild, TwinBuild]:  # fmt: skip
     """Assemble twins (instrumented copies), and where it is needed their originals. Raises OriginalsRefusedError,
     CutError, and else as ``Assembler.assemble``."""
@@ -477,7 +439,7 @@ def _assemble_both(
         return originals.result(), built
 
 
-def _needs_originals(twins: Sequence[TwinKernel], machine: Cubin) -> bool:
+def _needs_originals(twins: Sequence[Twin], machine: Cubin) -> bool:
     """Whether ptxas must report of originals what their machine code does not show: spills, where a stack frame may
     hold some, and the frames of recursive functions."""
     return any(
@@ -488,7 +450,7 @@ def _needs_originals(twins: Sequence[TwinKernel], machine: Cubin) -> bool:
     )
 
 
-def _result(twin: TwinKernel, run: Run) -> Result:
+def _result(twin: Twin, run: Run) -> Result:
     """Return the result of a twin (instrumented kernel) that was accepted. run: in which it was assembled."""
     if run.original is None:
         raise LookupError(f"{twin.name}: no original to compare it with")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.warnings import performance_warnings
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
 from neutrino.sass.same_code import SameCode
 from neutrino.toolchain.ptxas import Assembled, Resources
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.twins.values import Twin
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class OriginalBuild:
             return {"stores": 0, "loads": 0}
         return spills(self.of_text.resources[name])
 
-    def unlike_in_code(self, twin: TwinKernel) -> str | None:
+    def unlike_in_code(self, twin: Twin) -> str | None:
         """Return what differs between a kernel's machine code and its assembled text; None if nothing does.
 
         None also if the text is not for another architecture, so that it need not be compared.

@@ -11,9 +11,9 @@ from neutrino.abi.structures import align_up
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
 from neutrino.assemble.verdict import Verdict, Verifier
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.cubin import CubinKernel
 from neutrino.toolchain.ptxas import Resources
+from neutrino.twins.values import Twin
 
 _REGISTER_UNIT = 8
 """Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
@@ -62,16 +62,16 @@ class Outcome:
 
     twin: with the text that was assembled. run: the run that this comes from; None if its part of the module cannot be
     assembled alone. refusal: why the twin may not be used; None if it may, then result has its code. under_cap: a
-    second version of the code, with a register cap, for launches that the first has too many registers for. options:
-    assembler options that the attempt added. first: the refusal of the last attempt without added options.
+    second version of the code, with a register cap, for launches that the first has too many registers for. unfused:
+    whether the assembler was told to fuse nothing. first: the refusal of the last attempt in which it was not.
     """
 
-    twin: TwinKernel
+    twin: Twin
     run: Run | None
     refusal: Verdict | None = None
     result: Result | None = None
     under_cap: Result | None = None
-    options: tuple[str, ...] = ()
+    unfused: bool = False
     first: Verdict | None = None
 
     @property

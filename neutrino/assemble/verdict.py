@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.assembly import Assembly
+from neutrino.assemble.assembly import Assembly, ExplicitTwins
 from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.numerics.comparison import ArithmeticComparison
-from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
 from neutrino.assemble.warnings import newly_warned
-from neutrino.ptx.instrument.functions import FunctionCopy
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass import variant
 from neutrino.toolchain.ptxas import Resources
+from neutrino.twins.values import Copy, Twin
 
 _STACK_UNKNOWN = 0xFFFFFFFF
 """The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""
@@ -50,7 +48,7 @@ class Verifier:
         self.retargeting = retargeting
 
     def verdicts(
-        self, twins: Sequence[TwinKernel], original: OriginalBuild, built: TwinBuild
+        self, twins: Sequence[Twin], original: OriginalBuild, built: TwinBuild
     ) -> dict[str, Verdict | None]:
         """Return why each of these twins is refused, by the original kernel's name; None for one that may be used.
 
@@ -64,7 +62,7 @@ class Verifier:
         )
         return {twin.name: self._verdict(twin, original, built, new_warnings) for twin in twins}
 
-    def numerics(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
+    def numerics(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
         """Return what the manifest of an accepted twin holds under ``numerics``."""
         return self._arithmetic.manifest(twin, original, built)
 
@@ -76,7 +74,7 @@ class Verifier:
         return self._variant_verdict(self.retargeting, detail)
 
     def _verdict(
-        self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild, new_warnings: Mapping[str, str]
+        self, twin: Twin, original: OriginalBuild, built: TwinBuild, new_warnings: Mapping[str, str]
     ) -> Verdict | None:
         """Return why a twin is refused; None if it may be used.
 
@@ -110,7 +108,7 @@ class Verifier:
     def _variant_verdict(retargeting: Retargeting, detail: str) -> Verdict:
         return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}", of_probes=False)
 
-    def _variant_difference(self, twin: TwinKernel, original: OriginalBuild, retargeting: Retargeting) -> str | None:
+    def _variant_difference(self, twin: Twin, original: OriginalBuild, retargeting: Retargeting) -> str | None:
         """Return why PTX for another architecture is not accepted as the program that runs; None if it is.
 
         It is refused if its machine code contradicts the code that runs (``variant.difference``). Else it is accepted
@@ -129,7 +127,7 @@ class Verifier:
             return None
         return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({difference})"
 
-    def _stack_growth(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def _stack_growth(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why the twin might need more stack than a thread has; None if it does not.
 
         original, built: the originals and the twins as they were built, with the sizes of their stack frames.
@@ -147,7 +145,7 @@ class Verifier:
         return None
 
 
-def _parameter_difference(twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+def _parameter_difference(twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
     """Return what is wrong with the parameters in the machine code of an original or its twin; None if nothing is.
 
     A twin is the instrumented copy. Both must have those of the PTX, and the twin the probe block (what a launch passes
@@ -164,7 +162,7 @@ def _parameter_difference(twin: TwinKernel, original: OriginalBuild, built: Twin
     return None
 
 
-def _recursive_growth(copy: FunctionCopy, before: Resources, after: Resources) -> str | None:
+def _recursive_growth(copy: Copy, before: Resources, after: Resources) -> str | None:
     """Return why a twin's instrumented copy of a recursive function is refused; None if its frame has not grown.
 
     The depth of the recursion is not known, so neither is the stack that larger frames need. before, after: what ptxas

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Collection
 
 from neutrino.assemble.assembly import Assembly
-from neutrino.ptx.instrument.registers import SUFFIX
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.ptxas import Assembled
+from neutrino.twins.values import SUFFIX, Twin
 
 _PERFORMANCE = re.compile(r"\(C75\d\d\)")
 """The numbers of ptxas' performance warnings."""
@@ -29,7 +28,7 @@ def performance_warnings(assembled: Assembled) -> Counter[str]:
 
 
 def newly_warned(
-    twins: Collection[TwinKernel], assembly: Assembly, before: Counter[str], after: Counter[str]
+    twins: Collection[Twin], assembly: Assembly, before: Counter[str], after: Counter[str]
 ) -> dict[str, str]:
     """Return the kernels for whose twin, but not for the original, ptxas gives a warning: the warning by kernel name.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Outcomes
@@ -12,7 +12,9 @@ from neutrino.assemble.outcome import Outcome, Result
 from neutrino.backend.manifest import assembled_members, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
 from neutrino.cache.entry import KernelEntry
-from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.twins.values import Twin
+
+_Twin = TypeVar("_Twin", bound=Twin)
 
 
 def entries_of(outcomes: Outcomes, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
@@ -32,13 +34,13 @@ def entries_of(outcomes: Outcomes, refused: Mapping[str, tuple[Reason, str]]) ->
 
 
 def unassembled_entries(
-    parts: Sequence[Sequence[TwinKernel]],
-    manifest: Callable[[TwinKernel], dict[str, Any]],
-    image: Callable[[Sequence[TwinKernel]], bytes],
+    parts: Sequence[Sequence[_Twin]],
+    manifest: Callable[[_Twin], dict[str, Any]],
+    image: Callable[[Sequence[_Twin]], bytes],
 ) -> BackendResult:
     """Return the entries of twins that were not assembled, and an image for each part.
 
-    So it is for the embedded device on a machine without ``ptxas``: it runs the twins' PTX. parts: the twins of a
+    So it is for the embedded device on a machine without an assembler: it runs the twins' text. parts: the twins of a
     module, in the parts that it was split into. manifest: returns a twin's manifest. image: returns the image of a
     part.
     """

@@ -16,10 +16,10 @@ from neutrino.assemble.retargeting import Retargeting
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
 from neutrino.maps.declaration import Layout
-from neutrino.ptx.instrument.twin import Site, TwinKernel
+from neutrino.twins.values import Site, Twin
 
 
-def unassembled_manifest(twin: TwinKernel, arch: str, emit: Emit) -> dict[str, Any]:
+def unassembled_manifest(twin: Twin, arch: str, emit: Emit) -> dict[str, Any]:
     """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
 
     arch: what the twin's code is for, as ``sm_90``. emit: the form in which the driver gets the twin, PTX, machine code
@@ -48,14 +48,14 @@ def unassembled_manifest(twin: TwinKernel, arch: str, emit: Emit) -> dict[str, A
     }
 
 
-def _probes_left_out(twin: TwinKernel) -> dict[str, Any]:
+def _probes_left_out(twin: Twin) -> dict[str, Any]:
     """Return the member about probes that are not in a twin; none where all are."""
     rows = [asdict(probe) | {"reason": probe.reason.word, "maps": list(probe.maps)} for probe in twin.probes_left_out]
     return {"probes_left_out": rows} if rows else {}
 
 
 def assembled_members(
-    twin: TwinKernel, original: OriginalBuild, result: Result, under_cap: Result | None, retargeting: Retargeting | None
+    twin: Twin, original: OriginalBuild, result: Result, under_cap: Result | None, retargeting: Retargeting | None
 ) -> dict[str, Any]:
     """Return the members of a manifest that are known after assembling, without ``numerics``.
 
@@ -87,7 +87,7 @@ def assembled_members(
 
 
 def probed_entry(
-    twin: TwinKernel, manifest: dict[str, Any], *, image: int, capped: int = 0,
+    twin: Twin, manifest: dict[str, Any], *, image: int, capped: int = 0,
     fewer_blocks: FewerBlocks = FewerBlocks.NONE,
 ) -> KernelEntry:  # fmt: skip
     """Return the cache entry of a kernel with a twin.
@@ -113,8 +113,7 @@ def probed_entry(
         ),
         files={
             "manifest.json": json.dumps(manifest, indent=1).encode(),
-            "original.ptx": twin.original_text.encode("latin-1"),
-            "probed.ptx": twin.whole_text(manifest["maxnreg"]).encode("latin-1"),
+            **twin.files(manifest["maxnreg"]),
         },
     )
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from neutrino.abi.reasons import Reason
 from neutrino.cache.entry import KernelEntry
-from neutrino.ptx.instrument.twin import LeftOut, Site
+from neutrino.twins.values import LeftOut, Site
 
 
 class PlannedKernel(Protocol):

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
-from neutrino.assemble.emit import Emit, driver_image
-from neutrino.assemble.one_module import OneModule
+from neutrino.assemble.emit import Emit
 from neutrino.assemble.parallel import StoppableSlots
-from neutrino.assemble.parts import split
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.backend.entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult
+from neutrino.backend.ptx_images import driver_image
+from neutrino.backend.ptx_module import OneModule
+from neutrino.backend.ptx_parts import split
 from neutrino.demangle import demangle
 from neutrino.device.source import DEBUG_SECTION, Device, Source
 from neutrino.errors import PtxError
@@ -23,10 +24,11 @@ from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.module_twins import FewerProbes, plan_module, write_module
 from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan
-from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.values import SkippedKernel, Twin, ignore
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,7 @@ def refusals(skipped: Iterable[SkippedKernel]) -> dict[str, tuple[Reason, str]]:
     return {skip.name: (skip.reason, skip.detail) for skip in skipped}
 
 
-def ignore(twin: TwinKernel) -> None:
-    """Tell nobody of a long twin."""
-
-
-def tell_of_long(twins: Iterable[TwinKernel], notice: Callable[[TwinKernel], None]) -> None:
+def tell_of_long(twins: Iterable[TwinKernel], notice: Callable[[Twin], None]) -> None:
     """Call notice with each twin for which ptxas may take long."""
     for twin in twins:
         if twin.length_warning:
@@ -101,7 +99,7 @@ class PtxTwins:
     bounded_stack: bool = True
     unproven: bool = False
     max_registers: int | None = None
-    notice: Callable[[TwinKernel], None] = ignore
+    notice: Callable[[Twin], None] = ignore
     dump: Dump = field(default_factory=Dump)
     target: str = "ptx"
 

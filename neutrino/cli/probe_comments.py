@@ -15,7 +15,7 @@ from neutrino.cli.streams import escaped
 from neutrino.ir.statements import Assembly
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.structured import registers_of
-from neutrino.ptx.instrument.twin import Site
+from neutrino.twins.values import Site
 
 _THREAD_END = re.compile(r"\s*(?:@!?\s*[\w$%]+\s+)?(?:ret|exit)\b|\s*}")
 _PROBE_REGISTER = re.compile(r"_r_([\w$]+)", re.ASCII)

@@ -126,8 +126,8 @@ def _with_probes_of(manifest: dict[str, Any], plan: KernelPlan, twin: TwinKernel
 
     from neutrino.abi.reasons import Reason
     from neutrino.ptx.instrument.module_twins import FewerProbes
-    from neutrino.ptx.instrument.twin import ProbeLeftOut
     from neutrino.ptx.instrument.twin import TwinKernel as Twin
+    from neutrino.twins.probe_units import ProbeLeftOut
 
     rows = {row["probe"]: row for row in manifest.get("probes_left_out", [])}
     if rows.keys() == {probe.probe for probe in twin.probes_left_out}:

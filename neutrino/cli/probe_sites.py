@@ -18,7 +18,8 @@ from neutrino.cli.table import counted, table
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.ptx.instrument.plan import KernelPlan
-    from neutrino.ptx.instrument.twin import LeftOut, ProbeLeftOut, Site
+    from neutrino.twins.probe_units import ProbeLeftOut
+    from neutrino.twins.values import LeftOut, Site
 
 _MAX_SITES = 60
 """Sites that are shown one by one; of a file with more, only how many each kernel has."""

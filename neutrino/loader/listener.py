@@ -38,8 +38,8 @@ from neutrino.private_files import private_folder
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
-    from neutrino.ptx.instrument.twin import TwinKernel
     from neutrino.toolchain.ptxas import Assembler
+    from neutrino.twins.values import Twin
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")
 """magic, kind, pid, key, arch, driver version, reserved, size of what follows; ``neutrino/abi/requests.py``."""
@@ -439,7 +439,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
         return entry
 
 
-def _say_long(twin: TwinKernel, settings: Settings) -> None:
+def _say_long(twin: Twin, settings: Settings) -> None:
     """Say on the terminal that a twin (instrumented kernel) takes the assembler long; once in a run, by any worker."""
     if settings.terminal is None:
         return

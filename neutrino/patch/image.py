@@ -26,10 +26,10 @@ from typing import TypeVar
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
-from neutrino.backend.linked_twin import LinkedTwins
 from neutrino.backend.manifest import site_rows
 from neutrino.backend.protocol import Backend, Plan
-from neutrino.backend.ptx_twin import PtxTwins, ignore
+from neutrino.backend.ptx_linked import LinkedTwins
+from neutrino.backend.ptx_twin import PtxTwins
 from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
@@ -39,11 +39,11 @@ from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.choice import ASSEMBLER_HINT
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import LATEST_PTX
+from neutrino.twins.values import Twin, ignore
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def patch_image(
     retarget: bool = False,
     max_registers: int | None = None,
     save_temps: Path | None = None,
-    notice: Callable[[TwinKernel], None] = ignore,
+    notice: Callable[[Twin], None] = ignore,
 ) -> bytes:
     """Make the cache entry for an image that a program loads: the twins (instrumented copies) of its kernels.
 
@@ -125,7 +125,7 @@ def make_twins(
     unproven: bool = False,
     max_registers: int | None = None,
     dump: Dump | None = None,
-    notice: Callable[[TwinKernel], None] = ignore,
+    notice: Callable[[Twin], None] = ignore,
 ) -> Twins:
     """Make twins (instrumented copies) of a source's kernels; for the others the result says why they have none.
 
@@ -156,7 +156,7 @@ def make_linked_twins(
     linker: Linker,
     max_registers: int | None = None,
     dump: Dump | None = None,
-    notice: Callable[[TwinKernel], None] = ignore,
+    notice: Callable[[Twin], None] = ignore,
 ) -> Twins:
     """Make twins (instrumented copies) of the kernels of device-linked code. The images are cubins.
 

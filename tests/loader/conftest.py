@@ -17,7 +17,7 @@ import pytest
 
 from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
-from neutrino.assemble import parts
+from neutrino.backend import ptx_parts as parts
 from neutrino.cache.entry import KernelEntry, read_entry, write_entry
 from neutrino.cache.key import image_key, run_key
 from neutrino.cache.store import Cache

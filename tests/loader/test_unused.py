@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from neutrino.assemble.one_module import OneModule
+from neutrino.backend.ptx_module import OneModule
 from neutrino.cache.key import image_key
 from neutrino.cache.store import Cache
 from neutrino.loader.embedded import EmbeddedDevice

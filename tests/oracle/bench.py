@@ -17,9 +17,10 @@ from neutrino.emulator.tracer import TracedStatement, Tracer
 from neutrino.errors import DeviceFaultError, PtxRefusedError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.module_twins import probe_module
-from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import Geometry, MapView
+from neutrino.twins.values import SkippedKernel
 from tests.oracle.probes import Probe, probe_set
 from tests.oracle.simulation import Simulation, matches, simulate
 from tests.oracle.twin_launch import Launch, LoadedTwin, Shape

@@ -13,8 +13,8 @@ import pytest
 
 from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
-from neutrino.assemble import parts
 from neutrino.assemble.attempts import ATTEMPTS, MOST_TRIALS, Way
+from neutrino.backend import ptx_parts as parts
 from neutrino.cache.entry import Entry, read_entry
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.patch.image import patch_image
@@ -241,10 +241,10 @@ def test_a_part_that_cannot_be_cut_out_is_assembled_with_all(assembler: Assemble
 
 
 def test_the_attempts_are_these_in_this_order() -> None:
-    assert [(attempt.way, attempt.in_parts, attempt.options) for attempt in ATTEMPTS] == [
-        (Way.AS_WRITTEN, True, ()), (Way.AS_WRITTEN, False, ()), (Way.EXPLICIT_FMA, False, ()),
-        (Way.AS_WRITTEN, False, ("--fmad=false",)), (Way.EXPLICIT_FMA, False, ("--fmad=false",)),
-        (Way.CAPPED, False, ()), (Way.FEWER_REGISTERS, False, ()),
+    assert [(attempt.way, attempt.in_parts, attempt.unfused) for attempt in ATTEMPTS] == [
+        (Way.AS_WRITTEN, True, False), (Way.AS_WRITTEN, False, False), (Way.EXPLICIT_FMA, False, False),
+        (Way.AS_WRITTEN, False, True), (Way.EXPLICIT_FMA, False, True),
+        (Way.CAPPED, False, False), (Way.FEWER_REGISTERS, False, False),
     ]  # fmt: skip
 
 

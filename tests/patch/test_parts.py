@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble import parts
-from neutrino.assemble.parts import split
+from neutrino.backend import ptx_parts as parts
+from neutrino.backend.ptx_parts import split
 from neutrino.cache.entry import Entry, read_entry
 from neutrino.errors import ToolError
 from neutrino.fatbin import build_container, build_entry

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
-from neutrino.assemble.numerics.explicit_fma import (
+from neutrino.backend.ptx_explicit_fma import (
     ArithmeticText,
     ExplicitTwins,
     Fusions,

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from neutrino.assemble.assembly import ExplicitTwins
 from neutrino.assemble.builds import OriginalBuild, TwinBuild
-from neutrino.assemble.numerics.explicit_fma import ExplicitTwins
 from neutrino.assemble.numerics.proof import NumericsProof
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.sass.arithmetic import compare, compare_kinds, count_arithmetic
 from neutrino.sass.cubin import CubinKernel
+from neutrino.twins.values import Twin
 
 
 class ArithmeticComparison:
@@ -28,7 +28,7 @@ class ArithmeticComparison:
         self._explicit = explicit
         self._counts: dict[bytes, dict[str, int]] = {}
 
-    def refusal(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def refusal(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why a twin (instrumented copy) is not proven to compute the same as its original; None if it is.
 
         A probe may keep ptxas from fusing a product with a sum, or make it fuse another one, which changes how the
@@ -54,7 +54,7 @@ class ArithmeticComparison:
             return f"equal counts do not show which product {twin.loose!r} is fused with"
         return difference
 
-    def manifest(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
+    def manifest(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
         """Return what the manifest of an accepted twin holds under ``numerics``.
 
         That is how often original, twin and probes (``own``) have each kind of arithmetic instruction, and the proof.
@@ -65,7 +65,7 @@ class ArithmeticComparison:
             "contractible": twin.contractible, "proof": self._proof(twin, original, built).value,
         }  # fmt: skip
 
-    def _text_difference(self, twin: TwinKernel, original: OriginalBuild) -> str | None:
+    def _text_difference(self, twin: Twin, original: OriginalBuild) -> str | None:
         """Return how the original's arithmetic differs from that of its text, assembled here; None if it does not.
 
         The code that runs may be from another version of the assembler, which fuses differently.
@@ -79,7 +79,7 @@ class ArithmeticComparison:
         difference = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
         return difference and f"in the original's text as {self._assembler} assembles it: {difference}"
 
-    def _count_difference(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def _count_difference(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return where the counts of fused and unfused instructions differ between original and twin; None if nowhere.
 
         The arithmetic of the probes themselves (``own_arithmetic``) is allowed for.
@@ -111,7 +111,7 @@ class ArithmeticComparison:
                 return f"in the called function {name}: {difference}"
         return None
 
-    def _kind_difference(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def _kind_difference(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return which kinds of arithmetic only one of original and twin has; None if both have the same.
 
         For kernels where nothing can be fused, in which the assembler may repeat code a different number of times.
@@ -121,7 +121,7 @@ class ArithmeticComparison:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
 
-    def _proof(self, twin: TwinKernel, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
+    def _proof(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
         """Return what proves that an accepted twin computes the same as its original."""
         if self._explicit is not None:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED

@@ -21,10 +21,11 @@ from typing import TypeVar
 
 from neutrino.abi.structures import align_up
 from neutrino.ptx.analysis.linkage import Call, Callee
-from neutrino.ptx.instrument.registers import SUFFIX, Kept, Scratch, UnsupportedError, bits
+from neutrino.ptx.instrument.registers import Kept, Scratch, UnsupportedError, bits
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import ModuleStatement
+from neutrino.twins.values import SUFFIX
 
 _LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
 _PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)

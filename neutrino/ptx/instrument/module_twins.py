@@ -18,11 +18,12 @@ from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.kernel_rewriter import write_twin
 from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan, plan_kernel, refusal_of
-from neutrino.ptx.instrument.probe_units import Found, ProbeUnit, Refusal, left_out, search, searched, units_of
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, module_obstacle
-from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule, own_twin
 from neutrino.ptx.text.module import Module
+from neutrino.twins.probe_units import Found, ProbeUnit, Refusal, left_out, search, searched, units_of
+from neutrino.twins.values import SkippedKernel, Twin
 
 
 def plan_module(
@@ -64,7 +65,8 @@ def plan_module(
 
 
 class FewerProbes:
-    """Twins of a planned kernel with fewer probes than the plan has: for what shows only after it."""
+    """Twins of a planned kernel with fewer probes than the plan has, for what shows only after it;
+    ``TwinsWithFewer``."""
 
     def __init__(self, plan: KernelPlan) -> None:
         self._plan = plan
@@ -88,10 +90,10 @@ class FewerProbes:
         except (SkipError, UnsupportedError, PtxError) as error:
             return refusal_of(error)
 
-    def with_notes(self, twin: TwinKernel, found: Found) -> TwinKernel:
+    def with_notes(self, twin: Twin, found: Found) -> TwinKernel:
         """Return a twin with the kept probes of a search, with notes about the others."""
         earlier = *self._plan.probes_left_out, *twin.probes_left_out
-        return replace(twin, probes_left_out=(*earlier, *left_out(self._probes, self.units, found, {})))
+        return replace(own_twin(twin), probes_left_out=(*earlier, *left_out(self._probes, self.units, found, {})))
 
 
 def write_module(plan: ModulePlan) -> TwinModule:

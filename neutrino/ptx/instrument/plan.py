@@ -30,14 +30,15 @@ from neutrino.ptx.instrument.module_variables import (
 )
 from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.parameters import Parameters
-from neutrino.ptx.instrument.probe_units import Refusal, left_out, search, searched
-from neutrino.ptx.instrument.registers import SUFFIX, UnsupportedError
+from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, parameters_of
 from neutrino.ptx.instrument.site_planner import SitePlanner
 from neutrino.ptx.instrument.site_writer import Placed
-from neutrino.ptx.instrument.twin import LeftOut, ProbeLeftOut, Shown, Site, SiteList, SkippedKernel
+from neutrino.ptx.instrument.twin import Shown, SiteList
 from neutrino.ptx.text.edits import Edits
 from neutrino.ptx.text.module import Function, Module, Parameter
+from neutrino.twins.probe_units import ProbeLeftOut, Refusal, left_out, search, searched
+from neutrino.twins.values import SUFFIX, LeftOut, Site, SkippedKernel
 
 _BLOCK_ALIGN = 8  # of the probe block
 

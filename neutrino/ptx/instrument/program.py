@@ -17,8 +17,9 @@ from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.instrument.module_twins import plan_module, write_module
 from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan
-from neutrino.ptx.instrument.twin import SkippedKernel, TwinKernel, TwinModule
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.module import Function, Module, ModuleStatement
+from neutrino.twins.values import SkippedKernel
 
 
 class Program:

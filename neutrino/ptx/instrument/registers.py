@@ -60,10 +60,6 @@ def no_helpers(helper: str, element: str | None) -> Value:
     raise UnsupportedError(f"{helper} has no meaning at the kernel's entry and ends")
 
 
-SUFFIX = "__neutrino"
-"""Appended to a kernel's name for its twin; to a function's, with the kernel's name, for its copy."""
-
-
 @dataclass(frozen=True)
 class PrivateNames:
     """Names that occur nowhere in a module's text.

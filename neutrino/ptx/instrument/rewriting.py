@@ -19,12 +19,12 @@ from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, Matcher
-from neutrino.ptx.instrument.probe_units import ProbeUnit, units_of
 from neutrino.ptx.instrument.registers import PrivateNames, UnsupportedError
 from neutrino.ptx.isa.forms import is_collective
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement
+from neutrino.twins.probe_units import ProbeUnit, units_of
 
 _SPECIAL = re.compile(
     rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from neutrino.abi.reasons import Reason
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
@@ -24,6 +23,8 @@ from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, without_locations
+from neutrino.twins.probe_units import ProbeLeftOut
+from neutrino.twins.values import LeftOut, Site, SkippedKernel, Twin
 
 
 class Shown(NamedTuple):
@@ -120,64 +121,8 @@ _MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
-class Site:
-    """A place where a probe went. line: in the module's text, from 1. instruction: its text, in one line.
-
-    number: of an instruction, what ``SITE`` is there; None at entries and ends. source: the line of the source and
-    those that it was inlined into, as ``file.cu:42, inlined at main.cu:7``; "" where the text does not say.
-    function: the kernel or the called function that it is in.
-    """
-
-    probe: str
-    tracepoint: str
-    line: int
-    instruction: str
-    number: int | None = None
-    source: str = ""
-    function: str = ""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """An instruction that a probe matches and could not go to. reason: why. Else as in a ``Site``."""
-
-    probe: str
-    tracepoint: str
-    line: int
-    instruction: str
-    source: str
-    reason: str
-    function: str = ""
-
-
-@dataclass(frozen=True)
-class ProbeLeftOut:
-    """A probe of the set that is not in a kernel's twin, though others are. detail: what exactly stood in the way.
-
-    remedy: what the user can do about it, "" if that is not known. maps: the names of those that it saves to, of which
-    the twin records nothing.
-    """
-
-    probe: str
-    tracepoint: str
-    reason: Reason
-    detail: str
-    remedy: str
-    maps: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SkippedKernel:
-    """A kernel without a twin. detail: what exactly stood in the way."""
-
-    name: str
-    reason: Reason
-    detail: str
-
-
-@dataclass(frozen=True)
 class TwinKernel:
-    """One kernel's twin. Offsets and sizes are bytes of its parameter space.
+    """One kernel's twin, a ``Twin``. Offsets and sizes are bytes of its parameter space.
 
     name, original_text, statement: of the original kernel; twin_name, probed_text: of the twin. maps: the probes', with
     cap 0 for logs that nothing in the twin saves to. variables: module
@@ -273,6 +218,12 @@ class TwinKernel:
         """The twin's text, after those of the functions that have copies for it. cap: as for ``text``."""
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
 
+    def files(self, cap: int | None) -> dict[str, bytes]:
+        """The texts of the original and of the twin, by file name, as ``Twin``."""
+        return {
+            "original.ptx": self.original_text.encode("latin-1"), "probed.ptx": self.whole_text(cap).encode("latin-1"),
+        }  # fmt: skip
+
     @cached_property
     def lines(self) -> int:
         """How many lines the twin has, with the copies of functions that it calls."""
@@ -303,6 +254,13 @@ class TwinKernel:
             for position in loose_sums(body):
                 return body.statement(body.index_at(position)).text.strip()
         return None
+
+
+def own_twin(twin: Twin) -> TwinKernel:
+    """A twin that this package has written. Raises TypeError for another target's."""
+    if not isinstance(twin, TwinKernel):
+        raise TypeError(f"{twin.twin_name} is no twin in PTX")
+    return twin
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,20 @@ from functools import cached_property
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
-from neutrino.assemble.linked_units import LinkedUnits
 from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.entries import entries_of
 from neutrino.backend.protocol import BackendResult
-from neutrino.backend.ptx_twin import fewer_probes, ignore, refusals, tell_of_long, unknown_encoding
+from neutrino.backend.ptx_twin import fewer_probes, refusals, tell_of_long, unknown_encoding
+from neutrino.backend.ptx_units import LinkedUnits
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, program
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.program import ProgramPlan, TwinProgram, plan_program, write_program
-from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.values import Twin, ignore
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LinkedTwins:
     tools: tuple[Assembler, Linker] | None = None
     dump: Dump = field(default_factory=Dump)
     max_registers: int | None = None
-    notice: Callable[[TwinKernel], None] = ignore
+    notice: Callable[[Twin], None] = ignore
     target: str = "ptx"
 
     @cached_property

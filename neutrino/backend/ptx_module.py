@@ -6,16 +6,23 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from neutrino.assemble.assembly import AssembledTwins, CutError
-from neutrino.assemble.caps import with_user_cap
+from neutrino.assemble.assembly import AssembledTwins, CutError, ExplicitTwins
 from neutrino.assemble.dump import Dump
-from neutrino.assemble.emit import Emit, driver_image
+from neutrino.assemble.emit import Emit
+from neutrino.backend.ptx_caps import with_user_cap
+from neutrino.backend.ptx_explicit_fma import unlike_originals, write_explicit
+from neutrino.backend.ptx_images import driver_image
 from neutrino.device.source import Source
-from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
+from neutrino.errors import FormatError, PtxError
+from neutrino.ptx.instrument.twin import TwinKernel, TwinModule, own_twin
 from neutrino.ptx.text.module import Module
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.ptxas import Assembled, Assembler
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.twins.values import Twin
+
+_UNFUSED = ("--fmad=false",)
+"""The option of ptxas with which it fuses no product with a sum."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +67,40 @@ class OneModule:
         """The originals' text."""
         return self.twins_of.module
 
-    def of(self, twins: Sequence[TwinKernel], mark: str, *, is_part: bool, options: Sequence[str]) -> OneModule:
-        """Return the assembly of some of the module's twins (instrumented kernels).
+    @property
+    def can_be_explicit(self) -> bool:
+        """Only as machine code: a driver that compiles the text, or the embedded device, may fuse differently."""
+        return self.emit is Emit.SASS
 
-        mark, is_part: as for the class. options: added to those that the assembler gets for the whole module.
-        """
-        source = replace(self.source, options=(*self.source.options, *options)) if options else self.source
+    def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> OneModule:
+        """Return the assembly of some of the module's twins (instrumented kernels), as ``Assembly``."""
+        source = replace(self.source, options=(*self.source.options, *_UNFUSED)) if unfused else self.source
         # The keys of known do not cover the source's options, so results with others must not be shared.
-        known = {} if options else self.known
-        twins_of = replace(self.twins_of, kernels=tuple(twins))
+        known = {} if unfused else self.known
+        twins_of = replace(self.twins_of, kernels=tuple(own_twin(twin) for twin in twins))
         return replace(self, source=source, twins_of=twins_of, mark=mark, is_part=is_part, known=known)
+
+    def explicit(self, twins: Sequence[Twin]) -> ExplicitTwins:
+        """Write the PTX of twins (instrumented kernels) with explicit FMA, as ``Assembly``."""
+        own_twins = [own_twin(twin) for twin in twins]
+        names = [twin.name for twin in own_twins]
+        # The original text, assembled: what is fused there is found from it, so it must stand for the code that runs.
+        assembled = self.originals(names)
+        try:
+            differing = unlike_originals(own_twins, self.machine, assembled, self.name)
+            explicit = write_explicit(
+                [twin for twin in own_twins if twin.name not in differing],
+                text=self.originals_text(names),
+                original=assembled,
+                assemble=self.assemble,
+                render=self.rendered,
+                arch=self.arch,
+            )
+        except (FormatError, PtxError) as error:
+            # A newer assembler may write line information, or a twin's text may have a form, that is not supported.
+            # That says nothing about single twins, so all of them are refused.
+            return ExplicitTwins({}, dict.fromkeys(names, str(error)))
+        return replace(explicit, refused={**explicit.refused, **differing})
 
     def originals_text(self, names: Collection[str]) -> str:
         """Return the text that ``originals`` assembles for the named kernels."""

@@ -16,7 +16,6 @@ from neutrino.ir.statements import Assembly
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.probing.model import Subject
-from neutrino.ptx.instrument.twin import ProbeLeftOut
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,22 @@ class Refusal:
     reason: Reason
     detail: str
     remedy: str = ""
+
+
+@dataclass(frozen=True)
+class ProbeLeftOut:
+    """A probe of the set that is not in a kernel's twin, though others are. detail: what exactly stood in the way.
+
+    remedy: what the user can do about it, "" if that is not known. maps: the names of those that it saves to, of which
+    the twin records nothing.
+    """
+
+    probe: str
+    tracepoint: str
+    reason: Reason
+    detail: str
+    remedy: str
+    maps: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from neutrino.assemble.assembly import ExplicitTwins
 from neutrino.errors import PtxError
 from neutrino.ptx.analysis.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
 from neutrino.ptx.instrument.explicit_fma import (
@@ -44,19 +45,6 @@ Assemble = Callable[[str, Sequence[str]], Assembled]
 """Assembles a text with additional options; raises as ``Assembler``."""
 Render = Callable[[TwinKernel], str]
 """Returns the text of a module with this twin only."""
-
-
-@dataclass(frozen=True)
-class ExplicitTwins:
-    """Twins with explicit FMA. All mappings are by the original kernel's name.
-
-    twins: with the new text. refused: why other twins cannot be written so. codes: for twins whose text still leaves
-    ptxas a choice, the machine code in which it chose as in the original.
-    """
-
-    twins: Mapping[str, TwinKernel]
-    refused: Mapping[str, str]
-    codes: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from neutrino.assemble.assembly import AssembledTwins
-from neutrino.assemble.caps import with_user_cap
+from neutrino.assemble.assembly import AssembledTwins, ExplicitTwins
 from neutrino.assemble.dump import Dump
-from neutrino.assemble.one_module import only_kernels
+from neutrino.backend.ptx_caps import with_user_cap
+from neutrino.backend.ptx_module import only_kernels
 from neutrino.device.linked_source import LinkedSource
 from neutrino.ptx.instrument.program import TwinProgram
-from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.instrument.twin import own_twin
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembled, Assembler
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.twins.values import Twin
 
 
 class LinkedUnits:
@@ -51,12 +52,29 @@ class LinkedUnits:
         self.bounded_stack = True
         self.max_registers = max_registers
 
-    def with_twins(self, twins: Sequence[TwinKernel], mark: str) -> LinkedUnits:
-        """Return the assembly of other twins (instrumented kernels) of some of these kernels.
+    @property
+    def mark(self) -> str:
+        """Part of the file names under ``--save-temps``."""
+        return self._mark
 
-        mark: as for the class.
+    @property
+    def is_part(self) -> bool:
+        """Never: linked units are assembled whole."""
+        return False
+
+    @property
+    def can_be_explicit(self) -> bool:
+        """Never: only the text of a single module is written so."""
+        return False
+
+    def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> LinkedUnits:
+        """Return the assembly of other twins (instrumented kernels) of some of these kernels, as ``Assembly``.
+
+        Never in parts, nor unfused: the options of the units are stored with them.
         """
-        other = {twin.name: twin for twin in twins}
+        if is_part or unfused:
+            raise ValueError("linked units are assembled whole, and with their own options")
+        other = {twin.name: own_twin(twin) for twin in twins}
         modules = tuple(
             replace(module, kernels=tuple(other[kernel.name] for kernel in module.kernels if kernel.name in other))
             for module in self._twins.modules
@@ -65,6 +83,10 @@ class LinkedUnits:
         return LinkedUnits(
             self._source, self.machine, program, self._assembler, self._linker, self._dump, mark, self.max_registers
         )
+
+    def explicit(self, twins: Sequence[Twin]) -> ExplicitTwins:
+        """Refuse all: ``can_be_explicit`` is False."""
+        return ExplicitTwins({}, dict.fromkeys((twin.name for twin in twins), "it is device-linked code"))
 
     def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
         """Return the register caps of twins, as ``Assembly``."""

@@ -1,0 +1,182 @@
+"""Twins (instrumented copies of kernels) as everybody sees them but the target that wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from neutrino.abi.reasons import Reason
+from neutrino.maps.declaration import Map
+from neutrino.twins.probe_units import Found, ProbeLeftOut, ProbeUnit, Refusal
+
+SUFFIX = "__neutrino"
+"""Added to a kernel's name, for its twin's."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a probe went. line: in the kernel's text, from 1. instruction: its text, in one line.
+
+    number: of an instruction, what ``SITE`` is there; None at entries and ends. source: the line of the source and
+    those that it was inlined into, as ``file.cu:42, inlined at main.cu:7``; "" where the text does not say.
+    function: the kernel or the called function that it is in.
+    """
+
+    probe: str
+    tracepoint: str
+    line: int
+    instruction: str
+    number: int | None = None
+    source: str = ""
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An instruction that a probe matches and could not go to. reason: why. Else as in a ``Site``."""
+
+    probe: str
+    tracepoint: str
+    line: int
+    instruction: str
+    source: str
+    reason: str
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class SkippedKernel:
+    """A kernel without a twin. detail: what exactly stood in the way."""
+
+    name: str
+    reason: Reason
+    detail: str
+
+
+class Placed(Protocol):
+    """A parameter's place: offset and size in bytes."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+class Copy(Protocol):
+    """A twin's own copy of a function that the kernel calls, with probes in it.
+
+    name: the function's. copy_name: the copy's. own_arithmetic: how many floating-point instructions the probes add, by
+    machine mnemonic. is_recursive: whether it calls itself, directly or not.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def copy_name(self) -> str: ...
+
+    @property
+    def own_arithmetic(self) -> Mapping[str, int]: ...
+
+    @property
+    def is_recursive(self) -> bool: ...
+
+
+class Twin(Protocol):
+    """One kernel's twin. Offsets and sizes are bytes of its parameters.
+
+    name: of the original kernel. twin_name: its own. parameters: the original's, which it has too. block_offset,
+    block_size: of the probe block, its last parameter. maps: the probes', with cap 0 for logs that nothing in the twin
+    saves to. variables: names of those whose addresses are passed, in the order of the probe block. sites: where probes
+    went. left_out: instructions that were to be probed and are not. probes_left_out: those of the set that cannot be
+    placed in this kernel. length_warning: what to say before it is assembled, if that takes long, else "".
+
+    For the comparison of the machine code with the original's. own_arithmetic: how many floating-point instructions the
+    probes add, by machine mnemonic. calls: names of the functions that it calls, directly or not. all_copies: those
+    that have probes. contractible: whether the assembler may fuse some product with a sum. loose: the text of a sum
+    that it may fuse with either of two products, None without one. self_contained: whether the kernel names nothing of
+    its image that is in global or constant memory, and no function. may_wait: whether a thread of the original may wait
+    for another block.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def twin_name(self) -> str: ...
+
+    @property
+    def parameters(self) -> Sequence[Placed]: ...
+
+    @property
+    def block_offset(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def maps(self) -> Sequence[Map]: ...
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+
+    @property
+    def sites(self) -> Sequence[Site]: ...
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]: ...
+
+    @property
+    def probes_left_out(self) -> Sequence[ProbeLeftOut]: ...
+
+    @property
+    def length_warning(self) -> str: ...
+
+    @property
+    def own_arithmetic(self) -> Mapping[str, int]: ...
+
+    @property
+    def calls(self) -> Sequence[str]: ...
+
+    @property
+    def all_copies(self) -> Sequence[Copy]: ...
+
+    @property
+    def contractible(self) -> bool: ...
+
+    @property
+    def loose(self) -> str | None: ...
+
+    @property
+    def self_contained(self) -> bool: ...
+
+    @property
+    def may_wait(self) -> bool: ...
+
+    def files(self, cap: int | None) -> Mapping[str, bytes]:
+        """Return the texts that a trace keeps of it and its original, by file name.
+
+        cap: the most registers per thread that it was assembled with, None for no limit.
+        """
+
+
+class TwinsWithFewer(Protocol):
+    """Twins of one planned kernel with fewer probes than the plan has.
+
+    units: the probes with a site in the kernel, in units of those that can be left out together.
+    """
+
+    @property
+    def units(self) -> Sequence[ProbeUnit]: ...
+
+    def twin(self, names: Collection[str]) -> Twin | Refusal:
+        """Return the twin with only those of these probes that have these names, or why there is none."""
+
+    def with_notes(self, twin: Twin, found: Found) -> Twin:
+        """Return a twin of this kernel that has the probes that a search has kept, with notes about the others."""
+
+
+def ignore(twin: Twin) -> None:
+    """Tell nobody of a long twin."""
