@@ -141,6 +141,21 @@ def read_groups(data, chunks, shape, row_type):
     return rows
 
 
+def added_in_pairs(values):
+    """Return the sums of f64 over the last axis: neighbours are added, then the sums of two neighbours, and so on.
+
+    A NaN among them, or infinities of both signs, give NaN.
+    """
+    # What overflows is infinity, and NaNs need no warning.
+    with np.errstate(over="ignore", invalid="ignore"):
+        while values.shape[-1] > 1:
+            whole = values.shape[-1] // 2 * 2
+            pairs = values[..., :whole:2] + values[..., 1:whole:2]
+            values = np.concatenate([pairs, values[..., whole:]], axis=-1)
+    sums = np.add.reduce(values, axis=-1)
+    return np.asarray(sums)
+
+
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
     """Return which rows of a launch's region are results, ``row``, and whose each of them is, by axis.
 
@@ -172,7 +187,9 @@ def _read_sum(copies, row):
     sums = np.zeros(copies.shape[:-1], copies.dtype)
     for name in copies.dtype.names or ():
         # In the field's own type, so that sums wrap around as on the device; NumPy would widen narrow ones.
-        sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
+        kind = copies[name].dtype
+        is_float = kind.kind == "f"
+        sums[name] = added_in_pairs(copies[name]) if is_float else np.add.reduce(copies[name], axis=-1, dtype=kind)
     return sums
 
 
@@ -233,11 +250,19 @@ def _read_min(copies, row):
 
 
 def _read_avg(copies, row):
-    """Return one row for each launch that saved something: count, sum (modulo 2 to the 64) and mean.
+    """Return one row for each launch that saved something: count, sum (of integers modulo 2 to the 64) and mean.
 
     copies: the cells; the last axis is the copy. row: the map's object in the manifest.
     """
     names = copies.dtype.names or ()
+    if row["fields"][0]["type"][0] == "f":
+        total = np.atleast_1d(added_in_pairs(copies["sum"]))
+        count = np.atleast_1d(np.add.reduce(copies["count"], axis=-1, dtype="<u8"))
+        is_saved = count != 0
+        rows = np.zeros(int(is_saved.sum()), [("count", "<u8"), ("sum", "<f8"), ("mean", "<f8")])
+        rows["count"], rows["sum"] = count[is_saved], total[is_saved]
+        rows["mean"] = rows["sum"] / rows["count"]
+        return rows
     # Arrays even for a single launch.
     totals = [np.atleast_1d(np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)) for name in names]
     is_saved = totals[0] != 0

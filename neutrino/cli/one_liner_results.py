@@ -37,7 +37,7 @@ _MOST_KEYS = 20
 UNNAMED, SAVE, PRINT = "unnamed", "save", "print"
 _OF_OTHER_TYPE = re.compile(r"(field '(\w+)' is \w+): make the field (\w+), or save ([\w.]+)\.bits$")
 """What is said of probe files."""
-_OF_INTEGERS = frozenset({"sum", "value", "key"})
+_OF_INTEGERS = frozenset({"value", "key"})
 """Fields of functions that take integers alone."""
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _HISTOGRAMS = ("hist", "lhist")
@@ -203,7 +203,7 @@ def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
     def add(part: tuple[int | str, ...], number: Any, count: int = 1) -> None:
         result.parts.setdefault(part, _Value()).add(function, _Value(number, count))
 
-    # In Python's integers, which do not wrap around.
+    # Integers in Python's, which do not wrap around.
     if function in _HISTOGRAMS:
         filled = rows[rows["count"] > 0]
         for low, high, count in zip(*(filled[name].tolist() for name in ("low", "high", "count")), strict=True):
@@ -215,8 +215,10 @@ def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
             add((label(labels, key) if use.value.is_site else key,), number, count)
         result.lost = view.dropped
     elif function == "avg":
-        for mean, count in zip(rows["mean"].tolist(), rows["count"].tolist(), strict=True):
-            add((), mean * count, count)
+        # The sum of integers is modulo 2 to the 64.
+        is_float = rows.dtype["sum"].kind == "f"
+        for total, mean, count in zip(*(rows[name].tolist() for name in ("sum", "mean", "count")), strict=True):
+            add((), total if is_float else mean * count, count)
     else:
         for number in rows[names[0]].tolist():
             add((), number)
@@ -228,7 +230,7 @@ def _map_lines(title: str, use: Use, by_kernel: dict[str, _Result]) -> Iterable[
     # A kernel with a sum of 0 has no such instruction, or none that was executed.
     found = {
         name: result for name, result in by_kernel.items()
-        if result.parts and (use.function not in ("count", "sum") or result.size(use.function))
+        if result.parts and (use.function not in ("count", "sum") or result.size(use.function) or _is_of_floats(result))
     }  # fmt: skip
     if not found:
         return
@@ -257,6 +259,11 @@ def _map_lines(title: str, use: Use, by_kernel: dict[str, _Result]) -> Iterable[
         yield from lines(found[name])
     yield f"{title}, {'all kernels' if len(order) > 1 else shortened(order[0])}:"
     yield from lines(total)
+
+
+def _is_of_floats(result: _Result) -> bool:
+    """Return whether a result is a sum of fractions, which may well be 0."""
+    return any(isinstance(value.number, float) for value in result.parts.values())
 
 
 def _columns(rows: Sequence[tuple[str, str]]) -> Iterable[str]:

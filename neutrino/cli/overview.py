@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,8 @@ def lines_not_probed(kernels: Sequence[KernelSummary], label: Callable[[KernelSu
 def _size(entry: MapSummary) -> int | float:
     """How much a map has measured: by it kernels are sorted."""
     if entry.kind.report is Report.TOTALS:
-        return sum(field.total or 0 for field in entry.fields)
+        totals = [field.total or 0 for field in entry.fields]
+        return sum(total for total in totals if math.isfinite(total))
     if entry.kind.report is Report.MEANS:
         return sum(field.values or 0 for field in entry.fields)
     if entry.kind.report is Report.BUCKETS:
@@ -102,7 +104,7 @@ def _totals(entries: Sequence[MapSummary]) -> Columns:
     """The total of each field that is not 0 everywhere."""
     by_name = [{field.name: field.total or 0 for field in entry.fields} for entry in entries]
     names = [name for name in by_name[0] if any(totals.get(name) for totals in by_name)] or list(by_name[0])[:1]
-    return names, [[f"{totals.get(name, 0):,}" for totals in by_name] for name in names], []
+    return names, [[number(totals.get(name, 0)) for totals in by_name] for name in names], []
 
 
 def _means(entries: Sequence[MapSummary]) -> Columns:

@@ -98,8 +98,8 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
                 "min": _plain(field.minimum),
                 "median": _plain(field.median),
                 "max": _plain(field.maximum),
-                "total": field.total,
-                **({} if field.mean is None else {"values": field.values, "mean": field.mean}),
+                "total": None if field.total is None else _plain(field.total),
+                **({} if field.mean is None else {"values": field.values, "mean": _plain(field.mean)}),
             }
             for field in entry.fields
         ],

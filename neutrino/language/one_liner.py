@@ -86,6 +86,8 @@ _OF_ONE_TYPE = _OF_MEMORY | {
     "lg2", "ex2", "tanh", "copysign",
 }  # fmt: skip
 """Opcodes whose operands, but for addresses, have the type that is named."""
+_HALVES = frozenset({Type.F16, Type.BF16})
+"""Types of operands that fields of f32 take."""
 _VECTORS = frozenset({"v2", "v4", "v8"})
 _PREDICATES: Mapping[str, tuple[str, ...]] = {
     "setp": ("out",), "testp": ("out",), "isspacep": ("out",), "selp": ("in3",), "vote": ("in1",),
@@ -332,7 +334,8 @@ class _ClauseReader(SnippetReader):
         if value.is_site:
             # Reports know a field of this name.
             values[0] = ("site", values[0][1])
-        saved = [(field, *self._value(function.is_integer, argument, code)) for field, argument in values]
+        is_integer = function.is_integer or key is not None
+        saved = [(field, *self._value(is_integer, argument, code)) for field, argument in values]
         # What only counts saves a 1.
         saved = saved or [("count", Type.U64, Constant(Type.U64, 1))]
         nodes = [argument for _, argument in values]
@@ -411,12 +414,12 @@ class _ClauseReader(SnippetReader):
         kind = Type.U64
         if value is not None and value.is_float:
             if is_integer:
-                hint = "write u64(…) or s64(…) to round it to an integer; min and max take fractions"
+                hint = "write u64(…) or s64(…) to round it to an integer"
                 raise self._faults.refuse(node, "one-liner", f"'{self._faults.quote(node)}' is {value}", hint)
             kind = Type.F64 if value is Type.F64 else Type.F32
         elif value is not None and value is not Type.PRED and value.is_signed:
             kind = Type.S64
-        if isinstance(result, SiteOperand) and value in {None, kind}:
+        if isinstance(result, SiteOperand) and value in {None, kind, *_HALVES}:
             return kind, result
         return kind, self._expressions.convert(result, kind, node, code)
 
@@ -437,7 +440,7 @@ class _ClauseReader(SnippetReader):
             kind = Type.U8 if value is Type.PRED else Type.U64
         else:
             kind = Type.F32 if value in {Type.F16, Type.BF16} else value
-        if isinstance(result, SiteOperand) and value in {None, kind}:
+        if isinstance(result, SiteOperand) and value in {None, kind, *_HALVES}:
             return kind, result
         return kind, self._expressions.convert(result, kind, node, code)
 
@@ -470,7 +473,7 @@ def _operand_type(tracepoint: Tracepoint) -> Type | None:
     for pattern in tracepoint.patterns:
         named = [Type(part) for part in pattern.opcode[1:] if part in TYPES and not part.startswith("u")]
         # A conversion has two.
-        kinds.add(named[0] if len(named) == 1 and named[0].bits >= 32 else None)
+        kinds.add(named[0] if len(named) == 1 and (named[0].bits >= 32 or named[0].is_float) else None)
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -658,7 +661,9 @@ class _Reader:
         if condition is not None:
             body = [ast.copy_location(ast.If(condition, body, []), condition)]
         faults_before = len(self._faults.diagnostics)
-        typed = _Operands(self._faults, kinds, of_elements, is_typed=operand_type is not None)
+        # Halves are widened where they are saved, and not computed with.
+        is_typed = operand_type is not None and operand_type.bits >= 32
+        typed = _Operands(self._faults, kinds, of_elements, is_typed=is_typed)
         body = [typed.visit(statement) for statement in body]
         function = ast.FunctionDef(f"e{number}", _NO_ARGUMENTS, body, [], None)
         snippet = reader.read(function)

@@ -41,10 +41,10 @@ class Function:
 
 FUNCTIONS: Mapping[str, Function] = {
     "count": Function("", lambda _: {"type": "sum"}, field="", keep=()),
-    "sum": Function("value", lambda _: {"type": "sum"}, field="sum", keep=("sum",)),
+    "sum": Function("value", lambda _: {"type": "sum"}, field="sum", keep=("sum",), is_integer=False),
     "min": Function("value", lambda _: {"type": "min"}, field="min", keep=("min",), is_integer=False),
     "max": Function("value", lambda _: {"type": "max"}, field="max", keep=("max",), is_integer=False),
-    "avg": Function("value", lambda _: {"type": "avg"}, keep=("sum",)),
+    "avg": Function("value", lambda _: {"type": "avg"}, keep=("sum",), is_integer=False),
     "hist": Function("value", lambda _: {"type": "histogram", "scale": "log2"}),
     "lhist": Function(
         "value, low, high, step", lambda given: {"type": "histogram", "scale": "linear", **given},

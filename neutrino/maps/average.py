@@ -1,4 +1,4 @@
-"""``avg``: the mean of what all threads of a launch saved, as an exact sum and a count."""
+"""``avg``: the mean of what all threads of a launch saved, as a sum and a count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map, MapType, Report
-from neutrino.maps.target import SaveWriter
+from neutrino.maps.float_sums import FLOATS, added_in_pairs
+from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -19,19 +20,21 @@ if TYPE_CHECKING:
 class Average(MapType):
     """One record per launch, or none where nothing was saved: how many values there were, and their sum.
 
-    Values of 64 bits are added up in two halves, so that the mean is right even if the sum does not fit in 64 bits.
+    Integers of 64 bits are added up in two halves, so that the mean is right even if the sum does not fit in 64 bits.
+    The sum of floating-point numbers is that of ``sum``.
     """
 
     name = "avg"
-    field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
-    field_hint = "an average takes one field, of an integer type"
+    field_hint = "an average takes one field"
     most_fields = 1
     takes_per = True
     whole = "a mean over all threads"
     report = Report.MEANS
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields that memory holds: the count and the sum, of 64-bit values the sums of both halves."""
+        """Return the fields that memory holds: the count and the sum, of 64-bit integers the sums of both halves."""
+        if fields[0].type in FLOATS:
+            return Field("count", ScalarType.U64, 0), Field("sum", ScalarType.F64, 8)
         wide = fields[0].type in (ScalarType.U64, ScalarType.S64)
         upper = ScalarType.S64 if fields[0].type.value[0] == "s" else ScalarType.U64
         cells = (("count", ScalarType.U64), *((("lower", ScalarType.U64),) if wide else ()), ("upper", upper))
@@ -43,6 +46,10 @@ class Average(MapType):
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit additions in registers: one of the count, and one or two of the value."""
+        if entry.fields[0].type in FLOATS:
+            writer.add_to(0)
+            writer.add_float(1, 0)
+            return
         value, scalar = writer.value(0), entry.fields[0].type
         letter = scalar.value[0]
         writer.add_to(0)
@@ -54,15 +61,28 @@ class Average(MapType):
         # The upper half, with the sign.
         writer.add_to(2, writer.binary("shr", f"{letter}64", value, 32))
 
+    def settle(self, entry: Map, writer: EndWriter) -> None:
+        """Emit the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+        if entry.fields[0].type in FLOATS:
+            writer.add_float(1)
+
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return one row for each launch that saved something: count, sum (modulo 2 to the 64) and mean.
+        """Return one row for each launch that saved something: count, sum (of integers modulo 2 to the 64) and mean.
 
         copies: the cells; the last axis is the copy. row: the map's object in the manifest.
         """
         import numpy as np
 
         names = copies.dtype.names or ()
+        if row["fields"][0]["type"][0] == "f":
+            total = np.atleast_1d(added_in_pairs(copies["sum"]))
+            count = np.atleast_1d(np.add.reduce(copies["count"], axis=-1, dtype="<u8"))
+            is_saved = count != 0
+            rows = np.zeros(int(is_saved.sum()), [("count", "<u8"), ("sum", "<f8"), ("mean", "<f8")])
+            rows["count"], rows["sum"] = count[is_saved], total[is_saved]
+            rows["mean"] = rows["sum"] / rows["count"]
+            return rows
         # Arrays even for a single launch.
         totals = [np.atleast_1d(np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)) for name in names]
         is_saved = totals[0] != 0

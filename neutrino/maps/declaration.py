@@ -12,6 +12,7 @@ from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
+from neutrino.maps.float_sums import has_floats
 from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
@@ -185,6 +186,11 @@ class Map:
     span: Span
     per: Per = Per.LAUNCH
     by_site: bool = field(default=False, compare=False)
+
+    @property
+    def adds_constants(self) -> bool:
+        """Whether saving a constant is an addition of an integer."""
+        return self.kind.adds_constants and not has_floats(self.fields)
 
     @property
     def saved_fields(self) -> tuple[Field, ...]:

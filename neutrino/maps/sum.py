@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map, MapType, Report
-from neutrino.maps.target import SaveWriter
+from neutrino.maps.float_sums import FLOATS, added_in_pairs, summed_cells
+from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -16,24 +18,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sum(MapType):
-    """One record per launch: each field is summed up over all threads, modulo the field's width."""
+    """One record per launch: each field is summed up over all threads, integers modulo the field's width.
+
+    Floating-point numbers are added up in f64 (``float_sums.py``).
+    """
 
     name = "sum"
-    field_types = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64})
-    field_hint = "a sum adds u32, s32, u64 or s64"
+    field_types = frozenset({ScalarType.U32, ScalarType.S32, ScalarType.U64, ScalarType.S64, *FLOATS})
+    field_hint = "a sum adds u32, s32, u64, s64, f32 or f64"
     adds_constants = True
     takes_per = True
     in_older_dialect = True
     whole = "a sum over all threads"
     report = Report.TOTALS
 
+    def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
+        """Return the fields that memory holds: f64 for f32."""
+        return summed_cells(fields)
+
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``a sum of 8 bytes per launch``."""
-        return f"a sum of {entry.size} bytes per {entry.per.value}"
+        """Return a map in words: ``a sum of 8 bytes per launch``, ``a sum of f32 per launch``."""
+        floats = [field.type.value for field in entry.fields if field.type in FLOATS]
+        what = " and ".join(sorted(set(floats))) if len(floats) == len(entry.fields) else f"{entry.size} bytes"
+        return f"a sum of {what} per {entry.per.value}"
 
     def save(self, entry: Map, writer: SaveWriter) -> None:
         """Emit additions in registers, which the target combines over several saves where it can."""
-        writer.add_fields()
+        floats = [number for number, field in enumerate(entry.fields) if field.type in FLOATS]
+        if len(floats) < len(entry.fields):
+            writer.add_fields()
+        for number in floats:
+            writer.add_float(number, number)
+
+    def settle(self, entry: Map, writer: EndWriter) -> None:
+        """Emit the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+        for number, field in enumerate(entry.fields):
+            if field.type in FLOATS:
+                writer.add_float(number)
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -43,5 +64,7 @@ class Sum(MapType):
         sums = np.zeros(copies.shape[:-1], copies.dtype)
         for name in copies.dtype.names or ():
             # In the field's own type, so that sums wrap around as on the device; NumPy would widen narrow ones.
-            sums[name] = np.add.reduce(copies[name], axis=-1, dtype=copies[name].dtype)
+            kind = copies[name].dtype
+            is_float = kind.kind == "f"
+            sums[name] = added_in_pairs(copies[name]) if is_float else np.add.reduce(copies[name], axis=-1, dtype=kind)
         return sums

@@ -81,6 +81,12 @@ class SaveWriter(Operations, Protocol):
         cell: its number; it is a u64 or an s64. amount: a number, or a 64-bit register.
         """
 
+    def add_float(self, cell: int, number: int) -> None:
+        """Add an operand of f32 or f64 to a cell of a known number (f64), in a register until the thread ends.
+
+        number: of the operand, from 0. ``EndWriter.add_float`` brings the sum to memory.
+        """
+
     def add_to_one_of_two(self, number: int, cells: tuple[int, int]) -> None:
         """Add one to a cell (u64), in registers until the thread ends; ``EndWriter.add_run`` brings them to memory.
 
@@ -136,6 +142,10 @@ class EndWriter(Operations, Protocol):
 
         mark: number of the cell that is 1 once a value was 0.
         """
+
+    def add_float(self, cell: int) -> None:
+        """Emit the addition of what ``SaveWriter.add_float`` has kept for a cell, over the threads that end together by
+        a tree, then to memory."""
 
     def add_run(self) -> None:
         """Emit the addition of what ``add_at`` and ``add_to_one_of_two`` have counted in registers to the cells."""

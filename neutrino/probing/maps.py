@@ -13,6 +13,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
 from neutrino.maps.array import Array
 from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.float_sums import FLOATS
 from neutrino.maps.keyed import AGGREGATES, Hash
 from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, type_named, type_names
@@ -81,6 +82,13 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     if word == Per.RUN.value and map_class and map_class.takes_per and narrow:
         message = f"a {map_class.name} over the run with the field '{narrow[0].name}' of {narrow[0].type.value}"
         document.report(document.value(*path, "per"), "per", message, "write u64 or s64: the sum of a run needs it")
+    summed = [] if map_class and map_class.keeps_greatest else [
+        field for field in map_type.cells(fields) if field.type in FLOATS
+    ]  # fmt: skip
+    if word == Per.RUN.value and map_class and map_class.takes_per and summed and not narrow:
+        message = f"{_a(map_class)} over the run with a field of {fields[0].type.value}"
+        hint = "leave per out: each launch has a result, and reports show their total"
+        document.report(document.value(*path, "per"), "per", message, hint)
     span = document.span(document.key(*path))
     if word == _SITE and map_class:
         return _by_site(document, path, map_class, level or Level.THREAD, fields, span)
@@ -261,14 +269,14 @@ def _a(map_class: type[MapType]) -> str:
     return f"{'an' if map_class.name[0] in 'aeiou' else 'a'} {map_class.name}"
 
 
-def check_padding(document: Document, offset: int, fields: tuple[Field, ...]) -> int:
+def check_padding(document: Document, offset: int, fields: tuple[Field, ...], *, as_written: bool = True) -> int:
     """Return the size of a record in bytes; warn of padding and report a record that is too large.
 
     offset: where faults are reported. Padding are unused bytes between fields, which are aligned as in C, and after the
-    last one.
+    last one. as_written: the fields are those of the file, whose order may be another.
     """
     _, size, padding = lay_out_fields([(field.name, field.type) for field in fields])
-    if padding:
+    if padding and as_written:
         message = f"{padding} of the {size} bytes of a record are padding"
         document.warn(offset, "padding", message, "put wide fields first")
     if size > MAX_RECORD:
@@ -310,7 +318,7 @@ def _size(
     cells = map_type.cells(fields)
     size = map_type.size(fields)
     if cells:
-        size = check_padding(document, document.value(*path, "data"), cells)
+        size = check_padding(document, document.value(*path, "data"), cells, as_written=cells == fields)
     written = table.get("size", size)
     place = document.value(*path, "size")
     # At most nine digits: Python converts no number of thousands of them.

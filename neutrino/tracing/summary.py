@@ -42,7 +42,7 @@ class FieldSummary:
     minimum: int | float
     median: int | float
     maximum: int | float
-    total: int | None
+    total: int | float | None
     values: int | None = None
     mean: float | None = None
     added: int | float | None = None
@@ -358,7 +358,9 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
 
     sites: of the kernel's manifest.
     """
-    types = {field.name: NUMPY_TYPES[field.type.value] for field in entry.fields}
+    # Of a sum those of its results: f64 for f32.
+    columns = entry.kind.cells(entry.fields) if entry.kind.report is Report.TOTALS else entry.fields
+    types = {field.name: NUMPY_TYPES[field.type.value] for field in columns}
     # A field called site has numbers of sites, which are counted; their range says nothing.
     is_by_site = "site" in types and entry.kind.report is Report.RECORDS and "f" not in types["site"]
     by_site = types.pop("site") if is_by_site else ""
@@ -373,7 +375,7 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
             fields.append(
                 FieldSummary(
                     field.name, field.type.value, known.minimum, medians[field.name], known.maximum,
-                    int(known.total) if is_sum else None, added=None if is_sum else known.total,
+                    known.total if is_sum else None, added=None if is_sum else known.total,
                 )
             )  # fmt: skip
     # Records are looked at once more only where some may be all zeros.

@@ -156,10 +156,10 @@ def test_what_is_written_for_a_float_among_integers_works(folder: Path, tmp_path
     told = run(folder, "--device", "embedded", "-q", "-e", "ld.global { @ = sum(OUT) }", "./program", home=tmp_path)
     (said,) = [line for line in told.stderr.splitlines() if line.startswith("  saxpy: ")]
     written = said.partition("write ")[2].partition(",")[0]
-    assert written == "u64(f32(OUT))"
-    for position, value in (("ld.global", written), ("ld.global.f32", "u64(OUT)")):
+    assert written == "f32(OUT)"
+    for position, value in (("ld.global", written), ("ld.global", "u64(f32(OUT))"), ("ld.global.f32", "OUT")):
         result = run(
             folder, "--device", "embedded", "-q", "-e", f"{position} {{ @ = sum({value}) }}", "./program", home=tmp_path
         )
         # The program itself prints the sum of what its last kernel loads.
-        assert re.search(r"^  sum +77,806$", result.stderr, re.MULTILINE), result.stderr
+        assert re.search(r"^  sum +77,?806$", result.stderr, re.MULTILINE), result.stderr

@@ -54,10 +54,8 @@ def test_levels(level: str, kind: str) -> None:
     assert rows.tolist() == expected(read_by(values, 70, 3, level))
 
 
-def test_one_integer_field() -> None:
-    with pytest.raises(ProbeError, match="field 'value' of an avg is f32"):
-        probes_of(AVERAGE, "f32")
-    with pytest.raises(ProbeError, match="an average takes one field, of an integer type"):
+def test_one_field() -> None:
+    with pytest.raises(ProbeError, match="an average takes one field"):
         probes_of('type = "avg"\ncap = 1', 'u32", second = "u32')
 
 

@@ -127,7 +127,7 @@ def test_every_fault_is_provoked() -> None:
 
 def test_a_fault_is_reported_once() -> None:
     with pytest.raises(ProbeError) as caught:
-        read_one_liner("ld.global { @ = avg(f32(OUT)) }")
+        read_one_liner("ld.global { @ = hist(f32(OUT)) }")
     assert [fault.code for fault in caught.value.diagnostics] == ["one-liner"]
 
 
@@ -271,7 +271,8 @@ def test_prints_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("position", "kind"),
     [("ld.global.f64", "f64"), ("ld.f32 | st.f32", "f32"), ("add.s32", "s32"), ("ld.global", "u64"),
-     ("cvt.f32.s32", "s32"), ("ld.f32 | ld.f64", "u64"), ("ld.f16", "u64")],
+     ("cvt.f32.s32", "s32"), ("ld.f32 | ld.f64", "u64"), ("add.f16", "f32"),
+     ("add.f16x2", "u64")],
 )  # fmt: skip
 def test_operands_have_the_type_that_the_position_names(position: str, kind: str) -> None:
     (rows,) = read_one_liner(f"{position} {{ print(IN1) }}").maps

@@ -136,7 +136,7 @@ class Additions:
         """Whether a statement adds constants, unconditionally, to a sum that no snippet at an instruction reads."""
         if isinstance(statement, Save):
             amounts = (_AMOUNT.fullmatch(operand.text) for operand in statement.operands)
-            return statement.map.kind.adds_constants and statement.guard is None and all(amounts)
+            return statement.map.adds_constants and statement.guard is None and all(amounts)
         counter = _added_to(statement)
         return (
             counter is not None

@@ -126,6 +126,7 @@ class Emission:
         self._for_functions: list[Kept] = []
         # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
+        self.arithmetic: dict[str, int] = {}
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
         """Of the maps, by name."""
         self.scratch = Scratch(f"{prefix}t")
@@ -140,9 +141,8 @@ class Emission:
         )
         self._maps: MapCode = MapCode(
             probes, prefix, self.block, take, changed, records, self.sums, architecture,
-            kernel._maps if kernel else None, sites,
+            kernel._maps if kernel else None, sites, self.count_arithmetic,
         )  # fmt: skip
-        self.arithmetic: dict[str, int] = {}
 
     def keep_lanes_together(self) -> None:
         """Have lanes that part in the code of saves meet right after it. Call it before there are functions' emissions.

@@ -10,6 +10,7 @@ from functools import partial
 from neutrino.abi.levels import Level, Per
 from neutrino.ir.operands import SavedOperand
 from neutrino.maps.declaration import Layout, Map
+from neutrino.maps.float_sums import has_floats
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.maps.regions import most_copies
 from neutrino.maps.target import KeyTable, Operand
@@ -24,6 +25,14 @@ from neutrino.ptx.instrument.counting import (
     RunCode,
     SiteCode,
     add_period,
+)
+from neutrino.ptx.instrument.lane_totals import (
+    ADD,
+    MATCHES,
+    REDUCES,
+    Count,
+    EndingThreads,
+    check_architecture,
 )
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
@@ -46,9 +55,6 @@ from neutrino.ptx.isa.scalars import WARP_LANES
 
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 
-# PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
-_MATCHES = 70
-_REDUCES = 80
 _MOST_DIFFERENCE = 1 << 16
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` has one of its own."""
@@ -56,7 +62,8 @@ VERSION = (6, 2)
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
     """The ``.version`` that saves to a map need; (0, 0) if any will do. architecture: 80 for ``sm_80``."""
-    return VERSION if entry.kind.combines_lanes and architecture >= _MATCHES else (0, 0)
+    combines = entry.kind.combines_lanes or has_floats(entry.fields)
+    return VERSION if combines and architecture >= MATCHES else (0, 0)
 
 
 Counted = dict[tuple[int, int], int]
@@ -86,12 +93,13 @@ class MapCode:
 
     take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
     sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
-    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``.
+    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``. count: is told of additions
+    of floats.
     """
 
     def __init__(
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
-        sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
+        sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None, count: Count,
     ) -> None:  # fmt: skip
         self.keyed_by_site = probes.keyed_by_site
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
@@ -100,6 +108,7 @@ class MapCode:
         self.records = records
         self.sums = sums
         self.architecture = architecture
+        self.count = count
         self.meets: bool = kernel.meets if kernel else False  # as of ``SingleCode``
         self._prefix = prefix
         self._changed = changed
@@ -133,13 +142,14 @@ class MapCode:
             for index, entry in enumerate(self.maps)
         )
 
-    def keep(self, index: int, number: int, bits: int, first: int = 0) -> str:
+    def keep(self, index: int, number: int, bits: int, first: int = 0, letter: str = "u") -> str:
         """The register, of 32 or 64 bits, that the index-th map keeps under a number to the end of the thread.
 
-        Made when first asked for. first: its value at first. It counts as named and changed by the body's code.
+        Made when first asked for. first: its value at first. letter: ``u``, or ``b`` for other than integers. It counts
+        as named and changed by the body's code.
         """
-        name = f"{self._prefix}e{index}_{number}"
-        kept = self._all_kept.setdefault((index, number), Kept(name, f"u{bits}", str(first), f"u{bits}"))
+        name, kind = f"{self._prefix}e{index}_{number}", f"{letter}{bits}"
+        kept = self._all_kept.setdefault((index, number), Kept(name, kind, str(first), kind))
         self._kept[index, number] = kept
         self._changed.add(name)
         return name
@@ -178,10 +188,10 @@ class MapCode:
             return SingleCode(entry, index, at, state, self.block, self.take, self._prefix, self.meets)
         unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
         layout = GroupLayout.of(entry.fields, entry.size)
-        if entry.level is Level.THREAD and self.architecture >= _REDUCES and layout is not None:
+        if entry.level is Level.THREAD and self.architecture >= REDUCES and layout is not None:
             order = self.keep(index, 2, 32)
             return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
-        return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= _MATCHES)
+        return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= MATCHES)
 
     def run(self, index: int, *, ending: bool) -> RunCode | LaneCounts | None:
         """Writes the code that counts to cells of the index-th map; None where each save goes to memory at once.
@@ -218,7 +228,7 @@ class MapCode:
 
     def _meet_in_warp(self, entry: Map) -> bool:
         """Whether what the lanes of a warp save to a map is added up before it goes to memory."""
-        return entry.level is Level.THREAD and entry.per is not Per.THREAD and self.architecture >= _REDUCES
+        return entry.level is Level.THREAD and entry.per is not Per.THREAD and self.architecture >= REDUCES
 
     def _base(self, index: int, table: KeyTable | None) -> str:
         """The register with ``address`` from the kernel's entry on."""
@@ -254,9 +264,9 @@ class MapCode:
         self.records.end(Slots(self.block, self.take), lines)
         # The code names all registers, also those that only other bodies wrote.
         self._kept = dict(self._all_kept)
-        group = _EndingThreads(self.take, lines, self.architecture)
+        group = EndingThreads(self.take, lines, self.architecture)
         # Threads with rows of their own do not combine their values: as on architectures that cannot.
-        alone = _EndingThreads(self.take, lines, 0)
+        alone = EndingThreads(self.take, lines, 0)
         for index in sorted({index for index, _ in self._kept}):
             entry = self.maps[index]
             entry.kind.settle(entry, EndCode(self, index, lines, alone if entry.per is Per.THREAD else group))
@@ -395,6 +405,17 @@ class SaveCode(Arithmetic):
             return
         self._maps.sums.add_amount(self.index, cell, amount, f"@{when} " if when else "", self._lines)
 
+    def add_float(self, cell: int, number: int) -> None:
+        """As of ``SaveWriter``."""
+        check_architecture(self._maps.architecture)
+        value = self.value(number)
+        if self._save.map.fields[number].type.size < 8:
+            value = self.convert("f64", "f32", value)
+        when = self._counting_threads()
+        name = self._maps.keep(self.index, cell, 64, letter="b")
+        self._maps.count(ADD)
+        self._lines.append(f"{f'@{when} ' if when else ''}{ADD} {name}, {name}, {value};")
+
     def add_to_one_of_two(self, number: int, cells: tuple[int, int]) -> None:
         """As of ``SaveWriter``."""
         # All are counted to the first cell. A register adds up the value less the first one; that divided by the
@@ -429,7 +450,7 @@ class SaveCode(Arithmetic):
         # What a thread adds, a number or a register; and whether it adds at all.
         amount, adds = "1", take("pred")
         alone = self._save.map.level is not Level.THREAD or self._save.map.per is Per.THREAD
-        if not alone and self._maps.architecture >= _MATCHES:
+        if not alone and self._maps.architecture >= MATCHES:
             # Of the lanes with the same cell (same) the lowest adds: the one with none of them below it (lower). It
             # adds as much as there are of them.
             here, same, lower, amount = take("b32"), take("b32"), take("b32"), take("b64")
@@ -483,7 +504,7 @@ class SaveCode(Arithmetic):
             if sites is not None:
                 sites.save(entry, value[0] if value else "", stores, saves, self._maps.label(self.index))
                 return
-        needed = _REDUCES if table.keep else _MATCHES
+        needed = REDUCES if table.keep else MATCHES
         combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
         # Saves under a condition are rare: where no lane has one, the rest is left out.
         skip = f"{self._maps.label(self.index)}_none" if saves and combine and not self._waits else ""
@@ -526,107 +547,13 @@ class SaveCode(Arithmetic):
         return self._predicate
 
 
-class _EndingThreads:
-    """The threads of a warp that end together: what they keep is combined, and one of them writes it to memory.
-
-    Code that finds them is appended to lines when they are first needed. Where the architecture has no instructions
-    between lanes for it, each thread writes for itself.
-    """
-
-    def __init__(self, take: Take, lines: list[str], architecture: int) -> None:
-        self._take = take
-        self._lines = lines
-        self._combines = architecture >= _MATCHES
-        self._reduces = architecture >= _REDUCES
-        # Registers: the mask of the threads; whether it is the whole warp; whether this thread writes for all.
-        self._here = ""
-        self._all = ""
-        self._writes: str | None = None
-
-    def greatest(self, kept: str, bits: int) -> str:
-        """A register with the greatest value that a register has in any of the threads, where values can be combined;
-        else the register itself.
-
-        kept: the register's name. bits: 32 or 64, of an unsigned value.
-        """
-        self._compute_masks()
-        if not self._combines:
-            return kept
-        if bits == 32:
-            return self._reduced(kept) if self._reduces else self._shuffled(kept, bits)
-        if not self._reduces:
-            return self._shuffled(kept, bits)
-        # 64 bits: the greatest upper half, then the greatest lower half of the threads with that upper half.
-        low, high, same, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
-        self._lines.append(f"mov.b64 {{{low}, {high}}}, {kept};")
-        upper = self._reduced(high)
-        self._lines += [f"setp.eq.u32 {same}, {high}, {upper};", f"selp.b32 {low}, {low}, 0, {same};"]
-        lower = self._reduced(low)
-        self._lines.append(f"mov.b64 {whole}, {{{lower}, {upper}}};")
-        return whole
-
-    @property
-    def writes(self) -> str | None:
-        """A predicate for the threads that write to memory; None for all."""
-        self._compute_masks()
-        return self._writes
-
-    def _compute_masks(self) -> None:
-        """Append the code that finds the threads and the lowest of them, which writes for all. Only the first call
-        appends anything, and none where values cannot be combined."""
-        if not self._combines or self._here:
-            return
-        self._here, lower, self._writes = self._take("b32"), self._take("b32"), self._take("pred")
-        self._lines += [
-            f"activemask.b32 {self._here};",
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {self._here};",
-            f"setp.eq.u32 {self._writes}, {lower}, 0;",
-        ]
-        if not self._reduces:
-            # Shuffles read undefined values from lanes that do not take part. So unless all lanes of the warp are here
-            # (the mask is -1) each thread writes for itself.
-            self._all = self._take("pred")
-            self._lines += [
-                f"setp.eq.s32 {self._all}, {self._here}, -1;",
-                f"setp.ne.or.s32 {self._writes}, {self._here}, -1, {self._writes};",
-            ]
-
-    def _reduced(self, name: str) -> str:
-        total = self._take("b32")
-        self._lines.append(f"redux.sync.max.u32 {total}, {name}, {self._here};")
-        return total
-
-    def _shuffled(self, kept: str, bits: int) -> str:
-        """As ``greatest``, by a butterfly reduction with shuffles over the whole warp; this thread's own value if not
-        all lanes are here.
-
-        A shuffle moves 32 bits, so that a value of 64 is taken apart into two words and put together again.
-        """
-        best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
-        words = [self._take("b32") for _ in range(bits // 32)]
-        self._lines.append(f"mov.b{bits} {best}, {kept};")
-        for distance in (16, 8, 4, 2, 1):
-            if bits == 64:
-                self._lines.append(f"mov.b64 {{{words[0]}, {words[1]}}}, {best};")
-            for word in words:
-                source = word if bits == 64 else best
-                # 31: a shuffle within the whole warp, not within segments of it.
-                self._lines.append(f"shfl.sync.bfly.b32 {word}, {source}, {distance}, 31, {self._here};")
-            if bits == 64:
-                self._lines.append(f"mov.b64 {other}, {{{words[0]}, {words[1]}}};")
-            self._lines.append(f"max.u{bits} {best}, {best}, {other if bits == 64 else words[0]};")
-        self._lines.append(f"selp.b{bits} {best}, {best}, {kept}, {self._all};")
-        return best
-
-
 class EndCode(Arithmetic):
     """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``.
 
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
     """
 
-    def __init__(self, maps: MapCode, index: int, lines: list[str], group: _EndingThreads) -> None:
+    def __init__(self, maps: MapCode, index: int, lines: list[str], group: EndingThreads) -> None:
         super().__init__(maps.take, lines)
         self._maps = maps
         self._index = index
@@ -656,6 +583,22 @@ class EndCode(Arithmetic):
         address = self.binary("add", "u64", self._address(), offset)
         put = self.select(64, zero, 1, value)
         self._lines.append(f"@{self._writing(when)} red.global.max.u64 [{address}], {put};")
+
+    def add_float(self, cell: int) -> None:
+        """As of ``EndWriter``."""
+        entry = self._maps.maps[self._index]
+        total = self._maps.kept_register(self._index, cell)
+        # At other levels one thread has it all.
+        tree = self._group.tree(self._maps.count) if entry.level is Level.THREAD else None
+        if tree is not None:
+            total = tree.add_up(total)
+        # A sum of 0, as of threads that saved nothing, changes nothing. A NaN is not equal to it.
+        adds = self.compare("neu", "f64", total, "0d0000000000000000")
+        if tree is not None:
+            adds = self.both(adds, tree.leads)
+        base, offset = self._address(), entry.kind.cells(entry.fields)[cell].offset
+        where = f"[{base}+{offset}]" if offset else f"[{base}]"
+        self._lines.append(f"@{adds} red.global.add.f64 {where}, {total};")
 
     def add_run(self) -> None:
         """As of ``EndWriter``."""

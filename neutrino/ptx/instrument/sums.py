@@ -16,6 +16,7 @@ from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.ir.operands import SavedOperand
 from neutrino.maps.declaration import Map
+from neutrino.maps.float_sums import FLOATS
 from neutrino.maps.target import Operand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.structured import Save, registers_of
@@ -437,7 +438,7 @@ class Sums:
         target = self._maps[index]
         prefix = None
         for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
-            if self._registers.is_zero(operand.text):
+            if field.type in FLOATS or self._registers.is_zero(operand.text):
                 continue
             if ending:
                 form = self._tallied_form(operand.text)
@@ -498,7 +499,7 @@ class Sums:
                 read.add(statement.guard.name)
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
                 name = operand.text
-                if not statement.map.kind.adds_constants or not self._field_fits(name, field):
+                if not statement.map.adds_constants or not self._field_fits(name, field):
                     read.add(name)
         lines: list[str] = []
         # Keys that are strings are registers, the others fields.

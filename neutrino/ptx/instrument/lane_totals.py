@@ -1,0 +1,213 @@
+"""Code for what lanes of a warp have together: the greatest of their values, and the sum of floating-point numbers.
+
+Each thread adds up floating-point numbers in a register of its own, in f64, in the order in which it saves. Where
+threads of a warp end together, their sums are added up by a tree over the lanes, and the lowest lane adds the total to
+memory. docs/probes.md has the bound that follows from this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neutrino.ptx.instrument.registers import Take, UnsupportedError
+from neutrino.ptx.isa.scalars import WARP_LANES
+
+ADD = "add.rn.f64"
+"""How sums are added: ``rn``, so that ptxas fuses it with no product of the program."""
+# PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
+MATCHES = 70
+REDUCES = 80
+_ATOMIC = 60
+"""PTX ISA, "red": ``.f64`` requires sm_60."""
+_DISTANCES = (1, 2, 4, 8, 16)
+
+Count = Callable[[str], None]
+"""Is told the opcode of each floating-point instruction."""
+
+
+def check_architecture(architecture: int) -> None:
+    """Raise UnsupportedError for an architecture that cannot add floating-point numbers in memory."""
+    if architecture < _ATOMIC:
+        raise UnsupportedError(
+            f"sums of floats need sm_{_ATOMIC}, the kernel is for sm_{architecture}",
+            f"the kernel compiled for sm_{_ATOMIC} or newer",
+        )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A level of the tree. source: a register with the lane from which a lane takes what it adds. when: a predicate,
+    whether there is one."""
+
+    source: str
+    when: str
+
+
+class LaneTree:
+    """Adds up values of 64 bits over groups of a warp's lanes, as many lanes as a group has.
+
+    The lanes of a group, by their order, are the leaves of a binary tree: neighbours are added, then the sums of two
+    neighbours, and so on, so that the lowest lane of the group has the total. Lanes that are not there leave no gaps.
+
+    here: the mask of the lanes that execute the code. group: that of this lane's group, or the same register. count: is
+    told of the additions. Code that finds the lanes is appended to lines at once.
+
+    leads: a predicate register, whether this is the lowest lane of its group.
+    """
+
+    def __init__(self, here: str, group: str, take: Take, lines: list[str], count: Count) -> None:
+        self._here = here
+        self._take = take
+        self._lines = lines
+        self._count = count
+        lower, self.leads = take("b32"), take("pred")
+        lines += [
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {group};",
+            f"setp.eq.u32 {self.leads}, {lower}, 0;",
+        ]
+        self._steps = self._find(group)
+
+    def add_up(self, value: str) -> str:
+        """A register with the total, in the lowest lane of a group; in others it has no meaning. value: a register."""
+        take, lines = self._take, self._lines
+        total, other, low, high = take("b64"), take("b64"), take("b32"), take("b32")
+        lines.append(f"mov.b64 {total}, {value};")
+        for step in self._steps:
+            lines.append(f"mov.b64 {{{low}, {high}}}, {total};")
+            # 31: a shuffle within the whole warp, not within segments of it.
+            lines += [f"shfl.sync.idx.b32 {word}, {word}, {step.source}, 31, {self._here};" for word in (low, high)]
+            lines += [f"mov.b64 {other}, {{{low}, {high}}};", f"@{step.when} {ADD} {total}, {total}, {other};"]
+            self._count(ADD)
+        return total
+
+    def _find(self, group: str) -> list[_Step]:
+        """Append the code that finds for each level the lane whose sum comes next: in the order of the group's lanes it
+        is as far behind as a sum has leaves."""
+        take, lines = self._take, self._lines
+        lane, following = take("b32"), take("b32")
+        lines += [
+            f"mov.u32 {lane}, %laneid;",
+            f"mov.u32 {following}, %lanemask_gt;",
+            f"and.b32 {following}, {following}, {group};",
+            f"brev.b32 {following}, {following};",
+            # The number of a lane, or 32 if there is none.
+            f"clz.b32 {following}, {following};",
+        ]
+        steps = []
+        for distance in _DISTANCES:
+            source, when = take("b32"), take("pred")
+            lines += [
+                f"setp.lt.u32 {when}, {following}, {WARP_LANES};",
+                # Without one it is this lane: what lanes have that do not take part is undefined.
+                f"selp.b32 {source}, {following}, {lane}, {when};",
+            ]
+            steps.append(_Step(source, when))
+            if distance != _DISTANCES[-1]:
+                after = take("b32")
+                lines.append(f"shfl.sync.idx.b32 {after}, {following}, {source}, 31, {self._here};")
+                following = after
+        return steps
+
+
+class EndingThreads:
+    """The threads of a warp that end together: what they keep is combined, and one of them writes it to memory.
+
+    Code that finds them is appended to lines when they are first needed. Where the architecture has no instructions
+    between lanes for it, each thread writes for itself.
+    """
+
+    def __init__(self, take: Take, lines: list[str], architecture: int) -> None:
+        self._take = take
+        self._lines = lines
+        self._combines = architecture >= MATCHES
+        self._reduces = architecture >= REDUCES
+        # Registers: the mask of the threads; whether it is the whole warp; whether this thread writes for all.
+        self._here = ""
+        self._all = ""
+        self._writes: str | None = None
+        self._tree: LaneTree | None = None
+
+    def greatest(self, kept: str, bits: int) -> str:
+        """A register with the greatest value that a register has in any of the threads, where values can be combined;
+        else the register itself.
+
+        kept: the register's name. bits: 32 or 64, of an unsigned value.
+        """
+        self._compute_masks()
+        if not self._combines:
+            return kept
+        if bits == 32:
+            return self._reduced(kept) if self._reduces else self._shuffled(kept, bits)
+        if not self._reduces:
+            return self._shuffled(kept, bits)
+        # 64 bits: the greatest upper half, then the greatest lower half of the threads with that upper half.
+        low, high, same, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
+        self._lines.append(f"mov.b64 {{{low}, {high}}}, {kept};")
+        upper = self._reduced(high)
+        self._lines += [f"setp.eq.u32 {same}, {high}, {upper};", f"selp.b32 {low}, {low}, 0, {same};"]
+        lower = self._reduced(low)
+        self._lines.append(f"mov.b64 {whole}, {{{lower}, {upper}}};")
+        return whole
+
+    @property
+    def writes(self) -> str | None:
+        """A predicate for the threads that write to memory; None for all."""
+        self._compute_masks()
+        return self._writes
+
+    def tree(self, count: Count) -> LaneTree | None:
+        """Adds up what these threads have, for the lowest of them; None where each thread writes for itself."""
+        self._compute_masks()
+        if self._tree is None and self._combines:
+            self._tree = LaneTree(self._here, self._here, self._take, self._lines, count)
+        return self._tree
+
+    def _compute_masks(self) -> None:
+        """Append the code that finds the threads and the lowest of them, which writes for all. Only the first call
+        appends anything, and none where values cannot be combined."""
+        if not self._combines or self._here:
+            return
+        self._here, lower, self._writes = self._take("b32"), self._take("b32"), self._take("pred")
+        self._lines += [
+            f"activemask.b32 {self._here};",
+            f"mov.u32 {lower}, %lanemask_lt;",
+            f"and.b32 {lower}, {lower}, {self._here};",
+            f"setp.eq.u32 {self._writes}, {lower}, 0;",
+        ]
+        if not self._reduces:
+            # Shuffles read undefined values from lanes that do not take part. So unless all lanes of the warp are here
+            # (the mask is -1) each thread writes for itself.
+            self._all = self._take("pred")
+            self._lines += [
+                f"setp.eq.s32 {self._all}, {self._here}, -1;",
+                f"setp.ne.or.s32 {self._writes}, {self._here}, -1, {self._writes};",
+            ]
+
+    def _reduced(self, name: str) -> str:
+        total = self._take("b32")
+        self._lines.append(f"redux.sync.max.u32 {total}, {name}, {self._here};")
+        return total
+
+    def _shuffled(self, kept: str, bits: int) -> str:
+        """As ``greatest``, by a butterfly reduction with shuffles over the whole warp; this thread's own value if not
+        all lanes are here.
+
+        A shuffle moves 32 bits, so that a value of 64 is taken apart into two words and put together again.
+        """
+        best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
+        words = [self._take("b32") for _ in range(bits // 32)]
+        self._lines.append(f"mov.b{bits} {best}, {kept};")
+        for distance in (16, 8, 4, 2, 1):
+            if bits == 64:
+                self._lines.append(f"mov.b64 {{{words[0]}, {words[1]}}}, {best};")
+            for word in words:
+                source = word if bits == 64 else best
+                # 31: a shuffle within the whole warp, not within segments of it.
+                self._lines.append(f"shfl.sync.bfly.b32 {word}, {source}, {distance}, 31, {self._here};")
+            if bits == 64:
+                self._lines.append(f"mov.b64 {other}, {{{words[0]}, {words[1]}}};")
+            self._lines.append(f"max.u{bits} {best}, {best}, {other if bits == 64 else words[0]};")
+        self._lines.append(f"selp.b{bits} {best}, {best}, {kept}, {self._all};")
+        return best
