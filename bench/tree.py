@@ -67,8 +67,17 @@ def made_of(name: str) -> dict[str, object]:
 
 
 def judged_files(name: str) -> dict[str, str]:
-    """By entry of ``JUDGED``, a hash over path and contents of the files that it stands for. KeyError: no such name."""
-    return {pattern: _hash(ROOT, _sources(pattern)) for pattern in JUDGED[name]}
+    """By entry of ``JUDGED``, a hash over path and contents of the files that it stands for.
+
+    KeyError: no such name. FileNotFoundError: an entry stands for no file, so that its hash would be that of nothing.
+    """
+    hashes = {}
+    for pattern in JUDGED[name]:
+        sources = _sources(pattern)
+        if not sources:
+            raise FileNotFoundError(f"bench/tree.py: JUDGED[{name!r}]: no source file is at {pattern!r}")
+        hashes[pattern] = _hash(ROOT, sources)
+    return hashes
 
 
 def changed_files(name: str, results: Mapping[str, object]) -> list[str]:

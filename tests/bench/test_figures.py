@@ -40,6 +40,13 @@ def test_every_record_names_what_it_judges() -> None:
             assert tree._sources(entry), f"{stem}: {entry}"
 
 
+def test_an_entry_without_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "JUDGED", {"made_up": ("neutrino/tracing", "neutrino/tracing/none.*")})
+    for ask in (tree.judged_files, tree.made_of, lambda name: tree.changed_files(name, {})):
+        with pytest.raises(FileNotFoundError, match=r"JUDGED\['made_up'\]: .*'neutrino/tracing/none\.\*'"):
+            ask("made_up")
+
+
 @pytest.mark.parametrize("stem", STEMS)
 def test_what_a_record_judges_has_not_changed(stem: str) -> None:
     """Record it again where it has; until then it stands in ``OVERTAKEN``, which the page says."""
