@@ -35,7 +35,7 @@ class Workload:
     """One program under ``bench/workloads``.
 
     source: file name. seeds: how many it computes in its one process. originals: kernel → the reason word
-    with which it must run its original. captured: kernels that also run in graphs, which must be listed.
+    with which it must run its original. replayed: kernel → launches that replays of graphs make of it for each seed.
     alone: nothing else runs beside it. variables: environment. flags: of nvcc. required: the verdicts fail
     without it.
     """
@@ -45,7 +45,7 @@ class Workload:
     modes: tuple[Mode, ...] = EACH
     seeds: int = 20
     originals: Mapping[str, str] = field(default_factory=dict)
-    captured: tuple[str, ...] = ()
+    replayed: Mapping[str, int] = field(default_factory=dict)
     alone: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ WORKLOADS = (
     Workload("clocks", "clocks.cu", alone=True),
     Workload("streams", "streams.cu", alone=True),
     Workload("reload", "reload.cu"),
-    Workload("graph", "graph.cu", captured=("advance",)),
-    Workload("graph_first", "graph_first.cu", captured=("later",)),
+    Workload("graph", "graph.cu", replayed={"advance": 15}),
+    Workload("graph_first", "graph_first.cu", replayed={"later": 3}),
     Workload("printing", "printing.cu"),
     Workload("spin", "spin.cu", seeds=4, alone=True),
     Workload("triton_add", "triton_add.py"),

@@ -64,7 +64,6 @@ class Road:
         self.folder = folder
         self.result: dict[str, Json] = {}
         self.diagnostics: list[str] = []
-        (folder / "cache").mkdir(mode=0o700, exist_ok=True)
         self._end = time.monotonic() + deadline
         self._lock = threading.Lock()
         # Two programs on one GPU take turns on its multiprocessors, and may move: no probed run shares it. Measuring
@@ -75,14 +74,23 @@ class Road:
         """Seconds left of the budget."""
         return self._end - time.monotonic()
 
-    def environment(self, log: Path, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-        """What every run gets, with and without Neutrino: caches of our own, and the watches."""
+    def environment(self, log: Path, program: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+        """What every run gets, with and without Neutrino: caches of our own, and the watches.
+
+        Runs of one program share a cache, and each run has a folder for temporary files. Neutrino imports the patcher
+        ahead when the run before, with the same probes and cache, asked for twins, and when a compiler writes a cubin
+        into that folder: of neither must another program of the bench be the cause.
+        """
+        cache, temporary = self.folder / "caches" / program, self.folder / "temporary" / log.stem
+        for folder in (cache, temporary):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = [str(WATCH), str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR"}
         return {
             **{name: value for name, value in os.environ.items() if name not in left_out},
             "PYTHONPATH": os.pathsep.join(path),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_CACHE_HOME": str(cache),
+            "TMPDIR": str(temporary),
             "TRITON_CACHE_DIR": str(self.folder / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
             "CUPY_CACHE_DIR": str(self.folder / "cupy"),
@@ -104,7 +112,8 @@ class Road:
             argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
         limit = min(PYTHON_LIMIT if entry.is_python else LIMIT, max(5.0, self.remaining()))
         with self._device if mode.probes else contextlib.nullcontext():
-            finished = run_program(argv, self.environment(log, entry.variables.items()), self.folder, name, limit)
+            environment = self.environment(log, entry.name, entry.variables.items())
+            finished = run_program(argv, environment, self.folder, name, limit)
         kept = self._kept(finished, report, log)
         if mode.probes and report.exists():
             kept["trace"] = self._measured(name, report, traces)
@@ -142,7 +151,7 @@ class Road:
     def _measured(self, name: str, report: Path, traces: Path) -> dict[str, Json]:
         out = self.folder / f"{name}.measured"
         argv = [sys.executable, "-m", "bench.measure", str(report), str(traces), str(out)]
-        environment = self.environment(self.folder / "measure.log")
+        environment = self.environment(self.folder / f"{name}.measure.log", "measure")
         finished = run_program(argv, environment, self.folder, f"{name}.measure", 120)
         if finished.status == 0:
             measured: dict[str, Json] = json.loads(out.read_text())
@@ -174,7 +183,7 @@ class Road:
                 if options is not None:
                     argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
                 log = self.folder / f"{name}.log"
-                finished = run_program(argv, self.environment(log), self.folder, name, 60)
+                finished = run_program(argv, self.environment(log, "submit"), self.folder, name, 60)
                 kept = self._kept(finished, report, log)
                 if options is not None and report.exists():
                     measured = self._measured(name, report, traces)
@@ -188,7 +197,7 @@ class Road:
     def drive(self, workloads: Sequence[Workload], jobs: int) -> None:
         """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
         self.result |= {
-            "schema": 1,
+            "schema": verdicts.SCHEMA,
             **made_of("road_h200"),
             "driver": query_gpu("driver_version"),
             "gpu": query_gpu("name"),

@@ -48,6 +48,9 @@ EXCESS_MEDIAN = 5000
 FURTHER_LAUNCHES = 200
 RELOADS = 50
 READY_MS = 5.0
+SCHEMA = 2
+"""Of results. In those of 1, graphs were not probed: programs told nothing of replays, and launches that were captured
+ran originals, reason ``graph``."""
 NOT_PROBED_US = 1.0
 PROBED_US = 5.0
 """Guards of a submission's added cost: not targets, but no callback, allocation or wait for the device
@@ -162,6 +165,7 @@ def _provenance(results: Mapping[str, Json]) -> str:
     need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
     need(results["driver"].count(".") >= 1, f"driver is {results['driver']!r}")
     tree = results["tree"]
+    need(results["schema"] in (1, SCHEMA), f"schema is {results['schema']!r}")
     need(len(tree) == 64 and set(tree) <= set("0123456789abcdef"), f"source tree hash is {tree!r}")
     need(not results.get("interrupted"), "the run was interrupted")
     return f"{device['device']}, driver {results['driver']}, {device['sm_count']} SMs, tree {tree[:12]}"
@@ -239,7 +243,30 @@ def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
                 raise BrokenError(f"{where}: {fault}") from None
             count += 1
         figures.append(f"{count} launches {'plausible' if judge_row is sched_row else 'exact'}")
+    if entry.replayed:
+        figures.append(_replays(results, entry, mode))
     return f"{', '.join(figures)}; {_kernels(trace, entry)}"
+
+
+def _replays(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
+    """Each launch of each replay was probed, as many as the program and the list of cases say, and no other launch."""
+    run, trace = _run(results, entry, mode), _trace(results, entry, mode)
+    counters: dict[str, dict[str, int]] = {name: {} for name in entry.replayed}
+    for kernel in trace["kernels"]:
+        for word, count in kernel["counters"].items() if kernel["name"] in counters else ():
+            counters[kernel["name"]][word] = counters[kernel["name"]].get(word, 0) + count
+    if results["schema"] == 1:
+        need(sum(it.get("graph", 0) for it in counters.values()) == run["extra"]["captured"] > 0,
+             f"captured launches on record: {counters}")  # fmt: skip
+        return f"{run['extra']['captured']} captured launches ran originals, replays not counted"
+    expected = sum(entry.replayed.values()) * entry.seeds
+    need(run["extra"]["replayed"] == expected, f"{run['extra']['replayed']} launches in replays, not {expected}")
+    own = [row["kernel"] for row in Table(trace)]
+    for name, each in entry.replayed.items():
+        launches = own.count(name)
+        need(launches > each * entry.seeds, f"{name}: {launches} launches, of which {each * entry.seeds} in replays")
+        need(counters[name] == {"probed": launches}, f"{name}: {counters[name]}, not {launches} probed launches")
+    return f"{expected} of them in replays"
 
 
 def _slots(row: Mapping[str, Json]) -> int:
@@ -299,8 +326,6 @@ def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
     need(bool(twins), "no kernel was probed")
     for name, reason in entry.originals.items():
         need(reason in listed.get(name, ()), f"{name}: {reason!r} is not on record")
-    for name in entry.captured:
-        need("graph" in listed.get(name, ()), f"{name}: its captured launches are not on record")
     return "registers " + ", ".join(sorted(set(twins)))
 
 

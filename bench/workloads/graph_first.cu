@@ -27,8 +27,7 @@ int main(int argc, char **argv) {
         later<<<grid, 96, 0, stream>>>(values, n);
         CUDA(cudaStreamEndCapture(stream, &graph));
         CUDA(cudaGraphInstantiate(&executable, graph, 0));
-        for (int i = 0; i < replays; i++)
-            CUDA(cudaGraphLaunch(executable, stream));
+        run.replay({{"later", grid, 96, {4ull * n, 4ull * n}}}, replays, [&] { CUDA(cudaGraphLaunch(executable, stream)); }, stream);
         CUDA(cudaStreamSynchronize(stream));
         CUDA(cudaGraphExecDestroy(executable));
         CUDA(cudaGraphDestroy(graph));
@@ -42,6 +41,6 @@ int main(int argc, char **argv) {
         run.output(result);
         run.end_seed();
     }
-    run.extra("captured", std::to_string(run.seeds()));
+    run.extra("replayed", std::to_string(replays * run.seeds()));
     return run.finish();
 }

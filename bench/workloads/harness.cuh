@@ -205,6 +205,30 @@ public:
         launches_.push_back(entry);
     }
 
+    // Record the launches of a graph that submit() launches once, and which is launched so many times: its kernel nodes in
+    // order, replay by replay. The time of each is that of all, which bounds it.
+    struct Replayed {
+        const char *kernel;
+        dim3 grid, block;
+        Bytes bytes;
+    };
+    template <typename Submit>
+    void replay(const std::vector<Replayed> &nodes, int replays, Submit submit, cudaStream_t stream) {
+        size_t first = launches_.size();
+        for (int i = 0; i < replays; i++)
+            for (const Replayed &node : nodes) {
+                Launch entry{node.kernel, node.grid, node.block, node.bytes, nullptr, nullptr, 0};
+                CUDA(cudaEventCreate(&entry.before));
+                CUDA(cudaEventCreate(&entry.after));
+                CUDA(cudaEventRecord(entry.before, stream));
+                launches_.push_back(entry);
+            }
+        for (int i = 0; i < replays; i++)
+            submit();
+        for (size_t i = first; i < launches_.size(); i++)
+            CUDA(cudaEventRecord(launches_[i].after, stream));
+    }
+
     // Output bytes of the current seed.
     template <typename T> void output(const std::vector<T> &values) {
         digest_.add(values.data(), values.size() * sizeof(T));

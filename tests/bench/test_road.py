@@ -80,6 +80,18 @@ def test_the_watches_see_the_assembler_and_the_patcher(drive: Road) -> None:
     assert (counted["ptxas_started"], counted["imported"]) == (0, [])
 
 
+def test_what_another_program_asked_for_or_compiles_is_not_seen(drive: Road) -> None:
+    """Neutrino notes in its cache who asked for twins, and watches the folder for temporary files."""
+    places = {}
+    for name, program in (("a_plain", "a"), ("a_warm", "a"), ("b_plain", "b")):
+        environment = drive.environment(drive.folder / f"{name}.log", program)
+        places[name] = environment["XDG_CACHE_HOME"], environment["TMPDIR"]
+        assert all(stat.S_IMODE(Path(place).stat().st_mode) == 0o700 for place in places[name])
+    caches, temporary = zip(*places.values(), strict=True)
+    assert caches[0] == caches[1] != caches[2]
+    assert len(set(temporary)) == 3
+
+
 def test_a_run_that_hangs_is_ended_and_told(drive: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(road, "PYTHON_LIMIT", 1.5)
     run = drive.run("hang", with_fault("hang"), Mode.BLOCK_SCHED)
