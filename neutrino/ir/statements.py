@@ -16,6 +16,9 @@ class Operator(enum.Enum):
 
     ``DIV`` and ``REM`` of integers of 64 bits are by constants other than 0 alone. ``SHR`` keeps the sign of a signed
     integer. A shift by the width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
+
+    Of map types alone: ``MUL_HIGH``, the upper half of an unsigned product; ``HIGHEST``, the number of the highest bit
+    that is 1, from 0, or 2**32 - 1 if there is none.
     """
 
     MOVE = "move"
@@ -36,6 +39,12 @@ class Operator(enum.Enum):
     SHR = "shr"
     POPC = "popc"
     CLZ = "clz"
+    MUL_HIGH = "mul_high"
+    HIGHEST = "highest"
+
+
+OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.HIGHEST})
+"""Operators that only map types use, not probes."""
 
 
 class Relation(enum.Enum):

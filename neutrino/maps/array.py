@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import LEVELS
+from neutrino.ir.memory import MapStatement, StoreRecord
+from neutrino.maps.builder import SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
-from neutrino.maps.target import SaveWriter
 
 _OWNERS = {level: f"per {level.value}" for level in LEVELS}
 
@@ -31,6 +33,6 @@ class Array(MapType):
             return f"{entry.size} bytes {owner}"
         return f"up to {entry.cap:,} records of {entry.size} bytes {owner}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit a store into the slot of this thread, or of its warp or block."""
-        writer.append_record()
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return a store into the slot of this thread, or of its warp or block."""
+        return [StoreRecord(entry.span)]

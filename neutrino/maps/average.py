@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.memory import Kept, MapStatement
+from neutrino.ir.statements import Operator
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, SavedValues
 from neutrino.maps.declaration import Map, MapType, Report
-from neutrino.maps.float_sums import FLOATS, added_in_pairs
-from neutrino.maps.target import EndWriter, SaveWriter
+from neutrino.maps.float_sums import FLOATS, add_float, added_in_pairs, bring_float
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -44,27 +47,28 @@ class Average(MapType):
         """Return a map in words: ``a mean per launch``."""
         return f"a mean per {entry.per.value}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit additions in registers: one of the count, and one or two of the value."""
-        if entry.fields[0].type in FLOATS:
-            writer.add_to(0)
-            writer.add_float(1, 0)
-            return
-        value, scalar = writer.value(0), entry.fields[0].type
-        letter = scalar.value[0]
-        writer.add_to(0)
-        if scalar.size < 8:
-            # Narrow values have been extended to 32 bits.
-            writer.add_to(1, writer.convert(f"{letter}64", f"{letter}32", value))
-            return
-        writer.add_to(1, writer.binary("and", "b64", value, 0xFFFFFFFF))
-        # The upper half, with the sign.
-        writer.add_to(2, writer.binary("shr", f"{letter}64", value, 32))
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return additions in registers: one of the count, and one or two of the value."""
+        code = Builder(entry.span)
+        value = code.saved(0, entry.fields[0])
+        saves = code.saving(saved)
+        code.accumulate(0, 1, saves)
+        if value.type.is_float:
+            add_float(code, 1, value, saves)
+        elif value.type.bits < 64:
+            code.accumulate(1, code.convert(Type.S64 if value.type.is_signed else Type.U64, value), saves)
+        else:
+            code.accumulate(1, code.compute(Operator.AND, value, 0xFFFFFFFF), saves)
+            # The upper half, with the sign.
+            code.accumulate(2, code.compute(Operator.SHR, value, 32), saves)
+        return code.statements
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+        code = Builder(entry.span)
         if entry.fields[0].type in FLOATS:
-            writer.add_float(1)
+            bring_float(code, 1, entry.level)
+        return code.statements
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -12,8 +12,9 @@ from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
+from neutrino.ir.memory import Kept, MapStatement
+from neutrino.maps.builder import SavedValues
 from neutrino.maps.float_sums import has_floats
-from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,14 +139,16 @@ class MapType(ABC):
         """Return a map of the type in words: ``a sum of 8 bytes per launch``."""
 
     @abstractmethod
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit the code of one SAVE."""
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return the code of one SAVE. saved: what is known of its values."""
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:  # noqa: B027 - most types need none
-        """Emit the code where a thread ends, for values that ``save`` left in registers.
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return the code where a thread ends, for values that ``save`` left in registers.
 
-        Nothing for types that leave none, and for sums, which the target adds up and writes itself.
+        Nothing for types that leave none, and for what is accumulated, which the target writes itself. kept: the
+        registers that the code of saves names, of the kernel and of its functions.
         """
+        return ()
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.memory import Kept, MapStatement, OneOf
+from neutrino.ir.operands import Register
+from neutrino.ir.statements import Operator, Reduction, Relation
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, SavedValues
 from neutrino.maps.declaration import Map, MapType
-from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -44,72 +48,76 @@ class _Extreme(MapType):
         fields = f"{len(entry.fields)} {'field' if len(entry.fields) == 1 else 'fields'}"
         return f"the {'greatest' if self._greatest else 'least'} of {fields} per {entry.per.value}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit code that keeps, in a register per field, the greater of the register and the value's key."""
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return code that keeps, in a register per field, the greater of the register and the value's key."""
+        code = Builder(entry.span)
+        saves: Register | None = None
         for number, field in enumerate(entry.fields):
-            key, is_valid = self._emit_key(writer, writer.value(number), field.type)
-            writer.raise_kept(number, _key_bits(field.type), key, is_valid)
+            key, is_valid = self._key(code, code.saved(number, field))
+            saves = saves or code.saving(saved)
+            code.change(_key_of(code, number, field), Operator.MAX, key, code.both(is_valid, saves))
         if any(map(_needs_flag, entry.fields)):
-            # One more register, of 32 bits, is 1 if this thread saved anything.
-            flag = len(entry.fields)
-            writer.raise_kept(flag, bits=32, value=1)
+            code.change(_flag(code, entry), Operator.MAX, 1, saves)
+        return code.statements
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit code, for where threads end, that combines the threads' keys and writes the greatest ones to memory.
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return code, for where threads end, that combines the threads' keys and writes the greatest ones to memory.
 
-        ``save`` has kept a key for each field in the register of the field's number, and in the one after these, if a
-        field needs it, a flag that is 1 if the thread saved anything. All are 0 in a thread that saved nothing.
+        All registers are 0 in a thread that saved nothing.
         """
+        code = Builder(entry.span)
         # A predicate: whether any of the threads that end together saved anything. Only used for fields that need it.
-        has_saved = ""
+        has_saved = None
         if any(map(_needs_flag, entry.fields)):
-            flag = len(entry.fields)
-            has_saved = writer.compare("ne", "u32", writer.greatest(flag, bits=32), 0)
+            has_saved = code.compare(Relation.NE, code.together(Reduction.MAX, _flag(code, entry)), 0)
         # The cells of the record are, as in ``cells``, a key for each field, then the marks.
         mark = len(entry.fields)
         for number, field in enumerate(entry.fields):
-            bits = _key_bits(field.type)
-            key = writer.greatest(number, bits)
+            key = code.together(Reduction.MAX, _key_of(code, number, field))
+            cell: int | OneOf = number
+            is_there = has_saved
             if _is_wide_integer(field.type):
-                # key + 1 may not fit in 64 bits, so the mark says that there is a value with key 0.
-                writer.write_greatest_or_mark(number, mark, key, has_saved)
+                # key + 1 may not fit in 64 bits. A cell is 0 at first, so 0 in it means that there is no value, and a
+                # greatest key of 0 is marked in another cell. One statement writes either.
+                is_zero = code.compare(Relation.EQ, key, 0)
+                cell = OneOf(is_zero, mark, number)
+                key = code.select(is_zero, 1, key, Type.U64)
                 mark += 1
-                continue
-            wide = key if bits == 64 else writer.convert("u64", "u32", key)
-            if _needs_flag(field):
-                # key + 1, since 0 in memory means that there is no value.
-                writer.write_greatest(number, writer.binary("add", "u64", wide, 1), has_saved)
             else:
-                # A key of a floating-point number is never 0, so 0 says that nothing was saved.
-                writer.write_greatest(number, wide, writer.compare("ne", "u64", wide, 0))
+                key = key if key.type is Type.U64 else code.convert(Type.U64, key)
+                if _needs_flag(field):
+                    # key + 1, since 0 in memory means that there is no value.
+                    key = code.compute(Operator.ADD, key, 1)
+                else:
+                    # A key of a floating-point number is never 0, so 0 says that nothing was saved.
+                    is_there = code.compare(Relation.NE, key, 0)
+            code.update(Operator.MAX, cell, key, code.both(is_there, code.elect(Reduction.MAX)))
+        return code.statements
 
-    def _emit_key(self, writer: SaveWriter, value: str, scalar: ScalarType) -> tuple[str, str | None]:
-        """Emit code that computes a value's key: an unsigned number that is greater for a more extreme value.
-
-        value: a register. scalar: the field's type. Returns the key's register, and a predicate that is false for NaN;
-        None for integers, which are all valid.
-        """
-        # A type is called by a letter and its bits: f32.
-        bits, letter = _key_bits(scalar), scalar.value[0]
-        bits_type, sign_bit = f"b{bits}", 1 << (bits - 1)
-        is_valid = None
-        if letter == "f":
+    def _key(self, code: Builder, value: Register) -> tuple[Register, Register | None]:
+        """Return a value's key, an unsigned number that is greater for a more extreme value; and a predicate that is
+        false for NaN, None for integers, which are all valid."""
+        bits = value.type.bits
+        unsigned, sign_bit = Type(f"u{bits}"), 1 << (bits - 1)
+        key, is_valid = code.as_bits(unsigned, value), None
+        if value.type.is_float:
             # The bits of a NaN without its sign are above those of infinity.
-            magnitude = writer.binary("and", bits_type, value, sign_bit - 1)
+            magnitude = code.compute(Operator.AND, key, sign_bit - 1)
             # Infinity has all bits of the exponent and none of the fraction.
             infinity = 0x7F800000 if bits == 32 else 0x7FF0000000000000
-            is_valid = writer.compare("le", f"u{bits}", magnitude, infinity)
+            is_valid = code.compare(Relation.LE, magnitude, infinity)
             # To order the bits as unsigned numbers, all bits of negative numbers are inverted, and the sign of others.
             # A signed shift by all bits but one gives all ones for negative numbers, else 0.
-            inverted = writer.binary("or", bits_type, writer.binary("shr", f"s{bits}", value, bits - 1), sign_bit)
-            value = writer.binary("xor", bits_type, value, inverted)
-        elif letter == "s":
+            signs = code.compute(Operator.SHR, code.as_bits(Type(f"s{bits}"), value), bits - 1)
+            inverted = code.compute(Operator.OR, code.as_bits(unsigned, signs), sign_bit)
+            key = code.compute(Operator.XOR, key, inverted)
+        elif value.type.is_signed:
             # With the sign bit inverted, two's complement numbers are ordered as unsigned ones.
-            value = writer.binary("xor", bits_type, value, sign_bit)
+            key = code.compute(Operator.XOR, key, sign_bit)
         if not self._greatest:
             # Inverted, so that the least value has the greatest key.
-            value = writer.binary("xor", bits_type, value, (1 << bits) - 1)
-        return value, is_valid
+            key = code.compute(Operator.XOR, key, (1 << bits) - 1)
+        return key, is_valid
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -172,9 +180,14 @@ class Maximum(_Extreme):
     _greatest = True
 
 
-def _key_bits(scalar: ScalarType) -> int:
-    """Return the width of a type's keys, 32 or 64."""
-    return max(32, scalar.size * 8)
+def _key_of(code: Builder, number: int, field: Field) -> Kept:
+    """Return the register with the key of a field, 32 or 64 bits wide. number: the field's."""
+    return code.kept(number, type_=Type.U64 if field.type.size == 8 else Type.U32)
+
+
+def _flag(code: Builder, entry: Map) -> Kept:
+    """Return the register, after those of the fields, that is 1 if the thread saved anything."""
+    return code.kept(len(entry.fields), type_=Type.U32)
 
 
 def _is_wide_integer(scalar: ScalarType) -> bool:

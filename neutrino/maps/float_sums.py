@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from neutrino.abi.levels import Level
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.operands import Register
+from neutrino.ir.statements import Operator, Reduction, Relation
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,6 +37,24 @@ def summed_cells(fields: Sequence[Field]) -> tuple[Field, ...]:
     wide = [(field.name, ScalarType.F64 if field.type in FLOATS else field.type) for field in fields]
     cells, _, _ = lay_out_fields(wide)
     return cells
+
+
+def add_float(code: Builder, cell: int, value: Register, saves: Register | None) -> None:
+    """Add a value of f32 or f64 to the thread's sum for a cell. saves: a predicate, None where all threads do."""
+    wide = value if value.type is Type.F64 else code.convert(Type.F64, value)
+    code.change(code.kept(cell, type_=Type.F64), Operator.ADD, wide, saves)
+
+
+def bring_float(code: Builder, cell: int, level: Level) -> None:
+    """Add the sums of threads that end together to a cell, in memory. level: of the map."""
+    total: Register = code.kept(cell, type_=Type.F64)
+    elected = None
+    # At other levels one thread has it all.
+    if level is Level.THREAD:
+        total, elected = code.together(Reduction.SUM, total), code.elect(Reduction.SUM)
+    # A sum of 0, as of threads that saved nothing, changes nothing. A NaN is not equal to it.
+    adds = code.compare(Relation.NE, total, 0)
+    code.update(Operator.ADD, cell, total, code.both(adds, elected))
 
 
 def added_in_pairs(values: Array) -> Array:

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.memory import BringCounts, Count, Kept, MapStatement
+from neutrino.ir.operands import Register
+from neutrino.ir.statements import Operator, Relation
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, SavedValues
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
-from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -19,6 +23,8 @@ MAX_BUCKETS = 4096
 """Buckets of a linear scale."""
 MAX_EDGES = 64
 """Explicit edges: each save compares its value with all of them."""
+_MOST_DIFFERENCE = 1 << 16
+"""Of two values that are added up, so that a sum of them does not exceed 64 bits, however often a thread saves."""
 _LINEAR_KEYS = ("low", "high", "step")
 _SCALES = 'scale = "log2", or scale = "linear" with low, high and step, or edges = [10, 100, 1000]'
 
@@ -110,7 +116,7 @@ class Histogram(MapType):
         elif (high - low) // step > MAX_BUCKETS:
             table.fault("step", f"{(high - low) // step} buckets", f"a histogram has up to {MAX_BUCKETS}")
         elif high - low > 1 << 32 and step & (step - 1):
-            # By other steps than powers of two, kernels divide 32-bit numbers only (_emit_quotient).
+            # By other steps than powers of two, kernels divide 32-bit numbers only (_quotient).
             hint = "write a power of two"
             table.fault("step", f"step is {step}, and high - low more than 2^32", hint)
         else:
@@ -145,28 +151,49 @@ class Histogram(MapType):
         """Return a map in words: ``a histogram of 33 buckets per launch``."""
         return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per {entry.per.value}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit the code of one SAVE, which counts its value (operand 0) in the value's bucket.
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return the code of one SAVE, which counts its value (operand 0) in the value's bucket.
 
         The bucket of a constant is known here, so that its count is kept in a register, and so are those of two values
         of which it has one; others are counted in memory.
         """
-        scalar = entry.fields[0].type
-        constant = writer.constant(0)
+        code, scalar = Builder(entry.span), entry.fields[0].type
+        constant = saved.constant(0)
         if constant is not None:
-            writer.add_to(self._bucket(constant, scalar))
-            return
-        buckets = [self._bucket(choice, scalar) for choice in writer.choices(0)]
-        if not buckets:
-            writer.add_at(self._emit_bucket(writer, writer.value(0), scalar))
-        elif len(set(buckets)) == 1:
-            writer.add_to(buckets[0])
+            code.accumulate(self._bucket(constant, scalar), 1, code.saving(saved))
+            return code.statements
+        least, greatest = _range_of(scalar)
+        choices = [choice for choice in saved.choices(0) if least <= choice <= greatest]
+        buckets = [self._bucket(choice, scalar) for choice in choices]
+        if len(choices) < 2 or choices[1] - choices[0] > _MOST_DIFFERENCE:
+            code.add(Count(self._bucket_of(code, code.saved(0, entry.fields[0]), scalar), entry.span))
+        elif buckets[0] == buckets[1]:
+            code.accumulate(buckets[0], 1, code.saving(saved))
         else:
-            writer.add_to_one_of_two(0, (buckets[0], buckets[1]))
+            # All are counted in the first bucket. A register adds up the value less the first one; that divided by the
+            # difference of both is the second one's count. So it takes no comparison, and hardly more than an addition.
+            low, high = choices
+            value, saves = code.saved(0, entry.fields[0]), code.saving(saved)
+            code.accumulate(buckets[0], 1, saves)
+            wide = value if value.type.bits == 64 else code.convert(Type.U64, value)
+            above = code.kept(high - low, *buckets, type_=Type.U64)
+            code.change(above, Operator.ADD, wide, saves)
+            if low:
+                code.change(above, Operator.SUB, low, saves)
+        return code.statements
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the addition of what the thread has counted since its last change of buckets."""
-        writer.add_run()
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return the addition of what the thread has counted in registers."""
+        code = Builder(entry.span)
+        for above in kept:
+            difference, first, second = above.key
+            is_power_of_two = not difference & (difference - 1)
+            divisor = difference.bit_length() - 1 if is_power_of_two else difference
+            count = code.compute(Operator.SHR if is_power_of_two else Operator.DIV, above, divisor, type_=Type.U64)
+            code.accumulate(second, count)
+            code.accumulate(first, count, operator=Operator.SUB)
+        code.add(BringCounts(entry.span))
+        return code.statements
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -205,80 +232,75 @@ class Histogram(MapType):
         # The last bucket that begins at or below the value.
         return bisect_right([low for low, _ in self.buckets(scalar)], value) - 1
 
-    def _emit_bucket(self, writer: SaveWriter, value: str, scalar: ScalarType) -> str:
-        """Emit code that computes the index of a value's bucket, as a u32 register.
-
-        value: a register, in which types below 32 bits are extended to 32. scalar: the field's type.
-        """
-        # The register's width.
-        bits = max(32, scalar.size * 8)
-        is_signed = _is_signed(scalar)
-        value_type = f"{'s' if is_signed else 'u'}{bits}"
+    def _bucket_of(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
+        """Return the index of a value's bucket, a u32. value: of 32 or 64 bits. scalar: the field's type."""
         if self.scale == "log2":
             # Of 0 the highest bit is -1, and 0 has the first bucket. Of signed types it has the second, since all
             # negative numbers have the first.
-            bucket = writer.binary("add", "u32", writer.highest_bit(f"u{bits}", value), 2 if is_signed else 1)
+            is_signed = value.type.is_signed
+            highest = code.compute(
+                Operator.HIGHEST, code.as_bits(Type(f"u{value.type.bits}"), value), type_=Type.U32
+            )
+            bucket = code.compute(Operator.ADD, highest, 2 if is_signed else 1)
             if not is_signed:
                 return bucket
-            return writer.select(32, writer.compare("lt", value_type, value, 0), 0, bucket)
+            return code.select(code.compare(Relation.LT, value, 0), 0, bucket, Type.U32)
         if self.scale == "edges":
             # The index is the number of edges that are not above the value.
-            first_edge, *others = self.edges
-            bucket = writer.select(32, writer.compare("ge", value_type, value, first_edge), 1, 0)
+            first, *others = self.edges
+            bucket = code.select(code.compare(Relation.GE, value, first), 1, 0, Type.U32)
             for edge in others:
-                is_reached = writer.select(32, writer.compare("ge", value_type, value, edge), 1, 0)
-                bucket = writer.binary("add", "u32", bucket, is_reached)
+                is_reached = code.select(code.compare(Relation.GE, value, edge), 1, 0, Type.U32)
+                bucket = code.compute(Operator.ADD, bucket, is_reached)
             return bucket
-        return self._emit_linear(writer, value, value_type, scalar)
+        return self._on_linear_scale(code, value, scalar)
 
-    def _emit_linear(self, writer: SaveWriter, value: str, value_type: str, scalar: ScalarType) -> str:
-        """Emit code that computes the index of a value's bucket on the linear scale, as a u32 register.
-
-        value_type: ``u32``, ``s64`` …, of the register. scalar: the field's type.
-        """
+    def _on_linear_scale(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
+        """As ``_bucket_of``, on the linear scale."""
         least, greatest = _range_of(scalar)
-        bits = int(value_type[1:])
         # The first bucket has the values below low, if the type has any.
         has_bucket_below = self.low > least
         first = int(has_bucket_below)
         count = (self.high - self.low) // self.step
 
         # (value - low) / step. The bucket of values below low, which wrap around, and from high on is replaced below.
-        offset = writer.binary("sub", f"u{bits}", value, self.low % (1 << bits)) if self.low else value
-        bucket = self._emit_quotient(writer, offset, bits)
+        offset = code.as_bits(Type(f"u{value.type.bits}"), value)
+        if self.low:
+            offset = code.compute(Operator.SUB, offset, self.low)
+        bucket = self._quotient(code, offset)
         if has_bucket_below:
-            bucket = writer.binary("add", "u32", bucket, first)
+            bucket = code.compute(Operator.ADD, bucket, first)
         # The last bucket has the values from high on, if the type has any.
         if self.high <= greatest:
-            bucket = writer.select(32, writer.compare("ge", value_type, value, self.high), count + first, bucket)
+            bucket = code.select(code.compare(Relation.GE, value, self.high), count + first, bucket, Type.U32)
         if has_bucket_below:
-            bucket = writer.select(32, writer.compare("lt", value_type, value, self.low), 0, bucket)
+            bucket = code.select(code.compare(Relation.LT, value, self.low), 0, bucket, Type.U32)
         return bucket
 
-    def _emit_quotient(self, writer: SaveWriter, value: str, bits: int) -> str:
-        """Emit the division of an unsigned register of 32 or 64 bits by step, as a u32 register.
+    def _quotient(self, code: Builder, value: Register) -> Register:
+        """Return an unsigned value of 32 or 64 bits divided by step, a u32.
 
         The result is only right for values below high - low; for larger ones it is any number.
         """
-        is_power_of_two = not self.step & (self.step - 1)
-        if is_power_of_two:
-            shifted = writer.binary("shr", f"u{bits}", value, self.step.bit_length() - 1) if self.step > 1 else value
-            return writer.convert("u32", "u64", shifted) if bits == 64 else shifted
+        is_wide = value.type is Type.U64
+        if not self.step & (self.step - 1):
+            shifted = code.compute(Operator.SHR, value, self.step.bit_length() - 1) if self.step > 1 else value
+            return code.convert(Type.U32, shifted) if is_wide else shifted
 
         # Division by multiplication with a constant: high - low is at most 2^32 here, so that 32 bits of the value are
         # enough. Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, theorem 4.2.
-        low_word = writer.convert("u32", "u64", value) if bits == 64 else value
-        # mul.hi divides by 2^32, the shift by the rest of the power.
+        word = code.convert(Type.U32, value) if is_wide else value
+        # The upper half of a product divides by 2^32, the shift by the rest of the power.
         for shift in range(32):
             power = 1 << (32 + shift)
             multiplier = power // self.step + 1
             if multiplier < 1 << 32 and (multiplier * self.step - power) * (self.high - self.low) <= power:
-                product = writer.binary("mul.hi", "u32", low_word, multiplier)
-                return writer.binary("shr", "u32", product, shift) if shift else product
+                product = code.compute(Operator.MUL_HIGH, word, multiplier)
+                return code.compute(Operator.SHR, product, shift) if shift else product
         # No multiplier of 32 bits is exact for all values. One of 64 bits is: with the power 2^64 the condition above
         # holds for every step, which is at most 2^32.
-        wide = writer.binary("mul.hi", "u64", writer.convert("u64", "u32", low_word), (1 << 64) // self.step + 1)
-        return writer.convert("u32", "u64", wide)
+        wide = code.compute(Operator.MUL_HIGH, code.convert(Type.U64, word), (1 << 64) // self.step + 1)
+        return code.convert(Type.U32, wide)
 
 
 def _is_integer(value: object) -> bool:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neutrino.abi.records import MAX_TABLE, Field
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.memory import AddToTable, BringTable, Kept, KeyTable, MapStatement
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, SavedValues
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
-from neutrino.maps.target import EndWriter, KeyTable, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -90,27 +92,25 @@ class _Keyed(MapType):
         period = {"period": self.period} if self.period else {}
         return {**self.options(), "places": self._places(), "kept": list(self.keep), **period}
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit the code that finds the key's entry in memory, and adds to it."""
-        key, *values = entry.fields
-        value = None
-        if values:
-            # Narrow types have been extended to 32 bits.
-            value = (writer.value(1), max(32, values[0].type.size * 8))
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return the code that finds the key's entry in memory, and adds to it."""
+        code = Builder(entry.span)
+        value = code.saved(1, entry.fields[1]) if len(entry.fields) > 1 else None
         table = self._table()
-        site = writer.site_key()
+        site = saved.site_key()
         if site is not None:
-            writer.add_to_place(site if site < table.places else table.places + 1, value, table)
-            return
-        register = writer.value(0)
-        if key.type.size < 8:
-            letter = key.type.value[0]
-            register = writer.convert(f"{letter}64", f"{letter}32", register)
-        writer.add_to_key(register, value, table)
+            place = site if site < table.places else table.places + 1
+            code.add(AddToTable(place, value, table, entry.span))
+            return code.statements
+        key = code.saved(0, entry.fields[0])
+        if key.type.bits < 64:
+            key = code.convert(Type.S64 if key.type.is_signed else Type.U64, key)
+        code.add(AddToTable(key, value, table, entry.span))
+        return code.statements
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the addition of what lanes hold of sites."""
-        writer.add_held(self._table())
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return the addition of what lanes hold of sites."""
+        return [BringTable(self._table(), entry.span)]
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neutrino.ir.memory import AppendToLog, CloseLog, Kept, MapStatement
+from neutrino.maps.builder import SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.log_groups import count_groups, read_groups
-from neutrino.maps.target import EndWriter, SaveWriter
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -230,13 +231,13 @@ class Log(MapType):
         """Return a map in words: ``a log of records of 16 bytes per thread``."""
         return f"a log of records of {entry.size} bytes per {entry.level.value}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit a store into this thread's chunk, after taking one if it has none with room."""
-        writer.append_to_log()
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return the store of a record, in a chunk that the thread has or takes."""
+        return [AppendToLog(entry.span)]
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit what the thread's last chunk still needs: how many rows are left empty, or records are lost."""
-        writer.close_log()
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return the store of how many records the thread's last chunk has room for."""
+        return [CloseLog(entry.span)]
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neutrino.ir.memory import MapStatement, StoreRecord
+from neutrino.maps.builder import SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
-from neutrino.maps.target import SaveWriter
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,6 @@ class Ring(MapType):
         records = "record" if entry.cap == 1 else f"{entry.cap:,} records"
         return f"the last {records} of {entry.size} bytes per {entry.level.value}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit a store into the slot of this thread, or of its warp or block."""
-        writer.append_record()
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return a store into the slot of this thread, or of its warp or block."""
+        return [StoreRecord(entry.span)]

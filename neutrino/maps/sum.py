@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
+from neutrino.ir.memory import AccumulateSaved, Kept, MapStatement
+from neutrino.ir.operands import Register
+from neutrino.maps.builder import Builder, SavedValues
 from neutrino.maps.declaration import Map, MapType, Report
-from neutrino.maps.float_sums import FLOATS, added_in_pairs, summed_cells
-from neutrino.maps.target import EndWriter, SaveWriter
+from neutrino.maps.float_sums import FLOATS, add_float, added_in_pairs, bring_float, summed_cells
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -42,19 +44,26 @@ class Sum(MapType):
         what = " and ".join(sorted(set(floats))) if len(floats) == len(entry.fields) else f"{entry.size} bytes"
         return f"a sum of {what} per {entry.per.value}"
 
-    def save(self, entry: Map, writer: SaveWriter) -> None:
-        """Emit additions in registers, which the target combines over several saves where it can."""
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return additions in registers, which the target combines over several saves of integers where it can."""
+        code = Builder(entry.span)
         floats = [number for number, field in enumerate(entry.fields) if field.type in FLOATS]
         if len(floats) < len(entry.fields):
-            writer.add_fields()
+            code.add(AccumulateSaved(entry.span))
+        saves: Register | None = None
         for number in floats:
-            writer.add_float(number, number)
+            value = code.saved(number, entry.fields[number])
+            saves = saves or code.saving(saved)
+            add_float(code, number, value, saves)
+        return code.statements
 
-    def settle(self, entry: Map, writer: EndWriter) -> None:
-        """Emit the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+        """Return the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+        code = Builder(entry.span)
         for number, field in enumerate(entry.fields):
             if field.type in FLOATS:
-                writer.add_float(number)
+                bring_float(code, number, entry.level)
+        return code.statements
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

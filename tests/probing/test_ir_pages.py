@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from neutrino.ir.memory import MapStatement
 from neutrino.ir.operands import Special
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
@@ -71,3 +73,9 @@ def test_the_codes_are_listed() -> None:
     section = PROBES.partition("## Diagnostics")[2].partition("### Python\n")[2].partition("\n#")[0]
     listed = {**PYTHON_FAULTS, **IR_FAULTS}
     assert section.split("\n") == [f"- `{code}`: {words}" for code, words in listed.items()] + [""]
+
+
+def test_each_statement_of_map_types_is_listed() -> None:
+    section = IR.partition("\n## Statements of map types\n")[2].partition("\n## ")[0]
+    words = set(re.findall(r"`([^`]+)`", section))
+    assert {kind.__name__ for kind in get_args(MapStatement)} <= words

@@ -21,6 +21,7 @@ from neutrino.ir.operands import (
     Value,
 )
 from neutrino.ir.statements import (
+    OF_MAPS,
     REDUCED_TYPES,
     Assembly,
     ClockAfter,
@@ -475,6 +476,8 @@ def _shown(number: int) -> str:
 
 def _supports(value_type: Type, operator: Operator) -> bool:
     """Return whether values of a type have an operator, one that does not count bits."""
+    if operator in OF_MAPS:
+        return False
     if operator is Operator.MOVE:
         return True
     if value_type is Type.F16X2:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from neutrino.ir.memory import KeyTable
 from neutrino.maps.regions import COPIES_MOST
-from neutrino.maps.target import KeyTable
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.scalars import WARP_LANES
 

@@ -218,13 +218,14 @@ class Emission:
             save_guard = self._save_guard(statement, inside, code.lines)
             if level is Level.GROUP and statement.map.level is Level.WARP:
                 save_guard = self._leading(save_guard, code.lines)
+            index = self.numbers[statement.map.name]
             save = SaveCode(
-                self._maps, self.numbers[statement.map.name], statement,
+                self._maps, index, statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
                 waits=waits, ending=ending, counted=counted, later=later, given=self._given,
             )  # fmt: skip
-            target = self._maps.maps[save.index]
-            target.kind.save(target, save)
+            target = self._maps.maps[index]
+            save.write(target.kind.save(target, save))
         if not waits:
             first_marks(self._prefix, code.lines, code.stores)
         return code

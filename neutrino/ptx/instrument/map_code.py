@@ -1,4 +1,4 @@
-"""The operations of ``neutrino.maps.target`` as PTX: code for the saves of probes, and for the end of a thread."""
+"""The statements of map types as PTX: code for the saves of probes, and for the end of a thread."""
 
 from __future__ import annotations
 
@@ -8,12 +8,32 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from neutrino.abi.levels import Level, Per
-from neutrino.ir.operands import SavedOperand
+from neutrino.ir.memory import (
+    Accumulate,
+    AccumulateSaved,
+    AddToTable,
+    AppendToLog,
+    AtomicUpdate,
+    BringCounts,
+    BringTable,
+    CloseLog,
+    Count,
+    Elect,
+    IsSaving,
+    KeyTable,
+    MapStatement,
+    OneOf,
+    ReadSaved,
+    StoreRecord,
+)
+from neutrino.ir.memory import Kept as TypeKept
+from neutrino.ir.operands import Constant, Register, SavedOperand
+from neutrino.ir.statements import Collective, Reduction
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.float_sums import has_floats
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.maps.regions import most_copies
-from neutrino.maps.target import KeyTable, Operand
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save
 from neutrino.ptx.analysis.pointers import Sum
@@ -26,16 +46,11 @@ from neutrino.ptx.instrument.counting import (
     SiteCode,
     add_period,
 )
-from neutrino.ptx.instrument.lane_totals import (
-    ADD,
-    MATCHES,
-    REDUCES,
-    Count,
-    EndingThreads,
-    check_architecture,
-)
+from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads, check_architecture
+from neutrino.ptx.instrument.lane_totals import Count as CountFloats
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
+from neutrino.ptx.instrument.map_statements import Lowering
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import (
     Code,
@@ -49,13 +64,12 @@ from neutrino.ptx.instrument.records import (
     is_constant,
     moved_from,
 )
-from neutrino.ptx.instrument.registers import Arithmetic, Guard, Kept, Take, Value, guarded, positive
-from neutrino.ptx.instrument.sums import Difference, Sums
+from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
+from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.scalars import WARP_LANES
 
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 
-_MOST_DIFFERENCE = 1 << 16
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` has one of its own."""
 
@@ -68,9 +82,6 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 
 Counted = dict[tuple[int, int], int]
 """How much all threads add at a place to cells of maps in registers, by map and cell: (map number, cell number)."""
-
-_DIFFERENCES = FIRST_HELD + MOST_GROUPS
-"""The number, among a map's kept registers, of the first one that adds up a ``Difference``."""
 
 
 @dataclass
@@ -99,7 +110,8 @@ class MapCode:
 
     def __init__(
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
-        sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None, count: Count,
+        sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
+        count: CountFloats,
     ) -> None:  # fmt: skip
         self.keyed_by_site = probes.keyed_by_site
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
@@ -114,10 +126,10 @@ class MapCode:
         self._changed = changed
         # By the map's index and the register's number in the map, the registers that the body's code names; and those
         # of the kernel and all its functions.
-        self._kept: dict[tuple[int, int], Kept] = {}
-        self._all_kept: dict[tuple[int, int], Kept] = kernel._all_kept if kernel else {}
-        # By the map's index, what `keep_difference` was asked for.
-        self._differences: dict[int, list[Difference]] = kernel._differences if kernel else {}
+        self._kept: dict[tuple[int, str], Kept] = {}
+        self._all_kept: dict[tuple[int, str], Kept] = kernel._all_kept if kernel else {}
+        # By the map's index and the register's name, those that map types' statements name.
+        self._of_types: dict[tuple[int, str], TypeKept] = kernel._of_types if kernel else {}
         # By the map's index, what `_base` was asked for.
         self._bases: dict[int, KeyTable | None] = kernel._bases if kernel else {}
         # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
@@ -142,17 +154,32 @@ class MapCode:
             for index, entry in enumerate(self.maps)
         )
 
-    def keep(self, index: int, number: int, bits: int, first: int = 0, letter: str = "u") -> str:
+    def keep(self, index: int, number: int | str, bits: int, first: int = 0, letter: str = "u") -> str:
         """The register, of 32 or 64 bits, that the index-th map keeps under a number to the end of the thread.
 
         Made when first asked for. first: its value at first. letter: ``u``, or ``b`` for other than integers. It counts
         as named and changed by the body's code.
         """
-        name, kind = f"{self._prefix}e{index}_{number}", f"{letter}{bits}"
-        kept = self._all_kept.setdefault((index, number), Kept(name, kind, str(first), kind))
-        self._kept[index, number] = kept
+        name, key, kind = f"{self._prefix}e{index}_{number}", (index, str(number)), f"{letter}{bits}"
+        kept = self._all_kept.setdefault(key, Kept(name, kind, str(first), kind))
+        self._kept[key] = kept
         self._changed.add(name)
         return name
+
+    def keep_for_type(self, index: int, register: TypeKept) -> str:
+        """``keep`` for a register that the statements of the index-th map's type name."""
+        number = register.name[1:]
+        self._of_types[index, number] = register
+        letter = "b" if register.type.is_float else "u"
+        return self.keep(index, number, register.type.bits, register.initial, letter)
+
+    def kept_name(self, index: int, register: TypeKept) -> str:
+        """The name that ``keep_for_type`` gave a register, where a thread ends."""
+        return self._kept[index, register.name[1:]].name
+
+    def kept_by_type(self, index: int) -> list[TypeKept]:
+        """The registers that ``keep_for_type`` was asked for, of the index-th map."""
+        return [register for (owner, _), register in self._of_types.items() if owner == index]
 
     def save_all(self, later: Later, lines: list[str]) -> None:
         """Append the code of saves that waited for each other, all of them to logs of groups."""
@@ -165,20 +192,6 @@ class MapCode:
                 log.append_all(saves, later.mask, self.waiting_memory, lines)
             else:
                 log.append(saves[0].values, saves[0].guard, lines, ending=False)
-
-    def keep_difference(self, index: int, difference: Difference) -> str:
-        """The register in which saves to the index-th map add up a difference."""
-        found = self._differences.setdefault(index, [])
-        if difference not in found:
-            found.append(difference)
-            self.sums.name(index, difference.first)
-            self.sums.name(index, difference.second)
-        return self.keep(index, _DIFFERENCES + found.index(difference), 64)
-
-    def differences(self, index: int) -> list[tuple[str, Difference]]:
-        """The registers of the index-th map's differences, with what they are."""
-        found = enumerate(self._differences.get(index, ()))
-        return [(self.keep(index, _DIFFERENCES + number, 64), difference) for number, difference in found]
 
     def log(self, index: int) -> LogCode | GroupCode | SingleCode:
         """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit."""
@@ -241,11 +254,7 @@ class MapCode:
 
     def has_kept(self, index: int, number: int = 0) -> bool:
         """Whether some body asked ``keep`` for that register of the index-th map."""
-        return (index, number) in self._all_kept
-
-    def kept_register(self, index: int, number: int) -> str:
-        """The register that ``keep`` gave the index-th map under a number, where a thread ends."""
-        return self._kept[index, number].name
+        return (index, str(number)) in self._all_kept
 
     def begin(self, lines: list[str]) -> None:
         """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
@@ -269,7 +278,8 @@ class MapCode:
         alone = EndingThreads(self.take, lines, 0)
         for index in sorted({index for index, _ in self._kept}):
             entry = self.maps[index]
-            entry.kind.settle(entry, EndCode(self, index, lines, alone if entry.per is Per.THREAD else group))
+            code = EndCode(self, index, lines, alone if entry.per is Per.THREAD else group)
+            code.write(entry.kind.settle(entry, self.kept_by_type(index)))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
 
@@ -285,9 +295,9 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     return tuple(maps)
 
 
-class SaveCode(Arithmetic):
-    """Writes one ``SAVE`` to the index-th map, by the operations that its map type asks for: implements
-    ``neutrino.maps.target.SaveWriter``.
+class SaveCode(Lowering):
+    """Writes one ``SAVE`` to the index-th map, by the statements of its type; says what is known of its values
+    (``SavedValues``).
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
     predicate of the threads that save, None for all. waits, ending, counted, later: as in ``Emission.snippet``.
@@ -299,9 +309,9 @@ class SaveCode(Arithmetic):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
         given: Mapping[str, Value],
     ) -> None:  # fmt: skip
-        super().__init__(maps.take, code.lines)
+        super().__init__(maps.take, partial(maps.keep_for_type, index), code.lines, self._checked)
         self._maps = maps
-        self.index = index
+        self._index = index
         self._save = save
         self._operand_value = operand_value
         self._code = code
@@ -314,17 +324,88 @@ class SaveCode(Arithmetic):
         self._given = given
         self._predicate: str | None = None
 
-    def append_record(self) -> None:
-        """As of ``SaveWriter``."""
+    def _checked(self, opcode: str) -> None:
+        """Count an addition of floats, whose sum ``EndCode`` adds to memory."""
+        check_architecture(self._maps.architecture)
+        self._maps.count(opcode)
+
+    # What is known: ``SavedValues``.
+
+    @property
+    def is_conditional(self) -> bool:
+        """As of ``SavedValues``."""
+        return self._guard is not None or self._save.map.level is not Level.THREAD
+
+    def constant(self, number: int) -> int | None:
+        """As of ``SavedValues``."""
+        value = self._operand_value(self._save.operands[number])
+        return int(value.text, 0) if value.type is None and _INTEGER.fullmatch(value.text) else None
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        """As of ``SavedValues``."""
+        found = self._operand_value(self._save.operands[number]).choices
+        return found if len(found) == 2 else ()
+
+    def site_key(self) -> int | None:
+        """As of ``SavedValues``."""
+        return self.constant(0) if self._index in self._maps.keyed_by_site else None
+
+    # What is written.
+
+    def _write_special(self, statement: MapStatement) -> None:
+        if isinstance(statement, ReadSaved):
+            self._read(statement)
+        elif isinstance(statement, IsSaving):
+            self._names[statement.destination.name] = self._counting_threads() or ""
+        elif isinstance(statement, Accumulate):
+            self._accumulate(statement)
+        elif isinstance(statement, AccumulateSaved):
+            self._accumulate_saved()
+        elif isinstance(statement, Count):
+            self._count(self._text(statement.cell))
+        elif isinstance(statement, AddToTable):
+            self._add_to_table(statement)
+        elif isinstance(statement, StoreRecord):
+            self._store_record()
+        elif isinstance(statement, AppendToLog):
+            self._append_to_log()
+        else:
+            super()._write_special(statement)
+
+    def _read(self, statement: ReadSaved) -> None:
+        """Bring what is saved in a field into a register."""
+        field = self._save.map.fields[statement.number]
+        value = self._operand_value(self._save.operands[statement.number])
+        name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
+        self._names[statement.destination.name] = name
+
+    def _accumulate(self, statement: Accumulate) -> None:
+        """Add to the register of a cell."""
+        cell, amount = statement.cell, statement.amount
+        if statement.when is None and isinstance(amount, Constant) and self._counted is not None:
+            self._counted[self._index, cell] = self._counted.get((self._index, cell), 0) + amount.bits
+            return
+        prefix = f"@{self._text(statement.when)} " if statement.when is not None else ""
+        self._maps.sums.add_amount(self._index, cell, self._text(amount), prefix, self._lines)
+
+    def _accumulate_saved(self) -> None:
+        """Add the operands to the fields, kept in registers until the thread ends."""
+        sums = self._maps.sums
+        # What is computed from counters is added in every thread, which would be wrong for a save under a predicate.
+        ending = self._ending and self._save.guard is None and sums.are_tallied
+        sums.add(self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending)
+
+    def _store_record(self) -> None:
+        """Store the operands as the next record of this thread's slot."""
         values = [self._operand_value(operand) for operand in self._save.operands]
         self._maps.records.store(
-            self.index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
+            self._index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
         )
 
-    def append_to_log(self) -> None:
-        """As of ``SaveWriter``."""
+    def _append_to_log(self) -> None:
+        """Store the operands as the next record of a log."""
         values = [self._operand_value(operand) for operand in self._save.operands]
-        log = self._maps.log(self.index)
+        log = self._maps.log(self._index)
         if isinstance(log, GroupCode):
             self._append_group(log, values)
             return
@@ -339,7 +420,7 @@ class SaveCode(Arithmetic):
         log.append(stores, slot.index, takes_part, self._code.stores, ending=self._ending)
 
     def _append_group(self, log: GroupCode, values: list[Value]) -> None:
-        """As ``append_to_log``, to a log of groups."""
+        """As ``_append_to_log``, to a log of groups."""
         later = self._later
         waits = self._waits or later is not None
         fitting = self._maps.records.fitting(self._save.map, values, self._lines, waits)
@@ -357,7 +438,7 @@ class SaveCode(Arithmetic):
             if not later.mask:
                 later.mask = self._take("b32")
                 self._lines.append(f"activemask.b32 {later.mask};")
-            later.saves.setdefault(self.index, []).append(PendingSave(tuple(saved), guard, later.kin))
+            later.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, later.kin))
             return
         log.append(saved, guard, self._code.stores, ending=self._ending)
 
@@ -369,67 +450,7 @@ class SaveCode(Arithmetic):
         self._lines.append(f"mov.pred {copy}, {self._guard.register};")
         return Guard(copy, self._guard.negated)
 
-    def add_fields(self) -> None:
-        """Add the operands to the fields, kept in registers until the thread ends."""
-        sums = self._maps.sums
-        # What is computed from counters is added in every thread, which would be wrong for a save under a predicate.
-        ending = self._ending and self._save.guard is None and sums.are_tallied
-        sums.add(self.index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending)
-
-    def constant(self, number: int) -> int | None:
-        """The value of an operand if it is a constant, else None. number: of the operand, from 0."""
-        value = self._operand_value(self._save.operands[number])
-        return int(value.text, 0) if value.type is None and _INTEGER.fullmatch(value.text) else None
-
-    def choices(self, number: int) -> tuple[int, ...]:
-        """As of ``SaveWriter``."""
-        low, high = self._operand_value(self._save.operands[number]).choices or (0, 0)
-        # What is added up must not exceed 64 bits, however often a thread comes here.
-        return (low, high) if 0 < high - low <= _MOST_DIFFERENCE else ()
-
-    def value(self, number: int) -> str:
-        """The register with an operand, converted to its field's type. number: of the operand, from 0."""
-        field = self._save.map.fields[number]
-        value = self._operand_value(self._save.operands[number])
-        name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
-        # ``Operations`` has no arithmetic on fewer than 32 bits.
-        if field.type.size >= 4:
-            return name
-        return self.convert(f"{field.type.value[0]}32", field.type.value, name)
-
-    def add_to(self, cell: int, amount: Operand = 1) -> None:
-        """As of ``SaveWriter``."""
-        when = self._counting_threads()
-        if not when and isinstance(amount, int) and self._counted is not None:
-            self._counted[self.index, cell] = self._counted.get((self.index, cell), 0) + amount
-            return
-        self._maps.sums.add_amount(self.index, cell, amount, f"@{when} " if when else "", self._lines)
-
-    def add_float(self, cell: int, number: int) -> None:
-        """As of ``SaveWriter``."""
-        check_architecture(self._maps.architecture)
-        value = self.value(number)
-        if self._save.map.fields[number].type.size < 8:
-            value = self.convert("f64", "f32", value)
-        when = self._counting_threads()
-        name = self._maps.keep(self.index, cell, 64, letter="b")
-        self._maps.count(ADD)
-        self._lines.append(f"{f'@{when} ' if when else ''}{ADD} {name}, {name}, {value};")
-
-    def add_to_one_of_two(self, number: int, cells: tuple[int, int]) -> None:
-        """As of ``SaveWriter``."""
-        # All are counted to the first cell. A register adds up the value less the first one; that divided by the
-        # difference of both is the second cell's count. So it takes no comparison, and hardly more than an addition.
-        low, high = self.choices(number)
-        self.add_to(cells[0])
-        name = self._maps.keep_difference(self.index, Difference(high - low, *cells))
-        when = self._counting_threads()
-        prefix = f"@{when} " if when else ""
-        self._lines.append(f"{prefix}add.u64 {name}, {name}, {self._operand_value(self._save.operands[number]).text};")
-        if low:
-            self._lines.append(f"{prefix}sub.u64 {name}, {name}, {low};")
-
-    def add_at(self, cell: str) -> None:
+    def _count(self, cell: str) -> None:
         """Add one, in memory, to the cell whose number is in a register. Each cell is a u64.
 
         Where the architecture can find the lanes of a warp that add to the same cell, one of them adds for all: fewer
@@ -439,14 +460,17 @@ class SaveCode(Arithmetic):
         # becomes part of the number here: -1, which no cell has, in threads that add nothing.
         take, when, lines = self._take, self._counting_threads(), self._code.stores
         # Not where a product and its sum are around: ptxas would compute the product again after a branch.
-        run = None if self._waits else self._maps.run(self.index, ending=self._ending)
+        run = None if self._waits else self._maps.run(self._index, ending=self._ending)
         if isinstance(run, LaneCounts):
-            run.save(cell, lines, when, self._maps.label(self.index))
+            run.save(cell, lines, when, self._maps.label(self._index))
             return
         if run is not None:
             run.save(cell, lines, when)
             return
-        key = self.select(32, when, cell, -1) if when else cell
+        key = cell
+        if when:
+            key = take("b32")
+            self._emit("selp.b32", key, cell, "-1", when)
         # What a thread adds, a number or a register; and whether it adds at all.
         amount, adds = "1", take("pred")
         alone = self._save.map.level is not Level.THREAD or self._save.map.per is Per.THREAD
@@ -468,25 +492,17 @@ class SaveCode(Arithmetic):
         else:
             lines.append(f"setp.ne.s32 {adds}, {key}, -1;")
         # Each cell is a word of 8 bytes.
-        base = copy_address(self._save.map, self.index, self._maps.block, take, lines, ending=self._ending)
+        base = copy_address(self._save.map, self._index, self._maps.block, take, lines, ending=self._ending)
         lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
 
-    def site_key(self) -> int | None:
-        """As of ``SaveWriter``."""
-        return self.constant(0) if self.index in self._maps.keyed_by_site else None
-
-    def add_to_place(self, place: int, value: tuple[str, int] | None, table: KeyTable) -> None:
-        """As of ``SaveWriter``."""
-        self._add_to_entry(place, value, table)
-
-    def add_to_key(self, key: str, value: tuple[str, int] | None, table: KeyTable) -> None:
-        """As of ``SaveWriter``."""
-        kept = self._take("b64")
-        self._lines.append(f"mov.b64 {kept}, {key};")
-        self._add_to_entry(kept, value, table)
-
-    def _add_to_entry(self, entry: str | int, value: tuple[str, int] | None, table: KeyTable) -> None:
+    def _add_to_table(self, statement: AddToTable) -> None:
         """Add a save to an entry: of a key in a register, or the one with a number."""
+        table, entry = statement.table, statement.key if isinstance(statement.key, int) else self._take("b64")
+        if isinstance(statement.key, Register):
+            self._emit("mov.b64", f"{entry}", self._text(statement.key))
+        value = None
+        if statement.value is not None:
+            value = self._text(statement.value), statement.value.type.bits
         # As in ``add_at``: registers and the predicate may have changed where the stores are inserted.
         take, when, stores = self._take, self._counting_threads(), self._code.stores
         if value is not None:
@@ -500,36 +516,22 @@ class SaveCode(Arithmetic):
             stores.append(f"setp.ne.u32 {saves}, {flag}, 0;")
         # Not where a product and its sum are around: ptxas would compute the product again after a branch.
         if isinstance(entry, int) and not self._waits:
-            sites = self._maps.site_code(self.index, table, value[1] if value else 0)
+            sites = self._maps.site_code(self._index, table, value[1] if value else 0)
             if sites is not None:
-                sites.save(entry, value[0] if value else "", stores, saves, self._maps.label(self.index))
+                sites.save(entry, value[0] if value else "", stores, saves, self._maps.label(self._index))
                 return
         needed = REDUCES if table.keep else MATCHES
         combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
         # Saves under a condition are rare: where no lane has one, the rest is left out.
-        skip = f"{self._maps.label(self.index)}_none" if saves and combine and not self._waits else ""
+        skip = f"{self._maps.label(self._index)}_none" if saves and combine and not self._waits else ""
         if skip:
             here, some = take("b32"), take("pred")
             stores += ["{", f"activemask.b32 {here};", f"vote.sync.any.pred {some}, {saves}, {here};"]
             stores.append(f"@!{some} bra {skip};")
-        base = self._maps.address(self.index, table if isinstance(entry, int) else None, stores, ending=self._ending)
+        base = self._maps.address(self._index, table if isinstance(entry, int) else None, stores, ending=self._ending)
         KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
         if skip:
             stores += [f"{skip}:", "}"]
-
-    def raise_kept(self, number: int, bits: int, value: Operand, when: str | None = None) -> None:
-        """Raise a register, which is kept until the thread ends, to a value if that is greater.
-
-        number: which of the map's registers. bits: its width, 32 or 64. when: a predicate besides that of the save,
-        None without one.
-        """
-        name = self._maps.keep(self.index, number, bits)
-        counting = self._counting_threads()
-        if when and counting:
-            when = self.both(when, counting)
-        predicate = when or counting
-        prefix = f"@{predicate} " if predicate else ""
-        self._lines.append(f"{prefix}max.u{bits} {name}, {name}, {value};")
 
     def _counting_threads(self) -> str | None:
         """A predicate for the threads that the save is for, None for all. Its code is written once.
@@ -547,87 +549,91 @@ class SaveCode(Arithmetic):
         return self._predicate
 
 
-class EndCode(Arithmetic):
-    """Writes what the index-th map does where a thread ends: implements ``neutrino.maps.target.EndWriter``.
+class EndCode(Lowering):
+    """Writes what the index-th map does where a thread ends, by the statements of its type.
 
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
     """
 
     def __init__(self, maps: MapCode, index: int, lines: list[str], group: EndingThreads) -> None:
-        super().__init__(maps.take, lines)
+        super().__init__(maps.take, partial(maps.kept_name, index), lines, maps.count)
         self._maps = maps
         self._index = index
         self._group = group
         self._base = ""
 
-    def greatest(self, number: int, bits: int) -> str:
-        """As of ``EndWriter``."""
-        return self._group.greatest(self._maps.kept_register(self._index, number), bits)
+    def _write_special(self, statement: MapStatement) -> None:
+        maps, index = self._maps, self._index
+        if isinstance(statement, Collective):
+            self._names[statement.destination.name] = self._reduced(statement)
+        elif isinstance(statement, Elect):
+            self._names[statement.destination.name] = self._elected(statement.reduction)
+        elif isinstance(statement, AtomicUpdate):
+            self._update(statement)
+        elif isinstance(statement, Accumulate):
+            amount, operation = self._text(statement.amount), statement.operator.value
+            maps.sums.add_amount(index, statement.cell, amount, "", self._lines, operation=operation)
+        elif isinstance(statement, BringCounts):
+            run = maps.run(index, ending=True) if maps.has_kept(index) else None
+            if run is not None:
+                run.end(self._lines)
+        elif isinstance(statement, BringTable):
+            self._bring_table(statement.table)
+        elif isinstance(statement, CloseLog):
+            maps.log(index).close(self._lines)
+        else:
+            super()._write_special(statement)
 
-    def write_greatest(self, cell: int, value: str, when: str) -> None:
-        """Raise a cell (u64) in memory to a value if that is greater, in threads for which the predicate when holds."""
+    def _reduced(self, statement: Collective) -> str:
+        """A register with a value reduced over the threads that end together."""
+        source, type_ = self._text(statement.source), statement.destination.type
+        if statement.reduction is Reduction.MAX and not type_.is_float:
+            return self._group.greatest(source, type_.bits)
+        if statement.reduction is Reduction.SUM and type_ is Type.F64:
+            tree = self._group.tree(self._maps.count)
+            return tree.add_up(source) if tree is not None else source
+        raise TypeError(f"{statement.reduction} of {type_} over the threads that end together")
+
+    def _elected(self, reduction: Reduction) -> str:
+        """A predicate for the threads that write what a reduction gave; "" for all."""
+        if reduction is not Reduction.SUM:
+            return self._group.writes or ""
+        tree = self._group.tree(self._maps.count)
+        return tree.leads if tree is not None else ""
+
+    def _update(self, statement: AtomicUpdate) -> None:
+        """Update a cell, a u64, in memory."""
+        where, cell = "", statement.cell
+        if isinstance(cell, OneOf):
+            offset = self._take("b64")
+            offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
+            self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
+            base, address = self._address(), self._take("b64")
+            self._emit("add.u64", address, base, offset)
+            where = f"[{address}]"
+        elif isinstance(cell, Register):
+            base, address = self._address(), self._take("b64")
+            self._emit("mad.wide.u32", address, self._text(cell), "8", base)
+            where = f"[{address}]"
+        else:
+            base, place = self._address(), self._offset(cell)
+            where = f"[{base}+{place}]" if place else f"[{base}]"
+        when = self._text(statement.when) if statement.when is not None else None
+        kind = "f64" if statement.value.type.is_float else "u64"
+        self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
+
+    def _offset(self, cell: int) -> int:
+        """Where a cell is in the record, in bytes."""
         entry = self._maps.maps[self._index]
-        offset = entry.kind.cells(entry.fields)[cell].offset
-        base = self._address()
-        where = f"[{base}+{offset}]" if offset else f"[{base}]"
-        self._lines.append(f"@{self._writing(when)} red.global.max.u64 {where}, {value};")
+        return entry.kind.cells(entry.fields)[cell].offset
 
-    def write_greatest_or_mark(self, cell: int, mark: int, value: str, when: str) -> None:
-        """Raise a cell (u64) in memory as ``write_greatest`` does; for a value of 0 put 1 into the cell mark."""
-        entry = self._maps.maps[self._index]
-        cells = entry.kind.cells(entry.fields)
-        # A cell is 0 at first, so 0 in it means that there is no value, and a greatest value of 0 is marked in another
-        # cell. One instruction writes either: its address and its operand depend on whether the value is 0.
-        zero = self.compare("eq", "u64", value, 0)
-        offset = self.select(64, zero, cells[mark].offset, cells[cell].offset)
-        address = self.binary("add", "u64", self._address(), offset)
-        put = self.select(64, zero, 1, value)
-        self._lines.append(f"@{self._writing(when)} red.global.max.u64 [{address}], {put};")
-
-    def add_float(self, cell: int) -> None:
-        """As of ``EndWriter``."""
-        entry = self._maps.maps[self._index]
-        total = self._maps.kept_register(self._index, cell)
-        # At other levels one thread has it all.
-        tree = self._group.tree(self._maps.count) if entry.level is Level.THREAD else None
-        if tree is not None:
-            total = tree.add_up(total)
-        # A sum of 0, as of threads that saved nothing, changes nothing. A NaN is not equal to it.
-        adds = self.compare("neu", "f64", total, "0d0000000000000000")
-        if tree is not None:
-            adds = self.both(adds, tree.leads)
-        base, offset = self._address(), entry.kind.cells(entry.fields)[cell].offset
-        where = f"[{base}+{offset}]" if offset else f"[{base}]"
-        self._lines.append(f"@{adds} red.global.add.f64 {where}, {total};")
-
-    def add_run(self) -> None:
-        """As of ``EndWriter``."""
-        sums = self._maps.sums
-        for name, difference in self._maps.differences(self._index):
-            count = self._divided(name, difference.amount)
-            sums.add_amount(self._index, difference.second, count, "", self._lines)
-            sums.add_amount(self._index, difference.first, count, "", self._lines, operation="sub")
-        run = self._maps.run(self._index, ending=True) if self._maps.has_kept(self._index) else None
-        if run is not None:
-            run.end(self._lines)
-
-    def _divided(self, name: str, divisor: int) -> str:
-        """A register with that of 64 bits divided by a constant."""
-        if divisor & (divisor - 1):
-            return self.binary("div", "u64", name, divisor)
-        return self.binary("shr", "u64", name, divisor.bit_length() - 1)
-
-    def add_held(self, table: KeyTable) -> None:
-        """As of ``EndWriter``."""
+    def _bring_table(self, table: KeyTable) -> None:
+        """Add what lanes hold of sites to their entries in memory."""
         for group in range(MOST_GROUPS):
             if self._maps.has_kept(self._index, FIRST_HELD + 4 * group):
                 sites = self._maps.site_code(self._index, table, 0)
                 if sites is not None:
                     sites.end(group, self._lines, self._maps.label(self._index))
-
-    def close_log(self) -> None:
-        """As of ``EndWriter``."""
-        self._maps.log(self._index).close(self._lines)
 
     def _address(self) -> str:
         """The register with the address of the copy of the map's record that this thread adds to."""
@@ -635,7 +641,3 @@ class EndCode(Arithmetic):
             entry = self._maps.maps[self._index]
             self._base = copy_address(entry, self._index, self._maps.block, self._take, self._lines, ending=True)
         return self._base
-
-    def _writing(self, when: str) -> str:
-        """A predicate: when, in the threads that write to memory."""
-        return self.both(when, self._group.writes) if self._group.writes else when

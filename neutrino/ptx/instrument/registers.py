@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
-from neutrino.maps.target import Operand
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
@@ -317,50 +316,3 @@ def _initial(register_type: str, value: int) -> str:
     if register_type == "f64":
         return f"0d{value:016X}"
     return str(value)
-
-
-class Arithmetic:
-    """Appends arithmetic to lines, each operation with a new register for its result, whose name it returns.
-
-    Implements ``neutrino.maps.target.Operations``.
-    """
-
-    def __init__(self, take: Take, lines: list[str]) -> None:
-        self._take = take
-        self._lines = lines
-
-    def binary(self, operation: str, kind: str, a: Operand, b: Operand) -> str:
-        """As of ``Operations``."""
-        name = self._take(f"b{kind[1:]}")
-        self._lines.append(f"{operation}.{kind} {name}, {a}, {b};")
-        return name
-
-    def compare(self, relation: str, kind: str, a: Operand, b: Operand) -> str:
-        """As of ``Operations``."""
-        name = self._take("pred")
-        self._lines.append(f"setp.{relation}.{kind} {name}, {a}, {b};")
-        return name
-
-    def both(self, a: str, b: str) -> str:
-        """As of ``Operations``."""
-        name = self._take("pred")
-        self._lines.append(f"and.pred {name}, {a}, {b};")
-        return name
-
-    def select(self, bits: int, when: str, a: Operand, b: Operand) -> str:
-        """As of ``Operations``."""
-        name = self._take(f"b{bits}")
-        self._lines.append(f"selp.b{bits} {name}, {a}, {b}, {when};")
-        return name
-
-    def convert(self, to: str, kind: str, a: str) -> str:
-        """As of ``Operations``."""
-        name = self._take(f"b{to[1:]}")
-        self._lines.append(f"cvt.{to}.{kind} {name}, {a};")
-        return name
-
-    def highest_bit(self, kind: str, a: str) -> str:
-        """As of ``Operations``."""
-        name = self._take("b32")
-        self._lines.append(f"bfind.{kind} {name}, {a};")
-        return name

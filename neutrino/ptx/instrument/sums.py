@@ -17,7 +17,6 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.ir.operands import SavedOperand
 from neutrino.maps.declaration import Map
 from neutrino.maps.float_sums import FLOATS
-from neutrino.maps.target import Operand
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.ptx.analysis.counter_placement import Fork, Form, Part, Row, Tallies, plan_tallies
@@ -47,16 +46,6 @@ class Word:
     name: str
     bits: int
     signed: bool = False
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Of saves that each count to one of two cells, where all are counted to the first: amount, that such a save adds
-    to a register if it is the second cell's."""
-
-    amount: int
-    first: int
-    second: int
 
 
 class EndSums:
@@ -463,7 +452,7 @@ class Sums:
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
     def add_amount(
-        self, index: int, number: int, amount: Operand, prefix: str, lines: list[str], *, operation: str = "add"
+        self, index: int, number: int, amount: str | int, prefix: str, lines: list[str], *, operation: str = "add"
     ) -> None:  # fmt: skip
         """Append the code that adds a number or a register to a cell of the index-th map.
 

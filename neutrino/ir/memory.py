@@ -1,0 +1,223 @@
+"""The statements of map types: what becomes of saved values, in registers that a thread keeps and in memory.
+
+A map type writes two pieces of code in them: for each SAVE, and for where a thread ends. All threads at the place
+execute a statement, in their order; but what it changes besides its destination it changes in threads alone for which
+``when`` is true (None: all of them), or which save, where it says so.
+
+Cells are what a map's record in memory consists of, by their numbers. A launch has copies of the record, or rows of
+blocks, warps or threads (``maps/regions.py``); a thread adds to the cells of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from neutrino.errors import Span
+from neutrino.ir.operands import Constant, Register
+from neutrino.ir.statements import Collective, Compare, Convert, Operation, Operator, Reduction, Reinterpret, Select
+
+
+@dataclass(frozen=True)
+class Kept(Register):
+    """A register of a map, which each thread keeps from the kernel's entry to its end. key: what it is, for the map
+    type, and so its name."""
+
+    key: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadSaved:
+    """``destination =`` what a SAVE has for a field of its map, converted to the field's type. number: the field's."""
+
+    destination: Register
+    number: int
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class IsSaving:
+    """``destination``, a predicate: whether this thread saves. For SAVEs that not all threads at the place execute."""
+
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class When:
+    """Statements whose destinations, registers that are kept, change where a predicate is true."""
+
+    condition: Register
+    then: tuple[Operation, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Add an amount to a cell, or subtract it: in a register till the thread ends, then in memory.
+
+    cell: its number. operator: ``ADD`` or ``SUB``. amount: of a type with the cell's width.
+    """
+
+    cell: int
+    amount: Register | Constant
+    span: Span = field(compare=False)
+    when: Register | None = None
+    operator: Operator = Operator.ADD
+
+
+@dataclass(frozen=True)
+class AccumulateSaved:
+    """Add what a SAVE has for each field to the cell of the field's number, as ``Accumulate`` does, in the threads that
+    save."""
+
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of two cells, by a predicate. then, otherwise: their numbers."""
+
+    condition: Register
+    then: int
+    otherwise: int
+
+
+@dataclass(frozen=True)
+class AtomicUpdate:
+    """``cell = operator(cell, value)`` in memory, at once for other threads.
+
+    operator: ``ADD``, ``MIN``, ``MAX`` or ``OR``. cell: its number; a register of a u32 that is computed. value: of the
+    cell's type.
+    """
+
+    operator: Operator
+    cell: int | Register | OneOf
+    value: Register | Constant
+    span: Span = field(compare=False)
+    when: Register | None = None
+
+
+@dataclass(frozen=True)
+class Elect:
+    """``destination``, a predicate: whether this thread writes what a ``Collective`` gave, for all lanes that it was
+    over: one of them; on targets that cannot combine lanes, where a result is the thread's own, each.
+
+    reduction: of the ``Collective``. Of a ``SUM`` of floats, which is by a tree over the lanes, in their order, others
+    have no result.
+    """
+
+    reduction: Reduction
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Add one to a cell, in threads that save; ``BringCounts`` brings to memory what is not there yet.
+
+    cell: its number, a u32, which need not be the same in all lanes: the target adds up what equal lanes add.
+    """
+
+    cell: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class BringCounts:
+    """Add to memory what ``Count`` has counted in registers of this thread."""
+
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The form of a table of keys in memory, an array of entries of u64 words, all 0 at first.
+
+    An entry has a key with all bits inverted, a count of saves, and the aggregates in keep (``sum``, ``max``, or
+    ``min``, which is kept inverted). places: of keys, a power of two; then comes an entry for the key whose inverse
+    is 0, then one for saves whose keys found no place. probes: how many places a key may have. period: if not 0, an
+    entry with a number may as well be that which so many places, or a multiple, are before.
+    """
+
+    places: int
+    probes: int
+    keep: tuple[str, ...]
+    period: int = 0
+
+
+@dataclass(frozen=True)
+class AddToTable:
+    """Add a save to an entry of a table, in threads that save; ``BringTable`` brings to memory what is not there yet.
+
+    key: a u64 whose entry is searched for, which need not be the same in all lanes; or the number of an entry. value:
+    what the entry aggregates, an unsigned number of 32 or 64 bits; None without one.
+    """
+
+    key: Register | int
+    value: Register | None
+    table: KeyTable
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class BringTable:
+    """Add to memory what ``AddToTable`` has added up in registers of this thread."""
+
+    table: KeyTable
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class StoreRecord:
+    """Store what a SAVE has for the fields as the next record of the slot of this thread, or of its warp or block, and
+    count it, in the threads that save.
+
+    In a full slot it replaces the oldest one if the map's type keeps the last records, else it is not stored.
+    """
+
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class AppendToLog:
+    """Store what a SAVE has for the fields as the next record of a log, in a chunk of its region, in the threads that
+    save; take a chunk if need be."""
+
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class CloseLog:
+    """Store how many records fewer than it has room for the thread's last chunk has."""
+
+    span: Span = field(compare=False)
+
+
+MapComputation = Operation | Convert | Reinterpret | Compare | Select | Collective | ReadSaved | IsSaving | Elect
+"""A statement that assigns a value to its ``destination``. ``Collective`` is over the lanes that are here together."""
+
+MapStatement = (
+    MapComputation
+    | When
+    | Accumulate
+    | AccumulateSaved
+    | AtomicUpdate
+    | Count
+    | BringCounts
+    | AddToTable
+    | BringTable
+    | StoreRecord
+    | AppendToLog
+    | CloseLog
+)
+"""A statement of a map type."""
+
+
+def computations(statements: Iterable[MapStatement]) -> Iterator[MapComputation]:
+    """Yield the statements that assign a value, also those inside others."""
+    for statement in statements:
+        if isinstance(statement, When):
+            yield from statement.then
+        elif isinstance(statement, MapComputation):
+            yield statement

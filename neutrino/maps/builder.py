@@ -1,0 +1,169 @@
+"""How map types write statements: each method adds one, and returns the register with its result.
+
+Types are checked here, so that a target gets no statement that mixes them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from neutrino.abi.records import Field
+from neutrino.errors import Span
+from neutrino.ir.memory import (
+    Accumulate,
+    AtomicUpdate,
+    Elect,
+    IsSaving,
+    Kept,
+    MapStatement,
+    OneOf,
+    ReadSaved,
+    When,
+)
+from neutrino.ir.operands import Constant, Register
+from neutrino.ir.statements import (
+    Collective,
+    Compare,
+    Convert,
+    Operation,
+    Operator,
+    Reduction,
+    Reinterpret,
+    Relation,
+    Select,
+)
+from neutrino.ir.types import Type
+
+Number = Register | Constant | int
+"""An operand; an integer is a constant of the type that the other operand has."""
+
+SHIFTS = frozenset({Operator.SHL, Operator.SHR})
+
+
+class SavedValues(Protocol):
+    """What is known of a SAVE when its code is written. number: of an operand, from 0."""
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether threads may be at the place that do not save."""
+
+    def constant(self, number: int) -> int | None:
+        """Return an operand's value if it is a constant in the probe, else None."""
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        """Return the two values, ascending, of which an operand has one, if these are known, else ()."""
+
+    def site_key(self) -> int | None:
+        """Return the number of the site if the first operand is SITE, as in all saves to the map; else None."""
+
+
+class Builder:
+    """Collects the statements of one piece of code. span: the place of all of them, of the map's declaration."""
+
+    def __init__(self, span: Span) -> None:
+        self.statements: list[MapStatement] = []
+        self._span = span
+        self._locals = 0
+
+    def add(self, statement: MapStatement) -> None:
+        """Add a statement that has no method here."""
+        self.statements.append(statement)
+
+    def kept(self, *key: int, type_: Type, initial: int = 0) -> Kept:
+        """Return a register that is kept to the thread's end. initial: its first value, as bits."""
+        return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key)
+
+    def saved(self, number: int, saved_field: Field) -> Register:
+        """Return what is saved in a field, the one with this number; narrow integers extended to 32 bits."""
+        register = self._local(Type(saved_field.type.value))
+        self.add(ReadSaved(register, number, self._span))
+        if register.type.bits >= 32:
+            return register
+        return self.convert(Type.S32 if register.type.is_signed else Type.U32, register)
+
+    def saving(self, saved: SavedValues) -> Register | None:
+        """Return a predicate, whether this thread saves; None if all do."""
+        if not saved.is_conditional:
+            return None
+        register = self._local(Type.PRED)
+        self.add(IsSaving(register, self._span))
+        return register
+
+    def compute(self, operator: Operator, left: Register, *right: Number, type_: Type | None = None) -> Register:
+        """Return ``operator(left, *right)``. type_: of the result, where it is not that of left."""
+        result = self._local(type_ or left.type)
+        amount = Type.U32 if operator in SHIFTS else left.type
+        self.add(Operation(operator, result, (left, *(self._of(item, amount) for item in right)), self._span))
+        return result
+
+    def both(self, left: Register | None, right: Register | None) -> Register | None:
+        """Return the conjunction of two predicates, where None is always true."""
+        if left is None or right is None:
+            return left or right
+        return self.compute(Operator.AND, left, right)
+
+    def compare(self, relation: Relation, left: Register, right: Number) -> Register:
+        """Return a predicate."""
+        result = self._local(Type.PRED)
+        self.add(Compare(relation, result, left, self._of(right, left.type), self._span))
+        return result
+
+    def select(self, condition: Register, then: Number, otherwise: Number, type_: Type) -> Register:
+        """Return one of two values of a type."""
+        result = self._local(type_)
+        self.add(Select(result, condition, self._of(then, type_), self._of(otherwise, type_), self._span))
+        return result
+
+    def convert(self, type_: Type, source: Register) -> Register:
+        """Return a value in another type."""
+        result = self._local(type_)
+        self.add(Convert(result, source, self._span))
+        return result
+
+    def as_bits(self, type_: Type, source: Register) -> Register:
+        """Return the same bits in another type of the same width."""
+        if type_ is source.type:
+            return source
+        if type_.bits != source.type.bits:
+            raise TypeError(f"{source.type} has not the width of {type_}")
+        result = self._local(type_)
+        self.add(Reinterpret(result, source, self._span))
+        return result
+
+    def together(self, reduction: Reduction, source: Register) -> Register:
+        """Return a value reduced over the lanes that are here."""
+        result = self._local(source.type)
+        self.add(Collective(reduction, result, source, self._span))
+        return result
+
+    def elect(self, reduction: Reduction) -> Register:
+        """Return a predicate, as of ``Elect``."""
+        result = self._local(Type.PRED)
+        self.add(Elect(reduction, result, self._span))
+        return result
+
+    def change(self, kept: Kept, operator: Operator, value: Number, when: Register | None = None) -> None:
+        """Have ``kept = operator(kept, value)``."""
+        change = Operation(operator, kept, (kept, self._of(value, kept.type)), self._span)
+        self.add(change if when is None else When(when, (change,), self._span))
+
+    def accumulate(
+        self, cell: int, amount: Register | int, when: Register | None = None, *, operator: Operator = Operator.ADD
+    ) -> None:
+        """Add an amount to a cell, or subtract it."""
+        self.add(Accumulate(cell, self._of(amount, Type.U64), self._span, when, operator))
+
+    def update(self, operator: Operator, cell: int | Register | OneOf, value: Register, when: Register | None) -> None:
+        """Update a cell in memory."""
+        self.add(AtomicUpdate(operator, cell, value, self._span, when))
+
+    def _of(self, number: Number, type_: Type) -> Register | Constant:
+        if isinstance(number, int):
+            return Constant(type_, number % (1 << type_.bits))
+        if number.type.bits != type_.bits:
+            raise TypeError(f"{number.type} in an operation on {type_}")
+        return number
+
+    def _local(self, type_: Type) -> Register:
+        self._locals += 1
+        return Register(f"%{self._locals}", type_, 0, self._span, is_local=True)
