@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
+from neutrino.ahead.image_twins import Settings
 from neutrino.ahead.library import output_path
 from neutrino.ahead.library import patch_file as patch_library
-from neutrino.ahead.plan import device_arch
 from neutrino.ahead.report import Report
-from neutrino.ahead.target_twins import Settings
+from neutrino.backend.registry import device_arch
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, read_file
 from neutrino.fatbin.extraction import Namer, file_name, write_aside

@@ -18,9 +18,10 @@ from neutrino.ahead.plan import image_identity
 from neutrino.ahead.restore import restore
 from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
+from neutrino.backend.protocol import Target
+from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import picked_image
 from neutrino.elf.constants import (
     DF_1_NODELETE,
     DT_AUXILIARY,
@@ -32,19 +33,17 @@ from neutrino.elf.constants import (
     PT_LOAD,
 )
 from neutrino.elf.reader import Elf
-from neutrino.errors import FormatError, PatchError, PtxError
-from neutrino.fatbin import Container, ImageKind, read_container, read_file
+from neutrino.errors import FormatError, NeutrinoError, PatchError
+from neutrino.fatbin import Container, read_container, read_file
 from neutrino.places import scratch_parent
-from neutrino.ptx.text.module import parse
 from neutrino.resources import tool_path
-from neutrino.sass.cubin import read_cubin
 from neutrino.version import __version__
 
 _PAGE = 4096
 _LONGEST_PATH = 4096
 """Bytes of a DT_AUXILIARY that are read, at most."""
-_FILES = ("manifest.json", "original.ptx", "probed.ptx")
-"""The files that an entry holds for each kernel with a twin."""
+_MANIFEST = "manifest.json"
+"""The file that an entry holds for each kernel with a twin, beside those of its target."""
 _KINDS = ("images", "kernels", "twins")
 """What ``Check.counts`` counts."""
 
@@ -304,7 +303,7 @@ class _TwinCheck:
                     self._fault(f"{name}: its key is not that of its row for {row.arch}")
             counts["kernels"] += len(entry.kernels)
             counts["twins"] += sum(kernel.reason is Reason.PROBED for kernel in entry.kernels)
-            self._check_twins(entry, name)
+            self._check_twins(target_of_device(first_row.arch), entry, name)
             # Without its image there is already a fault, from above.
             container = by_identity.get((first_row.image_digest, first_row.image_size))
             if container is not None:
@@ -313,24 +312,24 @@ class _TwinCheck:
     def _fault(self, text: str) -> None:
         self._check.faults.append(text)
 
-    def _check_twins(self, entry: Entry, name: str) -> None:
+    def _check_twins(self, target: Target, entry: Entry, name: str) -> None:
         """Check that the entry's images hold its twins, with the original's parameters and the probe block.
 
         The hook, which launches twins, passes the parameters at the offsets that the entry states. name: of the entry,
         for faults.
         """
-        # For each image, its kernels in each of its forms: machine code, PTX, or both.
+        # For each image, its kernels in each of its forms: machine code, text, or both.
         forms_by_image: list[list[dict[str, _Parameters]]] = []
         for index, image in enumerate(entry.images):
             try:
-                forms_by_image.append(list(_kernel_forms(image, f"{name}, image {index}")))
-            except (FormatError, PtxError) as error:
+                forms_by_image.append(list(_kernel_forms(target, image, f"{name}, image {index}")))
+            except NeutrinoError as error:
                 # The twins cannot be looked up by image, so the others are not checked.
                 self._fault(f"{name}, image {index}: {error}")
                 return
 
         for kernel in _probed_kernels(entry):
-            missing = [file for file in _FILES if file not in kernel.files]
+            missing = [file for file in (_MANIFEST, *target.files) if file not in kernel.files]
             if missing:
                 self._fault(f"{name}: {kernel.name} has no {', '.join(missing)}")
             # The twin's last parameter is the probe block.
@@ -350,16 +349,15 @@ class _TwinCheck:
         The hook, which launches twins, copies the program's arguments by these offsets and sizes. name: of the entry,
         for faults. container: the image. arch, device: what the entry was made for.
         """
-        picked = picked_image(container, arch, device)
+        target = target_of_device(arch)
+        picked = target.picked(container, arch, device)
         if picked is None:
             # Then no device of this architecture can run the program's kernels, and the row is of no use.
             self._fault(f"{name}: its image has nothing that the driver picks for {arch}")
             return
         try:
-            originals = _kernel_parameters(
-                picked.kind, picked.data, f"container {container.index}, image {picked.index}"
-            )
-        except (FormatError, PtxError) as error:
+            originals = target.parameters(picked, f"container {container.index}, image {picked.index}")
+        except NeutrinoError as error:
             self._fault(str(error))
             return
         for kernel in _probed_kernels(entry):
@@ -375,31 +373,11 @@ def _probed_kernels(entry: Entry) -> Iterator[KernelEntry]:
     return (kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED)
 
 
-def _kernel_forms(image: bytes, name: str) -> Iterator[dict[str, _Parameters]]:
-    """Yield the parameters of an image's kernels, once for its machine code and once for its PTX, if it has them.
+def _kernel_forms(target: Target, image: bytes, name: str) -> Iterator[dict[str, _Parameters]]:
+    """Yield the parameters of an image's kernels, once for its machine code and once for its text, if it has them.
 
-    name: of the image, for errors. Raises FormatError, PtxError.
+    name: of the image, for errors. Raises FormatError, and NeutrinoError for a text that cannot be read.
     """
     for part in read_container(image, name).images:
-        if part.kind in (ImageKind.CUBIN, ImageKind.PTX):
-            yield _kernel_parameters(part.kind, part.data, name)
-
-
-def _kernel_parameters(kind: ImageKind, data: bytes, name: str) -> dict[str, _Parameters]:
-    """Return the parameters of all kernels in a cubin or PTX text, by kernel name.
-
-    kind: of the two. name: of the image, for errors. Raises FormatError, PtxError.
-    """
-    if kind is ImageKind.CUBIN:
-        # In cubins a parameter is (index, offset, size).
-        return {
-            kernel.name: [(offset, size) for _, offset, size in kernel.parameters]
-            for kernel in read_cubin(data, name).kernels.values()
-        }
-    module = parse(data.decode("latin-1"))
-    # The parameters, and the size of all together.
-    layouts = {entry.name: module.parameter_layout(entry) for entry in module.entries}
-    return {
-        kernel_name: [(parameter.offset, parameter.size) for parameter in parameters]
-        for kernel_name, (parameters, _) in layouts.items()
-    }
+        if target.takes(part):
+            yield target.parameters(part, name)

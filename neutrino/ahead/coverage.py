@@ -14,9 +14,9 @@ from neutrino.ahead.plan import make_plan
 from neutrino.ahead.preview import preview_plan
 from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.assemble.emit import Emit
+from neutrino.backend.registry import target_of_device
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import picked_image
-from neutrino.fatbin import Container, ImageKind
+from neutrino.fatbin import Container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
@@ -47,7 +47,7 @@ class Coverage:
 
 def architectures(containers: Sequence[Container]) -> tuple[str, ...]:
     """Return the architectures that a file's images are for, as ``sm_90``, without those that are not supported."""
-    return make_plan(containers, (), DeviceKind.GPU, Emit.SASS).archs
+    return make_plan(containers, (), DeviceKind.GPU, Emit.CODE).archs
 
 
 Known = dict[tuple[int, int], list[KernelReport]]
@@ -70,29 +70,30 @@ def find_coverage(
     pass to several calls for one file, with different architectures but the same probes and selection: they may run the
     same machine code, which is then read once. None for no cache. Raises FormatError for damaged images.
     """
-    plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.SASS)
+    plan = make_plan(containers, (arch,), DeviceKind.GPU, Emit.CODE)
     skipped = {(image.container, image.image) for image in plan.skipped_images}
     rows: list[KernelReport] = []
 
     # Take from the cache what it has. It may hold the kernels of machine code that is not device-linked: all
     # architectures that run it have the same PTX for it, and so the same reports but for the architecture.
-    # uncached: targets that the cache does not have. lists_to_fill: of these, by container, the new lists in the cache.
+    # uncached: images that the cache does not have. lists_to_fill: of these, by container, the new lists in the cache.
     uncached = []
     lists_to_fill: dict[int, list[KernelReport]] = {}
-    for target in plan.targets:
-        picked = None if known is None or target.linked else picked_image(containers[target.container], arch)
-        if known is None or picked is None or picked.kind is not ImageKind.CUBIN:
-            uncached.append(target)
+    for planned in plan.images:
+        target = target_of_device(planned.arch)
+        picked = None if known is None or planned.linked else target.picked(containers[planned.container], arch)
+        if known is None or picked is None or not target.is_machine_code(picked):
+            uncached.append(planned)
             continue
-        key = (target.container, picked.index)
+        key = (planned.container, picked.index)
         if key in known:
             rows += [replace(row, devices=(arch,)) for row in known[key]]
         else:
-            lists_to_fill[target.container] = known[key] = []
-            uncached.append(target)
+            lists_to_fill[planned.container] = known[key] = []
+            uncached.append(planned)
 
     # Plan the probes of the remaining kernels. Those of skipped images have a reason instead of a plan.
-    for kernel in preview_plan(replace(plan, targets=tuple(uncached)), containers, probes, selection):
+    for kernel in preview_plan(replace(plan, images=tuple(uncached)), containers, probes, selection):
         # Nothing of a skipped image runs on the architecture.
         devices = () if (kernel.container, kernel.image) in skipped else (arch,)
         sites = kernel.plan.site_count if kernel.plan else 0

@@ -14,21 +14,19 @@ from typing import BinaryIO
 
 from neutrino.ahead.attach import Attaching, attaching_to
 from neutrino.ahead.carrier import file_refusal
-from neutrino.ahead.plan import EMBEDDED_DEVICE, Plan, SkippedImage, Target, make_plan
+from neutrino.ahead.image_twins import Settings, Task, TaskResult, make_task_runner
+from neutrino.ahead.plan import Plan, PlannedImage, SkippedImage, make_plan
 from neutrino.ahead.report import KernelReport, Report
 from neutrino.ahead.section import TwinsRow, write_section
-from neutrino.ahead.target_twins import Settings, Task, TaskResult, make_task_runner
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import Slots, share
+from neutrino.backend.registry import EMBEDDED_DEVICE, supported_device, target_of_device
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import Device
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
 from neutrino.probing.writing import trace_text
-from neutrino.ptx.snippets.lowering import lower
 from neutrino.resources import tool_path
-from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.version import __version__
 
 STUB = Path(__file__).resolve().parent.parent / "loader" / "lib" / "libneutrino_stub.so"
@@ -98,7 +96,7 @@ def patch_file(
     with contextlib.ExitStack() as stack:
         # Entries are kept on disk, so that memory holds those of a few images only.
         spool = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".neutrino-"))
-        attaching = stack.enter_context(attaching_to(source, target)) if target is not None and plan.targets else None
+        attaching = stack.enter_context(attaching_to(source, target)) if target is not None and plan.images else None
         builder = _SectionBuilder(source, settings, plan, containers, spool if target is not None else None)
         builder.run(jobs or os.cpu_count() or 1, progress, attaching)
         report = builder.report(tuple(names))
@@ -115,7 +113,7 @@ def patch_file(
             builder.entries(spool),
             names=" ".join(names),
             maker=__version__,
-            probes=trace_text(lower(settings.probes)).encode(),
+            probes=trace_text(target_of_device(plan.images[0].arch).lowered(settings.probes)).encode(),
             reader=tool_path("read.py").read_bytes(),
             report=json.dumps(stored_report).encode(),
         )
@@ -130,8 +128,8 @@ def _machine_archs(device: DeviceKind) -> tuple[str, ...]:
     """
     if device is DeviceKind.EMBEDDED:
         return (EMBEDDED_DEVICE,)
-    devices = (Device.parse(arch) for arch in machine_archs())
-    return tuple(f"sm_{device.number}" for device in devices if device and device.number >= FIRST_ARCHITECTURE)
+    devices = map(supported_device, machine_archs())
+    return tuple(device for device in devices if device is not None)
 
 
 _VENDOR = "vendor: "
@@ -154,10 +152,10 @@ def _refusal(source: Path) -> str:
 
 
 class _SectionBuilder:
-    """Makes the twins of all targets of a plan in worker processes; then gives the section's contents in plan order.
+    """Makes the twins of all images of a plan in worker processes; then gives the section's contents in plan order.
 
-    A target gets one entry, in the format of ``neutrino.cache.entry``, with its twins (instrumented kernels). items:
-    the plan's targets, then its skipped images. spool: a file that collects the entries; None if they are not needed.
+    An image gets one entry, in the format of ``neutrino.cache.entry``, with its twins (instrumented kernels). items:
+    the plan's images, then the skipped ones. spool: a file that collects the entries; None if they are not needed.
     results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the spool.
     """
 
@@ -170,8 +168,8 @@ class _SectionBuilder:
         self._plan = plan
         self._containers = containers
         self._spool = spool
-        # The targets come first, so that an index in plan.targets is also one in _items.
-        self._items: tuple[Target | SkippedImage, ...] = (*plan.targets, *plan.skipped_images)
+        # Those with twins come first, so that an index in plan.images is also one in _items.
+        self._items: tuple[PlannedImage | SkippedImage, ...] = (*plan.images, *plan.skipped_images)
         # By the item's index: its result without the entry, and the entry's (offset, size) in the spool.
         self._results: dict[int, TaskResult] = {}
         self._entry_ranges: dict[int, tuple[int, int]] = {}
@@ -212,35 +210,35 @@ class _SectionBuilder:
             self._results[index] = replace(result, entry=b"" if result.entry is not None else None)
             if progress is not None:
                 item = self._items[index]
-                label = f"container {item.container}" + (f" for {item.arch}" if isinstance(item, Target) else "")
+                label = f"container {item.container}" + (f" for {item.arch}" if isinstance(item, PlannedImage) else "")
                 progress(done, len(order), label)
 
     def _task(self, index: int) -> Task:
         """Return the worker's task for an item of the plan."""
         item = self._items[index]
-        if isinstance(item, Target):
+        if isinstance(item, PlannedImage):
             # For the key of the entry.
             digest, _ = self._plan.identities[item.container]
             return Task(item, digest)
         return Task(item)
 
-    def _targets_with_entry(self) -> list[int]:
-        """Return the indices of the targets that have an entry, in the plan's order.
+    def _images_with_entry(self) -> list[int]:
+        """Return the indices of the images that have an entry, in the plan's order.
 
-        A target without any PTX has none, since the hook (which launches twins) does not look its image up.
+        One without any text has none, since the hook (which launches twins) does not look it up.
         """
         return [
             index
-            for index in range(len(self._plan.targets))
+            for index in range(len(self._plan.images))
             if index in self._results and self._results[index].entry is not None
         ]
 
     def rows(self) -> list[TwinsRow]:
         """Return the section's rows, one per entry and device. A row's entry is an index into ``entries``."""
         rows = []
-        for entry_index, index in enumerate(self._targets_with_entry()):
-            target = self._plan.targets[index]
-            digest, size = self._plan.identities[target.container]
+        for entry_index, index in enumerate(self._images_with_entry()):
+            planned = self._plan.images[index]
+            digest, size = self._plan.identities[planned.container]
             rows += [
                 TwinsRow(
                     image_digest=digest,
@@ -250,7 +248,7 @@ class _SectionBuilder:
                     device=self._settings.device,
                     entry=entry_index,
                 )
-                for arch in target.devices
+                for arch in planned.devices
             ]
         return rows
 
@@ -260,7 +258,7 @@ class _SectionBuilder:
             # The spool is empty, and an empty file cannot be mapped.
             return []
         view = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ))
-        ranges = [self._entry_ranges[index] for index in self._targets_with_entry()]
+        ranges = [self._entry_ranges[index] for index in self._images_with_entry()]
         return [view[offset : offset + size] for offset, size in ranges]
 
     def report(self, names: tuple[str, ...]) -> Report:

@@ -6,6 +6,7 @@ section. Attaching it to a file adds what restores the original at its end.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ _LONGEST_TEXT = 1 << 16
 """Bytes of the probes' names, or of a version, with the NUL."""
 _DEVICE_KINDS = (DeviceKind.GPU, DeviceKind.EMBEDDED)
 """By their number in the field ``device`` of SECTION_TWINS."""
+
+_ARCH = re.compile(rb"[A-Za-z][\w:+-]*", re.ASCII)
+"""The name of an architecture."""
 
 _CODES = {"u32": "I", "u64": "Q"}
 """Format characters of ``struct`` for types of members."""
@@ -291,8 +295,9 @@ class _Reader:
         """Return the architecture in a row's NUL-padded field. at: the row's offset, for the error."""
         arch, _, padding = field.partition(b"\0")
         # The C code reads it as a string, so at least one NUL must follow.
-        if not arch.isascii() or not arch.startswith(b"sm_") or padding.strip(b"\0") or len(arch) == len(field):
-            raise self._cursor.error("arch", repr(field), "a name as sm_90, filled up with NUL", at=at)
+        # Which names there are is the targets' affair, which need not be imported to read a section.
+        if not _ARCH.fullmatch(arch) or padding.strip(b"\0") or len(arch) == len(field):
+            raise self._cursor.error("arch", repr(field), "a name of letters and digits, filled up with NUL", at=at)
         return arch.decode("ascii")
 
     def _unpack(self, packing: struct.Struct, names: Sequence[str], what: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class AssembledTwins:
 
     image: bytes
     assembled: Assembled
-    emit: Emit = Emit.SASS
+    emit: Emit = Emit.CODE
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,20 @@ class ExplicitTwins:
 class Assembly(Protocol):
     """Assembles the original kernels of one image and their twins (instrumented copies).
 
-    name: of the assembler, with its version. arch: the target architecture. machine: the originals' machine code that
-    runs; None if the driver compiles their text. bounded_stack: whether a thread's stack has the size that the program
-    asked for, as on every GPU. max_registers: the user's register cap of twins, None without one. mark: part of the
-    file names under ``--save-temps``. is_part: whether these are only some of the twins of an image, so that
-    ``originals`` raises CutError if they are refused. can_be_explicit: whether ``explicit`` may be called.
-    ``originals`` and ``twins`` raise as ``Assembler.assemble`` and may run at the same time.
+    name: of the assembler, with its version. language: what it assembles, for messages. arch: the target architecture.
+    machine: the originals' machine code that runs; None if the driver compiles their text. bounded_stack: whether a
+    thread's stack has the size that the program asked for, as on every GPU. max_registers: the user's register cap of
+    twins, None without one. mark: part of the file names under ``--save-temps``. is_part: whether these are only some
+    of the twins of an image, so that ``originals`` raises CutError if they are refused. can_be_explicit: whether
+    ``explicit`` may be called. ``originals`` and ``twins`` raise as ``Assembler.assemble`` and may run at the same
+    time.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def language(self) -> str: ...
 
     @property
     def arch(self) -> str: ...

@@ -35,7 +35,7 @@ class TwinBuild:
     warnings: Counter[str] = field(default_factory=Counter)
     failed: Mapping[str, str] = field(default_factory=dict)
     caps: Mapping[str, int] = field(default_factory=dict)
-    emit: Emit = Emit.SASS
+    emit: Emit = Emit.CODE
 
 
 @dataclass(frozen=True)

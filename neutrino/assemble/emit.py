@@ -6,11 +6,11 @@ from enum import Enum
 
 
 class Emit(Enum):
-    """The form in which twins are loaded into the driver."""
+    """The form in which twins are loaded into the driver. The values are those of ``--emit`` and of manifests."""
 
-    SASS = "sass"
+    CODE = "sass"
     """Machine code."""
-    PTX = "ptx"
+    TEXT = "ptx"
     """Text, which the driver compiles for its device."""
     BOTH = "both"
     """A container of both, from which the driver picks."""

@@ -95,7 +95,7 @@ class Verifier:
                 return self._variant_verdict(self.retargeting, difference)
 
         # What the hook (the library that launches twins) cannot launch, or what may compute other results.
-        unsupported = _parameter_difference(twin, original, built)
+        unsupported = _parameter_difference(twin, original, built, self._assembly.language)
         if unsupported is not None:
             return Verdict(Reason.UNSUPPORTED, unsupported, of_probes=False)
         growth = self._stack_growth(twin, original, built)
@@ -125,7 +125,8 @@ class Verifier:
         difference = original.unlike_in_code(twin)
         if difference is None:
             return None
-        return f"{NOT_SHOWN}: {self._assembly.name} assembles the PTX to different code ({difference})"
+        made = f"{self._assembly.name} assembles the {self._assembly.language} to different code"
+        return f"{NOT_SHOWN}: {made} ({difference})"
 
     def _stack_growth(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why the twin might need more stack than a thread has; None if it does not.
@@ -145,7 +146,7 @@ class Verifier:
         return None
 
 
-def _parameter_difference(twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
+def _parameter_difference(twin: Twin, original: OriginalBuild, built: TwinBuild, language: str) -> str | None:
     """Return what is wrong with the parameters in the machine code of an original or its twin; None if nothing is.
 
     A twin is the instrumented copy. Both must have those of the PTX, and the twin the probe block (what a launch passes
@@ -155,7 +156,7 @@ def _parameter_difference(twin: Twin, original: OriginalBuild, built: TwinBuild)
     # In cubins a parameter is (index, offset, size).
     shipped = [(offset, size) for _, offset, size in original.machine.kernels[twin.name].parameters]
     if shipped != expected:
-        return f"parameters (offset, size) of the machine code {shipped}, of the PTX {expected}"
+        return f"parameters (offset, size) of the machine code {shipped}, of the {language} {expected}"
     assembled = [(offset, size) for _, offset, size in built.kernels[twin.twin_name].parameters]
     if assembled != [*expected, (twin.block_offset, twin.block_size)]:
         return f"the assembler placed the twin's parameters at {assembled}"

@@ -1,20 +1,29 @@
-"""The protocol of a backend: the steps from original kernels to the twins that the hook launches in their place.
+"""What a target is, and what a way of probing is: from original kernels to the twins that the hook launches instead.
 
+    container ─ Target.find ─► Shipped ─ Target.backend ─► Backend
     kernels ─ plan ─► sites ─ write ─► code with probes ─ assemble ─► verified outcomes ─ entries ─► BackendResult
 
-Each step takes the immutable value that the previous one returned. There are two backends: for the kernels of one PTX
-module (``ptx_twin.py``), and for those of modules that the device linker put together (``linked_twin.py``).
+Each step takes the immutable value that the previous one returned. A target has a backend for each way in which kernels
+may be shipped. ``registry.py`` has the targets, and chooses one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from neutrino.abi.reasons import Reason
+from neutrino.assemble.dump import Dump
+from neutrino.assemble.emit import Emit
+from neutrino.backend.capabilities import Capabilities
 from neutrino.cache.entry import KernelEntry
-from neutrino.twins.values import LeftOut, Site
+from neutrino.device.kind import DeviceKind
+from neutrino.fatbin import Container, Image
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.twins.probe_units import ProbeLeftOut
+from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
 
 class PlannedKernel(Protocol):
@@ -22,8 +31,8 @@ class PlannedKernel(Protocol):
 
     name: the kernel's. sites: the instructions that probes match, and the kernel's entry and ends if probes run there.
     site_count: their number, which takes less time to find than the sites themselves. left_out: sites that cannot be
-    probed. lines: the line in the PTX (from 1) where the kernel, and each function with probes that it calls, begins,
-    by name.
+    probed. probes_left_out: probes that cannot be placed in this kernel. lines: the line in its text (from 1) where the
+    kernel, and each function with probes that it calls, begins, by name.
     """
 
     @property
@@ -37,6 +46,9 @@ class PlannedKernel(Protocol):
 
     @property
     def left_out(self) -> Sequence[LeftOut]: ...
+
+    @property
+    def probes_left_out(self) -> Sequence[ProbeLeftOut]: ...
 
     @property
     def lines(self) -> Mapping[str, int]: ...
@@ -72,9 +84,9 @@ class BackendResult:
 class Backend(Protocol[_Plan, _Code, _Outcomes]):
     """A way of probing the kernels of one image, for one device, with one set of probes.
 
-    target: the assembly language of the probes' code, such as ``ptx``. kernels: the names of all kernels of the image.
-    refusal: why none of them can be probed; None if some may. Which of a probe's tracepoints and operands are supported
-    in a kernel shows in the result of ``plan``.
+    target: the name of the target, such as ``ptx``. kernels: the names of all kernels of the image. refusal: why none
+    of them can be probed; None if some may. Which of a probe's tracepoints and operands are supported in a kernel shows
+    in the result of ``plan``.
     """
 
     @property
@@ -103,3 +115,187 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
 
     def entries(self, code: _Code, outcomes: _Outcomes) -> BackendResult:
         """Return what the hook has to know of each kernel, and the images that the driver loads."""
+
+
+class Shipped(Protocol):
+    """What a program ships for a device: the code that runs, and the text that it was made from, if there is any.
+
+    image: index in the container of the image that the driver picks, None where nothing fits. arch: what that code is
+    for. retargeted: from which architecture to which, if the text is for another one, else "".
+    """
+
+    @property
+    def image(self) -> int | None: ...
+
+    @property
+    def arch(self) -> str: ...
+
+    @property
+    def retargeted(self) -> str: ...
+
+    def summary(self) -> dict[str, object]:
+        """Return what ``source.json`` of ``--save-temps`` says of it: everything but the text, which has a file."""
+
+
+class Tools(Protocol):
+    """What a target makes machine code with. identity: differs between builds, for cache keys."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def limited(self, slots: AbstractContextManager[object]) -> Tools:
+        """Return the same tools, each process of which takes one of these slots while it runs."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How twins (instrumented kernels) are made, whatever the target.
+
+    device: what runs them. emit: their form for the driver; ignored for the embedded device, which takes text.
+    unproven: for text of another architecture, also make twins of kernels that are not proven to be the ones that run.
+    max_registers: the user's register cap of twins, None without one; nothing for the embedded device. notice: is told
+    of each long twin before it is assembled. dump: for ``--save-temps``.
+    """
+
+    device: DeviceKind = DeviceKind.GPU
+    emit: Emit = Emit.CODE
+    unproven: bool = False
+    max_registers: int | None = None
+    notice: Callable[[Twin], None] = ignore
+    dump: Dump = field(default_factory=Dump)
+
+
+class Target(Protocol):
+    """An assembly language of devices, and all that is to be known of these to probe their kernels.
+
+    name: as ``ProbeSet.target`` has it, such as ``ptx``. language: as messages call it. lanes: how many lanes a warp
+    may have. capabilities: what probes may ask of it. files: names of the texts that a trace keeps of each twin, beside
+    ``manifest.json``. devices: the architectures that are known, in ascending order. supported: in words, which of them
+    and others kernels can be probed for. embedded_device: the one that the embedded device has, "" if that runs none of
+    them.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def language(self) -> str: ...
+
+    @property
+    def lanes(self) -> tuple[int, ...]: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def files(self) -> tuple[str, ...]: ...
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+    @property
+    def supported(self) -> str: ...
+
+    @property
+    def embedded_device(self) -> str: ...
+
+    # Architectures
+
+    def device_of(self, arch: str) -> str | None:
+        """Return the architecture of the devices that an image for one runs on; None for none of this target's."""
+
+    def rank(self, device: str) -> int:
+        """Return a number by which architectures of devices are sorted."""
+
+    def supports(self, device: str) -> bool:
+        """Return whether kernels for an architecture can be probed."""
+
+    def device_named(self, word: str) -> str | None:
+        """Return the architecture that a user's word names, which may be short; None for none of this target's."""
+
+    # Images
+
+    def takes(self, image: Image) -> bool:
+        """Return whether the image is of a kind that may hold kernels for this target."""
+
+    def holds_text(self, image: Image) -> bool:
+        """Return whether the image is text that twins can be made from."""
+
+    def is_driver_text(self, container: Container) -> bool:
+        """Return whether the container is a text that the driver gets as it is, without headers."""
+
+    def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
+        """Return the image that the driver picks from a container for a device; None when nothing fits."""
+
+    def is_unit(self, container: Container) -> bool:
+        """Return whether the container is an input of the devices' linker, which no program loads."""
+
+    def is_linked(self, container: Container, units: Sequence[Container]) -> bool:
+        """Return whether the container was linked from units of the same file, which have its text.
+
+        Raises FormatError for a damaged image.
+        """
+
+    def is_machine_code(self, image: Image) -> bool:
+        """Return whether the image is what the device runs, and not text that the driver compiles for it."""
+
+    def serves(
+        self, container: Container, made_for: str, made_from: Image, device: str, runs: Image, emit: Emit
+    ) -> bool:
+        """Return whether twins that are made for one architecture are also right for another one, device.
+
+        They must run on it, and be made from the code that the program runs there. made_from, runs: the images that the
+        driver picks from the container for the two.
+        """
+
+    def parameters(self, image: Image, name: str) -> dict[str, list[tuple[int, int]]]:
+        """Return offset and size in bytes of each parameter of an image's kernels, by the kernel's name.
+
+        name: of the image, for errors. Raises FormatError, and NeutrinoError for a text that cannot be read.
+        """
+
+    # Probing
+
+    def find(
+        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *, retarget: bool = False
+    ) -> Shipped:
+        """Find what a device runs of a container, and the text that it was made from.
+
+        units: those of the same file that the container may be linked from. retarget: if there is no such text, use
+        that of another architecture. Raises FormatError for damaged images.
+        """
+
+    def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
+        """Return whether the hook looks for twins of this container, as it does only for those with a text."""
+
+    def tools(self, container: Container, shipped: Shipped, options: Options) -> tuple[Tools | None, tuple[str, ...]]:
+        """Find the tools for twins that may run on other machines; and remarks for the user about them.
+
+        The tools are None where nothing is to be assembled. Raises ToolMissingError.
+        """
+
+    def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
+        """Find the tools for the twin of one planned kernel. None for code that is not assembled kernel by kernel.
+
+        Raises ToolMissingError.
+        """
+
+    def backend(
+        self, shipped: Shipped, probes: ProbeSet, tools: Tools | None, options: Options
+    ) -> Backend[Any, Any, Any]:
+        """Return the way in which what is shipped is probed.
+
+        Raises ToolMissingError without tools where it takes them.
+        """
+
+    def planner(self, shipped: Shipped, probes: ProbeSet) -> Backend[Any, Any, Any]:
+        """Return a way of probing that is only asked for plans, so that it needs no tools."""
+
+    def length_warning(self, kernel: PlannedKernel) -> str:
+        """Return what to say of a planned kernel's twin before it is assembled, "" of one that does not take long.
+
+        The twin is written to find out. Also "" for one that cannot be written.
+        """
+
+    def lowered(self, probes: ProbeSet) -> ProbeSet:
+        """Return probes with their typed statements as this target's assembly."""

@@ -17,11 +17,11 @@ def driver_image(source: Source, module: Module, text: str, cubin: bytes | None,
     source, module: of the original kernels. text: the twins' PTX. cubin: the assembled text, None if it was not
     assembled. Text is put into a fatbin if the original was compiled with options, since only a fatbin can state them.
     """
-    if emit is Emit.SASS and cubin is not None:
+    if emit is Emit.CODE and cubin is not None:
         return cubin
     # What was not assembled can only be loaded as text, whatever emit is.
     image = _ptx_image(module, text)
-    if emit is Emit.PTX and not source.options:
+    if emit is Emit.TEXT and not source.options:
         return image
     # .target may list options after the architecture.
     entry = build_entry(
@@ -31,7 +31,7 @@ def driver_image(source: Source, module: Module, text: str, cubin: bytes | None,
         version=ptx_version(text.encode("latin-1")) or (0, 0),
         options=shlex.join(source.options),
     )
-    if emit is Emit.PTX or cubin is None:
+    if emit is Emit.TEXT or cubin is None:
         return build_container([entry])
     return build_container([entry, build_entry(ImageKind.CUBIN, cubin, source.arch)])
 

@@ -10,6 +10,7 @@ from neutrino.assemble.assembly import AssembledTwins, CutError, ExplicitTwins
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.backend.ptx_caps import with_user_cap
+from neutrino.backend.ptx_devices import LANGUAGE
 from neutrino.backend.ptx_explicit_fma import unlike_originals, write_explicit
 from neutrino.backend.ptx_images import driver_image
 from neutrino.device.source import Source
@@ -39,7 +40,7 @@ class OneModule:
     source: Source
     twins_of: TwinModule
     assembler: Assembler
-    emit: Emit = Emit.SASS
+    emit: Emit = Emit.CODE
     bounded_stack: bool = True
     dump: Dump = field(default_factory=Dump)
     mark: str = ""
@@ -51,6 +52,11 @@ class OneModule:
     def name(self) -> str:
         """The assembler's name, with its version."""
         return self.assembler.name
+
+    @property
+    def language(self) -> str:
+        """What is assembled."""
+        return LANGUAGE
 
     @property
     def arch(self) -> str:
@@ -70,7 +76,7 @@ class OneModule:
     @property
     def can_be_explicit(self) -> bool:
         """Only as machine code: a driver that compiles the text, or the embedded device, may fuse differently."""
-        return self.emit is Emit.SASS
+        return self.emit is Emit.CODE
 
     def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> OneModule:
         """Return the assembly of some of the module's twins (instrumented kernels), as ``Assembly``."""

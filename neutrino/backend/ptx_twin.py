@@ -14,11 +14,12 @@ from neutrino.assemble.retargeting import Retargeting
 from neutrino.backend.entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult
+from neutrino.backend.ptx_devices import SUPPORTED, rank
 from neutrino.backend.ptx_images import driver_image
 from neutrino.backend.ptx_module import OneModule
 from neutrino.backend.ptx_parts import split
 from neutrino.demangle import demangle
-from neutrino.device.source import DEBUG_SECTION, Device, Source
+from neutrino.device.source import DEBUG_SECTION, Source
 from neutrino.errors import PtxError
 from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -95,7 +96,7 @@ class PtxTwins:
     probes: ProbeSet
     version: tuple[int, int]
     assembler: Assembler | None = None
-    emit: Emit = Emit.SASS
+    emit: Emit = Emit.CODE
     bounded_stack: bool = True
     unproven: bool = False
     max_registers: int | None = None
@@ -230,10 +231,9 @@ class PtxTwins:
 
 def unknown_encoding(arch: str) -> tuple[Reason, str] | None:
     """Return why no kernel for an architecture (``sm_90a``) can be probed; None if its machine code is supported."""
-    device = Device.parse(arch)
-    if device is not None and device.number >= FIRST_ARCHITECTURE:
+    if rank(arch) >= FIRST_ARCHITECTURE:
         return None
-    return Reason.UNSUPPORTED, f"{arch}: machine code is supported from sm_{FIRST_ARCHITECTURE} on"
+    return Reason.UNSUPPORTED, f"{arch}: machine code is supported {SUPPORTED}"
 
 
 def _limit_version(text: str, highest: tuple[int, int]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from neutrino.assemble.assembly import AssembledTwins, ExplicitTwins
 from neutrino.assemble.dump import Dump
 from neutrino.backend.ptx_caps import with_user_cap
+from neutrino.backend.ptx_devices import LANGUAGE
 from neutrino.backend.ptx_module import only_kernels
 from neutrino.device.linked_source import LinkedSource
 from neutrino.ptx.instrument.program import TwinProgram
@@ -25,7 +26,7 @@ class LinkedUnits:
 
     source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins
     (instrumented kernels). linker: puts the twins' units together. dump: for ``--save-temps``; mark: part of the file
-    names there. name, arch, bounded_stack, max_registers: as in
+    names there. name, language, arch, bounded_stack, max_registers: as in
     ``Assembly``.
     """
 
@@ -47,6 +48,7 @@ class LinkedUnits:
         self._dump = dump
         self._mark = mark
         self.name = f"{assembler.name} with {linker.name}"
+        self.language = LANGUAGE
         self.arch = source.arch
         self.machine = machine
         self.bounded_stack = True

@@ -541,7 +541,7 @@ def _archs_of_machine() -> list[str]:
 
 
 def _device_arch(name: str) -> str:
-    from neutrino.ahead.plan import device_arch
+    from neutrino.backend.registry import device_arch
 
     return device_arch(name)
 

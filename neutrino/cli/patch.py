@@ -254,11 +254,11 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if not options.probe:
         parser.error("no probe: name at least one with -p")
     # Imported here: help and errors of the command line need none of it.
+    from neutrino.ahead.image_twins import Settings
     from neutrino.ahead.library import STUB, output_path, patch_file
-    from neutrino.ahead.plan import EMBEDDED_DEVICE, device_arch
     from neutrino.ahead.report import Report
-    from neutrino.ahead.target_twins import Settings
     from neutrino.assemble.emit import Emit
+    from neutrino.backend.registry import EMBEDDED_DEVICE, device_arch
     from neutrino.cli.loading import load
     from neutrino.loader.embedded import EmbeddedDevice
     from neutrino.probing.selection import Selection

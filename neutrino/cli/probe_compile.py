@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.ptx.snippets.lowering import lower
 
     if options.target is not None:
-        from neutrino.ahead.plan import device_arch
+        from neutrino.backend.registry import device_arch
 
         try:
             device_arch(options.target)

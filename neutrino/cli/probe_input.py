@@ -167,7 +167,7 @@ def _arch(name: str | None) -> str | None:
     Raises NeutrinoError for a name that is no architecture.
     """
     if name is not None:
-        from neutrino.ahead.plan import device_arch
+        from neutrino.backend.registry import device_arch
 
         return device_arch(name)
     from neutrino.loader.driver import machine_archs

@@ -69,8 +69,11 @@ def run(options: argparse.Namespace) -> int:
         return NOTHING
 
     from neutrino.ptx.instrument.kernel_rewriter import write_twin
+    from neutrino.ptx.instrument.plan import KernelPlan
     from neutrino.ptx.snippets.lowering import lower
 
+    if not isinstance(kernel.plan, KernelPlan):
+        raise NeutrinoError(f"{kernel.name}: its code is not in PTX, which alone can be shown")
     written = write_twin(kernel.plan)
     if not options.text_only:
         _warn_of_length(written)

@@ -17,7 +17,7 @@ from neutrino.cli.table import counted, table
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
-    from neutrino.ptx.instrument.plan import KernelPlan
+    from neutrino.backend.protocol import PlannedKernel
     from neutrino.twins.probe_units import ProbeLeftOut
     from neutrino.twins.values import LeftOut, Site
 
@@ -131,6 +131,8 @@ def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
 
     previews: consumed one by one, since the plans of all kernels of a large file would fill the memory.
     """
+    from neutrino.backend.registry import target_of_device
+
     collected = _FileSites(file)
     written = 0
     for kernel in previews:
@@ -142,30 +144,17 @@ def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
             warning = ""
             if len(sites) >= _MANY_SITES and written < _MOST_WRITTEN:
                 written += 1
-                warning = _length_warning(plan)
+                warning = target_of_device(kernel.arch).length_warning(plan)
             collected.probed.append(
                 _Probed(
-                    kernel.name, kernel.container, kernel.image, kernel.arch, sites, plan.left_out,
-                    plan.probes_left_out, warning,
+                    kernel.name, kernel.container, kernel.image, kernel.arch, sites, tuple(plan.left_out),
+                    tuple(plan.probes_left_out), warning,
                 )
             )  # fmt: skip
     return collected
 
 
-def _length_warning(plan: KernelPlan) -> str:
-    """Return what is to be said of a long twin (instrumented copy); empty of others, and of one that cannot be
-    written."""
-    from neutrino.errors import PtxError
-    from neutrino.ptx.instrument.kernel_rewriter import write_twin
-    from neutrino.ptx.instrument.registers import UnsupportedError
-
-    try:
-        return write_twin(plan).length_warning
-    except (UnsupportedError, PtxError):
-        return ""
-
-
-def _instructions(plan: KernelPlan) -> Iterator[_Instruction]:
+def _instructions(plan: PlannedKernel) -> Iterator[_Instruction]:
     """Yield the instructions of a kernel that probes match, each once, with all of its probes."""
     grouped: dict[tuple[int | None, str, int, str], list[Site]] = {}
     for site in plan.sites:

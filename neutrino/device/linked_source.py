@@ -56,7 +56,9 @@ class LinkedSource:
     machine: the linked machine code that the driver picks, None if none fits. units: those whose PTX can be used.
     kernels: the index in units of the unit that defines each kernel. refused: for the other kernels, why there is none.
     variables: the names of the linked code's variables, with duplicates. missing: a message when the linked code has a
-    function or variable that no unit defines, else empty. reason, detail: why there is no machine code.
+    function or variable that no unit defines, else empty. reason, detail: why there is no machine code. image: index in
+    the container of the machine code's image, None where there is none. retargeted: "", since no text for another
+    architecture is used.
 
     kernels and refused are None where there is no machine code, or it has no kernels.
     """
@@ -70,6 +72,15 @@ class LinkedSource:
     missing: str = ""
     reason: Reason = Reason.PROBED
     detail: str = ""
+    image: int | None = None
+    retargeted: str = ""
+
+    def summary(self) -> dict[str, object]:
+        """Return what ``source.json`` of ``--save-temps`` says of it."""
+        return {
+            "image": self.image, "arch": self.arch, "units": [unit.container for unit in self.units],
+            "has_machine_code": self.machine is not None, "reason": self.reason.word, "detail": self.detail,
+        }  # fmt: skip
 
 
 def is_linked(container: Container, units: Sequence[Container]) -> bool:
@@ -106,7 +117,7 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
     arch = machine.arch or image.arch
     if not machine.kernels:
         # nvcc links a stub of this kind into every file, relocatable code or not.
-        return LinkedSource(machine, arch)
+        return LinkedSource(machine, arch, image=image.index)
 
     # The unit that each of its kernels comes from.
     candidates = [unit for container in units if (unit := _candidate(container, arch)) is not None]
@@ -138,6 +149,7 @@ def find_linked_source(linked: Container, units: Sequence[Container], device: st
         refused=refused,
         variables=variables,
         missing=_missing(machine, variables, usable),
+        image=image.index,
     )
 
 

@@ -107,6 +107,14 @@ class Source:
     own: bool = False
     image: int | None = None
 
+    def summary(self) -> dict[str, object]:
+        """Return what ``source.json`` of ``--save-temps`` says of it: everything but the text, which has a file."""
+        return {
+            "image": self.image, "arch": self.arch, "options": self.options, "found": self.found,
+            "retargeted": self.retargeted or None, "has_machine_code": self.machine is not None,
+            "reason": self.reason.word, "detail": self.detail,
+        }  # fmt: skip
+
 
 # The ptxas options that may be stored with PTX. Flags stand alone; the other options have a value.
 # Dropped ones do not affect the code, kept ones do; relocatable ones make code that needs the device linker.

@@ -2,7 +2,7 @@
 
 A twin is the instrumented copy of a kernel, which the hook launches in its place.
 
-    image ─ read_container ─► Container ─ find_source ─► Source ─ backend.plan ─► sites, and why kernels have none
+    image ─ read_container ─► Container ─ target.find ─► Shipped ─ backend.plan ─► sites, and why kernels have none
           ─ backend.write ─► twins' text ─ backend.assemble ─► verified outcomes ─ backend.entries ─► entry
 
 Each step returns an immutable value, and ``--save-temps`` writes each to a file. All retries after a refusal are in one
@@ -19,30 +19,22 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
-from neutrino.assemble.emit import Emit
+from neutrino.backend.capabilities import check_capabilities
 from neutrino.backend.manifest import site_rows
-from neutrino.backend.protocol import Backend, Plan
-from neutrino.backend.ptx_linked import LinkedTwins
-from neutrino.backend.ptx_twin import PtxTwins
+from neutrino.backend.protocol import Backend, Options, Plan, Shipped, Target, Tools
+from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
-from neutrino.device.linked_source import LinkedSource
-from neutrino.device.source import Source, find_source
-from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.toolchain.choice import ASSEMBLER_HINT
-from neutrino.toolchain.nvlink import Linker
-from neutrino.toolchain.ptxas import Assembler
-from neutrino.toolchain.releases import LATEST_PTX
 from neutrino.twins.values import Twin, ignore
 
 
@@ -66,7 +58,7 @@ def patch_image(
     arch: str,
     *,
     selection: Selection,
-    assembler: Assembler | None,
+    assembler: Tools | None,
     key: bytes,
     device: DeviceKind = DeviceKind.GPU,
     retarget: bool = False,
@@ -93,80 +85,26 @@ def patch_image(
     dump.write("image.bin", image)
     if assembler is not None:
         # At most one assembler process at a time for each CPU that this process may use.
-        assembler = replace(assembler, slots=threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
-    source = find_source(read_container(image, "image"), arch, device, retarget=retarget)
-    dump.write("source.json", json.dumps(_source_summary(source), indent=1))
-    twins = make_twins(
-        source, probes, selection=selection, assembler=assembler, device=device, max_registers=max_registers, dump=dump,
-        notice=notice,
-    )  # fmt: skip
+        assembler = assembler.limited(threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
+    target = target_of_device(arch)
+    shipped = target.find(read_container(image, "image"), (), arch, device, retarget=retarget)
+    dump.write("source.json", json.dumps(shipped.summary(), indent=1))
+    options = Options(device=device, max_registers=max_registers, notice=notice, dump=dump)
+    twins = make_twins(target, shipped, probes, selection=selection, tools=assembler, options=options)
     entry = write_entry(key, probes.maps, twins.kernels, twins.images)
     dump.write("entry.twins", entry)
     return entry
 
 
-def _source_summary(source: Source) -> dict[str, object]:
-    """Return what ``source.json`` of ``--save-temps`` says of the source: everything but the PTX, which has a file."""
-    return {
-        "image": source.image, "arch": source.arch, "options": source.options, "found": source.found,
-        "retargeted": source.retargeted or None, "has_machine_code": source.machine is not None,
-        "reason": source.reason.word, "detail": source.detail,
-    }  # fmt: skip
-
-
 def make_twins(
-    source: Source,
-    probes: ProbeSet,
-    *,
-    selection: Selection,
-    assembler: Assembler | None,
-    device: DeviceKind = DeviceKind.GPU,
-    emit: Emit = Emit.SASS,
-    unproven: bool = False,
-    max_registers: int | None = None,
-    dump: Dump | None = None,
-    notice: Callable[[Twin], None] = ignore,
+    target: Target, shipped: Shipped, probes: ProbeSet, *, selection: Selection, tools: Tools | None, options: Options
 ) -> Twins:
-    """Make twins (instrumented copies) of a source's kernels; for the others the result says why they have none.
+    """Make twins (instrumented copies) of the kernels that a program ships; the result says why others have none.
 
-    assembler: may be None if the source has no PTX, and for the embedded device. emit: the form of the images; ignored
-    for the embedded device, which takes PTX text. unproven: for a source with PTX of another architecture, also make
-    twins of kernels that are not proven to be the ones that run. max_registers: as for
-    ``patch_image``, and notice. dump: writes the results of the steps to files; None: it does not. Raises as that.
+    shipped: as the target has found it. tools: the target's; None where nothing is to be assembled. Raises as
+    ``patch_image``.
     """
-    is_embedded = device is DeviceKind.EMBEDDED
-    if assembler is None and source.text is not None and not is_embedded:
-        raise ToolMissingError("ptxas", ASSEMBLER_HINT)
-    dump = dump or Dump()
-    # bounded_stack: on a GPU a thread has no more stack than the program has asked for.
-    backend = PtxTwins(
-        source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
-        Emit.PTX if is_embedded else emit, bounded_stack=not is_embedded, unproven=unproven,
-        max_registers=None if is_embedded else max_registers, notice=notice, dump=dump,
-    )  # fmt: skip
-    return _run_backend(backend, probes, selection, dump)
-
-
-def make_linked_twins(
-    source: LinkedSource,
-    probes: ProbeSet,
-    *,
-    selection: Selection,
-    assembler: Assembler,
-    linker: Linker,
-    max_registers: int | None = None,
-    dump: Dump | None = None,
-    notice: Callable[[Twin], None] = ignore,
-) -> Twins:
-    """Make twins (instrumented copies) of the kernels of device-linked code. The images are cubins.
-
-    source: the linked machine code, and the PTX of the translation units that it was linked from. assembler, linker:
-    which build the twins. max_registers: as for ``patch_image``. dump: writes the results of the steps to files; None:
-    it does not. notice: as for ``patch_image``. Raises as that.
-    """
-    dump = dump or Dump()
-    backend = LinkedTwins(source, probes, assembler.ptx_version, (assembler, linker), dump, max_registers, notice)
-    return _run_backend(backend, probes, selection, dump)
+    return _run_backend(target, target.backend(shipped, probes, tools, options), probes, selection, options.dump)
 
 
 _Plan = TypeVar("_Plan", bound=Plan)
@@ -175,16 +113,14 @@ _Outcomes = TypeVar("_Outcomes")
 
 
 def _run_backend(
-    backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, dump: Dump
+    target: Target, backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, dump: Dump
 ) -> Twins:
     """Make twins (instrumented copies) of the selected kernels by a backend's steps: plan, write, assemble, entries.
 
     The result also has the other kernels, with the reason why they have no twin. dump: writes what the steps give to
-    files. Raises NeutrinoError when the probes are written in the assembly of another target, and what the steps raise.
+    files. Raises NeutrinoError when the target cannot do what the probes ask for, and what the steps raise.
     """
-    # Probes without hand-written instructions have no target: every backend can lower them.
-    if probes.target not in ("", backend.target):
-        raise NeutrinoError(f"{probes.file}: its assembly is {probes.target}, and these kernels take {backend.target}")
+    check_capabilities(target, probes)
     # An entry for each kernel in the image's order; each step replaces those about which it knows more.
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in backend.kernels}
     selected = [name for name in kernels if selection.selects(name, demangle(name))]

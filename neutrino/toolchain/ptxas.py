@@ -7,7 +7,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neutrino.errors import ToolError
@@ -74,6 +74,10 @@ class Assembler:
             if release <= self.version[:2]:
                 accepted = ptx_version
         return accepted
+
+    def limited(self, slots: contextlib.AbstractContextManager[object]) -> Assembler:
+        """Return the same assembler, each process of which takes one of these slots while it runs."""
+        return replace(self, slots=slots)
 
     def assemble(
         self,

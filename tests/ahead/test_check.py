@@ -12,10 +12,10 @@ import pytest
 from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead import library as patching
 from neutrino.ahead.check import check_file
+from neutrino.ahead.image_twins import Settings
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.place import find_section
 from neutrino.ahead.section import TwinsRow, read_section
-from neutrino.ahead.target_twins import Settings
 from neutrino.cache.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.elf.reader import Elf
 from neutrino.toolchain.ptxas import Assembler

@@ -15,10 +15,10 @@ import pytest
 
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
+from neutrino.ahead.image_twins import Settings
 from neutrino.ahead.library import output_path, patch_file
 from neutrino.ahead.place import find_section
 from neutrino.ahead.section import Section, read_section
-from neutrino.ahead.target_twins import Settings
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import share
 from neutrino.assemble.emit import Emit
@@ -147,7 +147,7 @@ def test_patched_again_is_patched_once(library: Path, patched: Path, tmp_path: P
     assert (tmp_path / "once.so").read_bytes() == (tmp_path / "twice.so").read_bytes()
 
 
-@pytest.mark.parametrize("emit", [Emit.PTX, Emit.BOTH])
+@pytest.mark.parametrize("emit", [Emit.TEXT, Emit.BOTH])
 def test_text_is_valid_and_serves_later_devices(library: Path, tmp_path: Path, emit: Emit) -> None:
     target = tmp_path / "libk.so"
     patch_file(library, target, replace(SETTINGS, emit=emit), names=NAMES, archs=["sm_80"], jobs=1)
@@ -157,7 +157,7 @@ def test_text_is_valid_and_serves_later_devices(library: Path, tmp_path: Path, e
     assert {"sm_80", "sm_90", "sm_100", "sm_121"} <= archs
     for entry in section.entries:
         kinds = [image.kind.value for image in read_container(read_entry(bytes(entry), "entry").images[0], "x").images]
-        assert kinds == (["ptx"] if emit is Emit.PTX else ["ptx", "cubin"])
+        assert kinds == (["ptx"] if emit is Emit.TEXT else ["ptx", "cubin"])
 
 
 def test_without_archs_the_machine_s_own_are_taken(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

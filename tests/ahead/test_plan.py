@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.plan import DEVICES, Target, device_arch, image_identity, make_plan
+from neutrino.ahead.plan import PlannedImage, image_identity, make_plan
 from neutrino.assemble.emit import Emit
+from neutrino.backend.ptx_devices import DEVICES
+from neutrino.backend.registry import device_arch
 from neutrino.device.kind import DeviceKind
 from neutrino.device.source import picked_image, runs_on
 from neutrino.errors import NeutrinoError
@@ -38,10 +40,10 @@ def container(*, cubins: str = "", ptx: str = "", index: int = 0) -> Container:
     return Container(index, "cuda-fatbin", ".nv_fatbin", 0, 0, images, b"header")
 
 
-def targets(made: Container, *archs: str, emit: Emit = Emit.SASS) -> dict[str, tuple[str, ...]]:
+def targets(made: Container, *archs: str, emit: Emit = Emit.CODE) -> dict[str, tuple[str, ...]]:
     plan = make_plan([made], archs, DeviceKind.GPU, emit)
-    assert not any(target.linked for target in plan.targets)
-    return {target.arch: target.devices for target in plan.targets}
+    assert not any(image.linked for image in plan.images)
+    return {image.arch: image.devices for image in plan.images}
 
 
 def test_machine_code_serves_every_device_that_runs_it() -> None:
@@ -67,7 +69,7 @@ def test_what_the_driver_compiles_is_made_for_each_device() -> None:
     assert targets(made) == {"sm_80": ("sm_80",)}
 
 
-@pytest.mark.parametrize("emit", [Emit.PTX, Emit.BOTH])
+@pytest.mark.parametrize("emit", [Emit.TEXT, Emit.BOTH])
 def test_text_serves_every_device_for_which_the_original_would_be_compiled(emit: Emit) -> None:
     later = tuple(arch for arch in DEVICES if int(arch[3:]) > 90)
     found = targets(container(cubins="90", ptx="90"), emit=emit)
@@ -75,7 +77,7 @@ def test_text_serves_every_device_for_which_the_original_would_be_compiled(emit:
     # What is for one architecture alone is compiled for no other.
     assert targets(container(cubins="90a", ptx="90a"), emit=emit) == {"sm_90": ("sm_90",)}
     found = targets(container(ptx="80"), "sm_86", "sm_100", emit=emit)
-    if emit is Emit.PTX:
+    if emit is Emit.TEXT:
         assert found["sm_86"] == ("sm_86", "sm_80", "sm_87", "sm_88", "sm_89", "sm_90")
         assert found["sm_100"] == tuple(arch for arch in DEVICES if int(arch[3:]) >= 100)
     else:
@@ -100,9 +102,9 @@ def test_no_device_is_served_what_its_driver_would_not_pick(emit: Emit, asked: t
             for device in devices:
                 theirs = picked_image(made, device)
                 assert theirs is not None
-                same = theirs is mine and (mine.kind is ImageKind.CUBIN or device == arch or emit is not Emit.SASS)
+                same = theirs is mine and (mine.kind is ImageKind.CUBIN or device == arch or emit is not Emit.CODE)
                 # The text of the machine code that was judged, which the driver compiles where that does not run.
-                compiled = emit is not Emit.SASS and theirs.kind is ImageKind.PTX and theirs.arch == mine.arch
+                compiled = emit is not Emit.CODE and theirs.kind is ImageKind.PTX and theirs.arch == mine.arch
                 if compiled and mine.kind is ImageKind.PTX and emit is Emit.BOTH and device != arch:
                     # The twins' container has machine code for arch.
                     assert runs_on(arch, device) is None
@@ -114,8 +116,8 @@ def test_no_device_is_served_what_its_driver_would_not_pick(emit: Emit, asked: t
 
 def test_equal_images_are_made_once() -> None:
     one, other = container(cubins="80", ptx="80"), container(cubins="90", ptx="90")
-    plan = make_plan([one, other, replace(one, index=2)], ["sm_80"], DeviceKind.GPU, Emit.SASS)
-    assert [target.container for target in plan.targets] == [0]
+    plan = make_plan([one, other, replace(one, index=2)], ["sm_80"], DeviceKind.GPU, Emit.CODE)
+    assert [image.container for image in plan.images] == [0]
     assert plan.copies == {0: (2,)}
     assert plan.identities[0] == plan.identities[2]
 
@@ -130,28 +132,28 @@ def test_an_image_is_what_the_driver_is_given() -> None:
 
 
 def test_what_does_not_run_on_a_device_is_listed_with_what_there_is() -> None:
-    plan = make_plan([container(cubins="80", ptx="80a")], ["sm_90"], DeviceKind.GPU, Emit.SASS)
-    assert plan.targets == ()
+    plan = make_plan([container(cubins="80", ptx="80a")], ["sm_90"], DeviceKind.GPU, Emit.CODE)
+    assert plan.images == ()
     (listed,) = plan.skipped_images
     assert (listed.reason, listed.detail) == (Reason.NO_PTX, "nothing for sm_90: the image holds sm_80, sm_80a")
 
 
 def test_architectures_that_are_too_old_are_left_out_and_named() -> None:
-    plan = make_plan([container(cubins="50 70 80", ptx="80")], (), DeviceKind.GPU, Emit.SASS)
+    plan = make_plan([container(cubins="50 70 80", ptx="80")], (), DeviceKind.GPU, Emit.CODE)
     assert plan.archs == ("sm_80",)
     assert plan.notes == ("sm_50, sm_70: left out, machine code is supported from sm_75 on",)
 
 
 def test_the_embedded_device_takes_text_only() -> None:
-    plan = make_plan([container(cubins="90", ptx="80")], ["sm_90"], DeviceKind.EMBEDDED, Emit.SASS)
-    assert plan.targets == (Target(0, "sm_90", ("sm_90",)),)
-    plan = make_plan([container(cubins="90")], ["sm_90"], DeviceKind.EMBEDDED, Emit.SASS)
-    assert (plan.targets, len(plan.skipped_images)) == ((), 1)
+    plan = make_plan([container(cubins="90", ptx="80")], ["sm_90"], DeviceKind.EMBEDDED, Emit.CODE)
+    assert plan.images == (PlannedImage(0, "sm_90", ("sm_90",)),)
+    plan = make_plan([container(cubins="90")], ["sm_90"], DeviceKind.EMBEDDED, Emit.CODE)
+    assert (plan.images, len(plan.skipped_images)) == ((), 1)
 
 
 def test_inputs_of_the_device_linker_are_nobody_s_images() -> None:
     unit = replace(container(cubins="90", ptx="90"), section="__nv_relfatbin")
-    assert make_plan([unit], (), DeviceKind.GPU, Emit.SASS).targets == ()
+    assert make_plan([unit], (), DeviceKind.GPU, Emit.CODE).images == ()
 
 
 @pytest.mark.parametrize(("word", "arch"), [("sm_90", "sm_90"), ("90", "sm_90"), ("sm_100a", "sm_100")])

@@ -15,18 +15,21 @@ import pytest
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.check import check_file
+from neutrino.ahead.image_twins import Settings
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.place import find_section
 from neutrino.ahead.section import read_section
-from neutrino.ahead.target_twins import Settings
 from neutrino.assemble.dump import Dump
+from neutrino.backend.protocol import Options
+from neutrino.backend.ptx_target import LinkingTools
+from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
 from neutrino.device.linked_source import LinkedSource, find_linked_source, is_linked
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
-from neutrino.patch.image import Twins, make_linked_twins
+from neutrino.patch.image import Twins, make_twins
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin
@@ -82,9 +85,9 @@ def twins(
     """Of the kernels with one of these in their names, or of all."""
     assembler, linker = tools
     selection = Selection(names, ())
-    return make_linked_twins(
-        source, load_probes([probe]), selection=selection, assembler=assembler, linker=linker,
-        max_registers=max_registers, dump=dump,
+    return make_twins(
+        target_of_device(source.arch), source, load_probes([probe]), selection=selection,
+        tools=LinkingTools(assembler, linker), options=Options(max_registers=max_registers, dump=dump or Dump()),
     )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_any_byte_may_be_wrong(data) -> None:
         assert content[:8] == b"NTSECTN\0"
 
 
-@pytest.mark.parametrize("arch", [b"sm_" + b"9" * 13, b"gfx90a", b"sm_90\0x", b"\xffsm_90", b""])
+@pytest.mark.parametrize("arch", [b"sm_" + b"9" * 13, b"sm 90", b"sm_90\0x", b"\xffsm_90", b""])
 def test_a_name_that_is_no_architecture(arch: bytes) -> None:
     data = bytearray(_section())
     at = struct.unpack_from("<Q", data, 24)[0] + 72

@@ -12,8 +12,8 @@ from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
 from neutrino.ahead.attach import attach
 from neutrino.ahead.check import Check, check_file
+from neutrino.ahead.image_twins import Settings
 from neutrino.ahead.library import patch_file
-from neutrino.ahead.target_twins import Settings
 from neutrino.ahead.validation import complaints, new_complaints
 from neutrino.cli.patch import _print_check
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH

@@ -210,6 +210,8 @@ def test_coverage_of_vendors(library, tmp_path, capsys):
 
 def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys, ptxas):
     """What cannot be probed by coverage has no twin, and what has a twin can be probed."""
+    from neutrino.backend.protocol import Options
+    from neutrino.backend.registry import target_of_device
     from neutrino.device.source import find_source
     from neutrino.fatbin import read_file
     from neutrino.patch.image import make_twins
@@ -221,8 +223,8 @@ def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys,
     said = {(one["container"], one["name"]): one["can_be_probed"] for one in found["coverage"][0]["kernels"]}
     for container in read_file(library):
         twins = make_twins(
-            find_source(container, "sm_90"), load_probes(["block_sched"]), selection=Selection(),
-            assembler=find_assembler(),
+            target_of_device("sm_90"), find_source(container, "sm_90"), load_probes(["block_sched"]),
+            selection=Selection(), tools=find_assembler(), options=Options(),
         )  # fmt: skip
         for kernel in twins.kernels:
             assert said[container.index, kernel.name] >= (kernel.reason.word == "probed")

@@ -12,11 +12,13 @@ import pytest
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.emit import Emit
+from neutrino.backend.protocol import Options
+from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import Entry, read_entry
-from neutrino.device.source import find_source
+from neutrino.device.source import Source, find_source
 from neutrino.errors import FormatError, ToolError, ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
-from neutrino.patch.image import make_twins, patch_image
+from neutrino.patch.image import Twins, make_twins, patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.arithmetic import compare
@@ -96,6 +98,13 @@ def patched(
     return in_order(read_entry(data, "entry"))
 
 
+def twins_of(source: Source, probe: str, assembler: Assembler, emit: Emit) -> Twins:
+    return make_twins(
+        target_of_device("sm_90"), source, load_probes([probe]), selection=ALL, tools=assembler,
+        options=Options(emit=emit),
+    )  # fmt: skip
+
+
 def in_order(entry: Entry) -> Entry:
     return replace(entry, kernels=tuple(sorted(entry.kernels, key=lambda kernel: kernel.name, reverse=True)))
 
@@ -148,7 +157,7 @@ def test_a_probe_that_reads_a_product_leaves_the_fusion(assembler, tmp_path):
     assert numerics["twin"] == {"HFMA2": 1, "HMUL2": 1}
 
 
-@pytest.mark.parametrize("emit", [Emit.SASS, Emit.PTX])
+@pytest.mark.parametrize("emit", [Emit.CODE, Emit.TEXT])
 def test_a_twin_that_computes_otherwise_is_pinned_or_refused(assembler, monkeypatch, emit):
     """The rewriting is made to read the product itself, as a careless probe would."""
     source = find_source(read_container(fatbin(assembler, VADD.format(arch="sm_90")), "image"), "sm_90")
@@ -159,10 +168,10 @@ def test_a_twin_that_computes_otherwise_is_pinned_or_refused(assembler, monkeypa
         return render(self, *arguments).replace("add.f16x2 %h4, %h3, %h2;", read)
 
     monkeypatch.setattr(TwinModule, "render", careless)
-    made = make_twins(source, load_probes(["gmem_bytes"]), selection=ALL, assembler=assembler, emit=emit)
+    made = twins_of(source, "gmem_bytes", assembler, emit)
     half, vadd = sorted(made.kernels, key=lambda kernel: kernel.name)
     assert vadd.reason is Reason.PROBED
-    if emit is Emit.SASS:
+    if emit is Emit.CODE:
         assert half.reason is Reason.PROBED
         numerics = json.loads(half.files["manifest.json"])["numerics"]
         assert (numerics["proof"], numerics["original"], numerics["twin"]) == ("pinned", {"HFMA2": 1}, {"HFMA2": 1})
@@ -504,14 +513,14 @@ def test_text_is_emitted_with_the_options_of_the_original(assembler, options):
     container = read_container(fatbin(assembler, VADD.format(arch="sm_90"), options=options), "image")
     source = find_source(container, "sm_90")
     made = {
-        emit: make_twins(source, load_probes(["block_sched"]), selection=ALL, assembler=assembler, emit=emit)
+        emit: twins_of(source, "block_sched", assembler, emit)
         for emit in Emit
     }
-    cubin = made[Emit.SASS].images[0]
+    cubin = made[Emit.CODE].images[0]
     both = read_container(made[Emit.BOTH].images[0], "both")
     assert [image.kind for image in both.images] == [ImageKind.PTX, ImageKind.CUBIN]
     assert both.images[1].data == cubin
-    only = read_container(made[Emit.PTX].images[0], "ptx").images[0]
+    only = read_container(made[Emit.TEXT].images[0], "ptx").images[0]
     assert (only.kind, only.data) == (ImageKind.PTX, both.images[0].data)
     assert assembler.assemble(only.data, "sm_90", source.options).cubin == cubin
     assert only.options == both.images[0].options == (options or "")

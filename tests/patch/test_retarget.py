@@ -13,6 +13,8 @@ import pytest
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.retargeting import NOT_SHOWN
+from neutrino.backend.protocol import Options
+from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import Entry, read_entry
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
@@ -316,8 +318,9 @@ def test_what_is_not_shown_to_be_the_program_is_taken_only_when_asked_for(code, 
     assert entry.detail.endswith(f"({differs})")
     source = find_source(read_container(image, "image"), "sm_90", retarget=True)
     twins = make_twins(
-        source, load_probes(["block_sched"]), selection=ALL, assembler=assembler, unproven=True
-    )
+        target_of_device("sm_90"), source, load_probes(["block_sched"]), selection=ALL, tools=assembler,
+        options=Options(unproven=True),
+    )  # fmt: skip
     (kernel,) = twins.kernels
     assert json.loads(kernel.files["manifest.json"])["retargeted"] == retargeted("sm_80 → sm_90", same=False)
     # The same code is taken with the same things that it refers to.

@@ -1,0 +1,272 @@
+"""The target for NVIDIA's devices, by PTX: of one module, or of modules that the device linker put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from neutrino.assemble.emit import Emit
+from neutrino.backend import ptx_devices
+from neutrino.backend.capabilities import Capabilities
+from neutrino.device.kind import DeviceKind
+from neutrino.device.linked_source import RELOCATABLE_SECTION, LinkedSource, find_linked_source, is_linked
+from neutrino.device.source import DEBUG_SECTION, Source, find_source, picked_image
+from neutrino.errors import ToolMissingError
+from neutrino.fatbin import Container, Image, ImageKind
+from neutrino.fatbin.container import FILE
+from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
+from neutrino.sass.cubin import read_cubin
+from neutrino.toolchain.choice import ASSEMBLER_HINT, find_assembler_for, find_linking_tools
+from neutrino.toolchain.nvlink import Linker
+from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
+
+if TYPE_CHECKING:
+    from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, Tools
+    from neutrino.probing.ir.probe_set import ProbeSet
+
+NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
+"""The note of a patched file for the embedded device."""
+
+
+@dataclass(frozen=True)
+class LinkingTools:
+    """The ``Tools`` for device-linked code."""
+
+    assembler: Assembler
+    linker: Linker
+
+    @property
+    def identity(self) -> str:
+        """Of both, for cache keys."""
+        return f"{self.assembler.identity}, {self.linker.identity}"
+
+    def limited(self, slots: AbstractContextManager[object]) -> LinkingTools:
+        """Return the same tools, with an assembler that takes slots."""
+        return replace(self, assembler=self.assembler.limited(slots))
+
+
+class PtxTarget:
+    """The ``Target`` for PTX. The classes of twins are imported when they are first needed."""
+
+    name = "ptx"
+    language = ptx_devices.LANGUAGE
+    lanes = (32,)
+    capabilities = Capabilities()
+    files = ("original.ptx", "probed.ptx")
+    devices = ptx_devices.DEVICES
+    supported = ptx_devices.SUPPORTED
+    embedded_device = ptx_devices.EMBEDDED_DEVICE
+
+    # Architectures
+
+    def device_of(self, arch: str) -> str | None:
+        """As ``Target``."""
+        return ptx_devices.device_of(arch)
+
+    def rank(self, device: str) -> int:
+        """As ``Target``."""
+        return ptx_devices.rank(device)
+
+    def supports(self, device: str) -> bool:
+        """As ``Target``."""
+        return ptx_devices.rank(device) >= FIRST_ARCHITECTURE
+
+    def device_named(self, word: str) -> str | None:
+        """As ``Target``."""
+        return ptx_devices.device_named(word)
+
+    # Images
+
+    def takes(self, image: Image) -> bool:
+        """As ``Target``."""
+        return image.kind in ptx_devices.IMAGES
+
+    def holds_text(self, image: Image) -> bool:
+        """As ``Target``."""
+        return image.kind is ImageKind.PTX
+
+    def is_machine_code(self, image: Image) -> bool:
+        """As ``Target``."""
+        return image.kind is ImageKind.CUBIN
+
+    def is_driver_text(self, container: Container) -> bool:
+        """As ``Target``: a bare PTX file has no headers."""
+        return container.kind == FILE and container.images[0].kind is ImageKind.PTX
+
+    def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
+        """As ``Target``."""
+        return picked_image(container, arch, device)
+
+    def is_unit(self, container: Container) -> bool:
+        """As ``Target``."""
+        return container.section == RELOCATABLE_SECTION
+
+    def is_linked(self, container: Container, units: Sequence[Container]) -> bool:
+        """As ``Target``."""
+        return is_linked(container, units)
+
+    def serves(
+        self, container: Container, made_for: str, made_from: Image, device: str, runs: Image, emit: Emit
+    ) -> bool:
+        """As ``Target``."""
+        return ptx_devices.serves(container, made_for, made_from, device, runs, emit)
+
+    def parameters(self, image: Image, name: str) -> dict[str, list[tuple[int, int]]]:
+        """As ``Target``. Raises PtxError for a text that cannot be read."""
+        if image.kind is ImageKind.CUBIN:
+            # In cubins a parameter is (index, offset, size).
+            return {
+                kernel.name: [(offset, size) for _, offset, size in kernel.parameters]
+                for kernel in read_cubin(image.data, name).kernels.values()
+            }
+        from neutrino.ptx.text.module import parse
+
+        module = parse(image.data.decode("latin-1"))
+        # The parameters, and the size of all together.
+        layouts = {entry.name: module.parameter_layout(entry) for entry in module.entries}
+        return {
+            kernel_name: [(parameter.offset, parameter.size) for parameter in parameters]
+            for kernel_name, (parameters, _) in layouts.items()
+        }
+
+    # Probing
+
+    def find(
+        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *, retarget: bool = False
+    ) -> Source | LinkedSource:
+        """As ``Target``. The embedded device runs PTX, so it never takes what the device linker made."""
+        if device is DeviceKind.GPU and is_linked(container, units):
+            return find_linked_source(container, units, arch)
+        return find_source(container, arch, device, retarget=retarget)
+
+    def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
+        """As ``Target``. The PTX may also be in the cubin itself, or in the units that were linked."""
+        if isinstance(shipped, LinkedSource):
+            return True
+        return any(map(self.holds_text, container.images)) or _source(shipped).found == DEBUG_SECTION
+
+    def tools(self, container: Container, shipped: Shipped, options: Options) -> tuple[Tools | None, tuple[str, ...]]:
+        """As ``Target``: the assembler of the toolkit that made the original, as machine code or else PTX states it.
+
+        For device-linked code with a linker of the same release.
+        """
+        if isinstance(shipped, LinkedSource):
+            # The toolkit that made the original, None if it is not known.
+            release = shipped.machine.toolkit if shipped.machine else None
+            assembler, linker = find_linking_tools(release, shipped.arch)
+            notes = _driver_notes(assembler, release, options)
+            if options.emit is not Emit.CODE:
+                notes.append("device-linked code: its twins are machine code only, whatever --emit says")
+            return LinkingTools(assembler, linker), tuple(notes)
+
+        source = _source(shipped)
+        release = source.machine.toolkit if source.machine else None
+        # A version of (0, 0) is unknown.
+        texts = [image for image in container.images if image.index == source.image and image.version != (0, 0)]
+        if release is None and source.machine is None and texts:
+            release = release_of_ptx(texts[0].version)
+        # Without PTX there is nothing to assemble; the backend then gives the kernels their reasons.
+        if source.text is None:
+            return None, ()
+        try:
+            assembler = find_assembler_for(release, source.arch)
+        except ToolMissingError:
+            # The embedded device runs PTX, so its twins need not be assembled.
+            if options.device is DeviceKind.GPU:
+                raise
+            return None, (NOT_ASSEMBLED,)
+        return assembler, tuple(_driver_notes(assembler, release, options))
+
+    def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
+        """As ``Target``. None for device-linked code."""
+        from neutrino.ptx.instrument.plan import KernelPlan
+
+        if not isinstance(shipped, Source):
+            return None
+        release = shipped.machine.toolkit if shipped.machine else None
+        if shipped.machine is None and isinstance(kernel, KernelPlan):
+            release = release_of_ptx(kernel.version)
+        return find_assembler_for(release, shipped.arch)
+
+    def backend(
+        self, shipped: Shipped, probes: ProbeSet, tools: Tools | None, options: Options
+    ) -> Backend[Any, Any, Any]:
+        """As ``Target``."""
+        if isinstance(shipped, LinkedSource):
+            from neutrino.backend.ptx_linked import LinkedTwins
+
+            if not isinstance(tools, LinkingTools):
+                raise ToolMissingError("nvlink", "device-linked code is not taken without assembling it")
+            return LinkedTwins(
+                shipped, probes, tools.assembler.ptx_version, (tools.assembler, tools.linker), options.dump,
+                options.max_registers, options.notice,
+            )  # fmt: skip
+        from neutrino.backend.ptx_twin import PtxTwins
+
+        source = _source(shipped)
+        assembler = tools if isinstance(tools, Assembler) else None
+        is_embedded = options.device is DeviceKind.EMBEDDED
+        if assembler is None and source.text is not None and not is_embedded:
+            raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+        # bounded_stack: on a GPU a thread has no more stack than the program has asked for.
+        return PtxTwins(
+            source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
+            Emit.TEXT if is_embedded else options.emit, bounded_stack=not is_embedded, unproven=options.unproven,
+            max_registers=None if is_embedded else options.max_registers, notice=options.notice, dump=options.dump,
+        )  # fmt: skip
+
+    def planner(self, shipped: Shipped, probes: ProbeSet) -> Backend[Any, Any, Any]:
+        """As ``Target``."""
+        if isinstance(shipped, LinkedSource):
+            from neutrino.backend.ptx_linked import LinkedTwins
+
+            return LinkedTwins(shipped, probes, LATEST_PTX)
+        from neutrino.backend.ptx_twin import PtxTwins
+
+        return PtxTwins(_source(shipped), probes, LATEST_PTX)
+
+    def length_warning(self, kernel: PlannedKernel) -> str:
+        """As ``Target``."""
+        from neutrino.errors import PtxError
+        from neutrino.ptx.instrument.kernel_rewriter import write_twin
+        from neutrino.ptx.instrument.plan import KernelPlan
+        from neutrino.ptx.instrument.registers import UnsupportedError
+
+        try:
+            return write_twin(kernel).length_warning if isinstance(kernel, KernelPlan) else ""
+        except (UnsupportedError, PtxError):
+            return ""
+
+    def lowered(self, probes: ProbeSet) -> ProbeSet:
+        """As ``Target``."""
+        from neutrino.ptx.snippets.lowering import lower
+
+        return lower(probes)
+
+
+def _source(shipped: Shipped) -> Source:
+    """Return what is shipped as one module. Raises TypeError for another target's."""
+    if not isinstance(shipped, Source):
+        raise TypeError(f"{type(shipped).__name__} is not what this target finds")
+    return shipped
+
+
+def _driver_notes(assembler: Assembler, release: tuple[int, int] | None, options: Options) -> list[str]:
+    """Return a note if machine code of twins (instrumented kernels) may need a newer driver than the originals do.
+
+    release: the CUDA toolkit (major, minor) that made the originals; None if it is not known. PTX is compiled by the
+    driver itself, so it needs no note.
+    """
+    if options.emit is Emit.TEXT or options.device is DeviceKind.EMBEDDED:
+        return []
+    if release is not None and assembler.version[:2] <= release:
+        # A driver that runs the originals is new enough.
+        return []
+    made_by = f"newer than CUDA {release[0]}.{release[1]}, which made the originals" if release else (
+        "the oldest here, and what made the originals is not known"
+    )  # fmt: skip
+    version = f"{assembler.version[0]}.{assembler.version[1]}"
+    return [f"{assembler.name} is {made_by}: the twins need a driver of CUDA {version}"]
