@@ -6,7 +6,6 @@ from neutrino.backend.protocol import Target
 from neutrino.backend.ptx_target import PtxTarget
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind
-from neutrino.probing.ir.probe_set import ProbeSet
 
 TARGETS: tuple[Target, ...] = (PtxTarget(),)
 """In the order in which they are asked."""
@@ -34,17 +33,6 @@ def untaken(container: Container) -> str:
         return "code for AMD GPUs cannot be probed yet"
     languages = " nor ".join(target.language for target in TARGETS)
     return f"neither {languages} nor machine code: it is compiled when the program runs"
-
-
-def target_of_probes(probes: ProbeSet) -> Target:
-    """Return the target whose assembly probes are written in; of typed ones, the first target.
-
-    Raises NeutrinoError for the assembly of none.
-    """
-    found = next((target for target in TARGETS if probes.target in ("", target.name)), None)
-    if found is None:
-        raise NeutrinoError(f"{probes.file}: no kernels take its assembly, {probes.target}")
-    return found
 
 
 def is_unit(container: Container) -> bool:

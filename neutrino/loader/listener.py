@@ -59,11 +59,6 @@ _BACKLOG = 64
 """Connections that may wait to be accepted."""
 _PIECE = 1 << 20
 """Bytes that are received at once, at most."""
-_SMALL_MODULE = b"""
-.version 6.0
-.target sm_50
-.address_size 64
-.visible .entry k() { ret; }\0"""
 _LONGEST_REASON = 4096
 """Bytes of the text that says why there is no entry, at most."""
 _WORKER_LIMIT_S = 600
@@ -349,12 +344,13 @@ def _prepare(header: bytes | None, settings: Settings) -> None:
 
     Raises NeutrinoError, OSError.
     """
+    from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
     from neutrino.patch.image import patch_image
 
     driver_version = _REQUEST.unpack(header)[5] or None if header else settings.driver_version
     patch_image(
-        _SMALL_MODULE, settings.probes.probe_set, "sm_50", selection=settings.selection, assembler=None, key=bytes(32),
-        device=DeviceKind.EMBEDDED,
+        target_of_device(EMBEDDED_DEVICE).sample, settings.probes.probe_set, EMBEDDED_DEVICE,
+        selection=settings.selection, assembler=None, key=bytes(32), device=DeviceKind.EMBEDDED,
     )  # fmt: skip
     _assembler(driver_version, settings)
 

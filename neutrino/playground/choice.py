@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import picked_image
 from neutrino.errors import FormatError, NeutrinoError
-from neutrino.fatbin import ImageKind
 from neutrino.fatbin.inputs import Input
 from neutrino.playground.parameters import check_text, choose_kernel
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 
-_DEVICE = "sm_90"
-"""The architecture of the embedded device."""
 _MAX_NAMED = 20
 """Kernels that an error lists."""
 
@@ -59,6 +56,7 @@ def _modules(path: Path) -> Iterator[str]:
     source = Input(path, is_named=True)
     data = source.data()
     texts: dict[bytes, None] = {}
+    target = target_of_device(EMBEDDED_DEVICE)
     try:
         containers = source.read(data)
     except FormatError:
@@ -66,8 +64,8 @@ def _modules(path: Path) -> Iterator[str]:
         check_text(bytes(data).decode("latin-1"))
         raise
     for container in containers:
-        image = picked_image(container, _DEVICE, DeviceKind.EMBEDDED)
-        if image is not None and image.kind is ImageKind.PTX:
+        image = target.picked(container, EMBEDDED_DEVICE, DeviceKind.EMBEDDED)
+        if image is not None and target.holds_text(image):
             texts[bytes(image.data)] = None
     if not texts:
         text = bytes(data).decode("latin-1")

@@ -130,3 +130,13 @@ def test_a_target_that_lacks_something_refuses_by_name(monkeypatch: pytest.Monke
     monkeypatch.setattr("neutrino.backend.ptx_twin.PtxTwins.plan", written)
     with pytest.raises(NeutrinoError, match="not available for kernels in ptx: map 'SIZES': a map of type histogram"):
         patched(probes)
+
+
+def test_a_sample_is_probed() -> None:
+    """The maker makes its twin before the first request, so that what that computes is there for all."""
+    for target in TARGETS:
+        data = patch_image(
+            target.sample, load_probes(["block_sched"]), target.embedded_device, selection=Selection(), assembler=None,
+            key=bytes(32), device=DeviceKind.EMBEDDED,
+        )  # fmt: skip
+        assert [kernel.reason for kernel in read_entry(data, "entry").kernels] == [Reason.PROBED]
