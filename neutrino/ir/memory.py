@@ -10,7 +10,6 @@ blocks, warps or threads (``maps/regions.py``); a thread adds to the cells of it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
@@ -20,10 +19,14 @@ from neutrino.ir.statements import Collective, Compare, Convert, Operation, Oper
 
 @dataclass(frozen=True)
 class Kept(Register):
-    """A register of a map, which each thread keeps from the kernel's entry to its end. key: what it is, for the map
-    type, and so its name."""
+    """A register of a map, which each thread keeps from the kernel's entry to its end.
+
+    key: what it is, for the map type, and so its name. is_base: at first it has the address of cell 0, so that updates
+    at sites need not compute it.
+    """
 
     key: tuple[int, ...] = ()
+    is_base: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,82 @@ class AccumulateSaved:
 
 
 @dataclass(frozen=True)
+class Here:
+    """``destination``, of type ``lanes``: the lanes that are at the place together."""
+
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class OverLanes:
+    """``destination = reduction(source)`` over a set of lanes, each of which is here and executes it with the same set.
+
+    Sets need not be the same in all lanes that are here. destination: of ``BALLOT`` and ``MATCH`` of type ``lanes``; of
+    a ``SUM`` of a u32 it may be a u64.
+    """
+
+    reduction: Reduction
+    destination: Register
+    source: Register
+    lanes: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class IsAbsent:
+    """``destination``, a predicate: whether a lane is not in a set. lane: its number."""
+
+    destination: Register
+    lanes: Register
+    lane: Register | Constant
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class IsLowest:
+    """``destination``, a predicate: whether no lane of a set is below this thread's."""
+
+    destination: Register
+    lanes: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One of two pieces of code, by a predicate that is the same in all lanes that are here.
+
+    What they compute is not read after them. Not where ``SavedValues.may_branch`` is false.
+    """
+
+    condition: Register
+    then: tuple[MapStatement, ...]
+    otherwise: tuple[MapStatement, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Locate:
+    """``destination``, a u64: the place in memory of a cell, which is a u64.
+
+    cell: its number, a u32. base: with the address of cell 0; None to compute that.
+    """
+
+    destination: Register
+    cell: Register
+    base: Kept | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class At:
+    """The cell that is so many after a place."""
+
+    place: Register
+    after: int
+
+
+@dataclass(frozen=True)
 class OneOf:
     """One of two cells, by a predicate. then, otherwise: their numbers."""
 
@@ -87,12 +166,11 @@ class OneOf:
 class AtomicUpdate:
     """``cell = operator(cell, value)`` in memory, at once for other threads.
 
-    operator: ``ADD``, ``MIN``, ``MAX`` or ``OR``. cell: its number; a register of a u32 that is computed. value: of the
-    cell's type.
+    operator: ``ADD``, ``MIN``, ``MAX`` or ``OR``. cell: its number, or where it is. value: of the cell's type.
     """
 
     operator: Operator
-    cell: int | Register | OneOf
+    cell: int | OneOf | At
     value: Register | Constant
     span: Span = field(compare=False)
     when: Register | None = None
@@ -109,24 +187,6 @@ class Elect:
 
     reduction: Reduction
     destination: Register
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True)
-class Count:
-    """Add one to a cell, in threads that save; ``BringCounts`` brings to memory what is not there yet.
-
-    cell: its number, a u32, which need not be the same in all lanes: the target adds up what equal lanes add.
-    """
-
-    cell: Register
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True)
-class BringCounts:
-    """Add to memory what ``Count`` has counted in registers of this thread."""
-
     span: Span = field(compare=False)
 
 
@@ -194,7 +254,22 @@ class CloseLog:
     span: Span = field(compare=False)
 
 
-MapComputation = Operation | Convert | Reinterpret | Compare | Select | Collective | ReadSaved | IsSaving | Elect
+MapComputation = (
+    Operation
+    | Convert
+    | Reinterpret
+    | Compare
+    | Select
+    | Collective
+    | ReadSaved
+    | IsSaving
+    | Elect
+    | Here
+    | OverLanes
+    | IsAbsent
+    | IsLowest
+    | Locate
+)
 """A statement that assigns a value to its ``destination``. ``Collective`` is over the lanes that are here together."""
 
 MapStatement = (
@@ -203,8 +278,7 @@ MapStatement = (
     | Accumulate
     | AccumulateSaved
     | AtomicUpdate
-    | Count
-    | BringCounts
+    | Branch
     | AddToTable
     | BringTable
     | StoreRecord
@@ -212,12 +286,3 @@ MapStatement = (
     | CloseLog
 )
 """A statement of a map type."""
-
-
-def computations(statements: Iterable[MapStatement]) -> Iterator[MapComputation]:
-    """Yield the statements that assign a value, also those inside others."""
-    for statement in statements:
-        if isinstance(statement, When):
-            yield from statement.then
-        elif isinstance(statement, MapComputation):
-            yield statement

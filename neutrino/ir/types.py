@@ -8,7 +8,8 @@ import enum
 class Type(str, enum.Enum):
     """A register's type. ``B`` types are bits without a meaning, as PTX has them for its operands.
 
-    ``F16X2`` is a pair in 32 bits, which only hand-written assembly takes apart.
+    ``F16X2`` is a pair in 32 bits, which only hand-written assembly takes apart. ``LANES`` is a set of lanes of a warp,
+    a bit for each: 32 or 64 of them, by the target. Map types alone have it.
     """
 
     U8 = "u8"
@@ -29,6 +30,7 @@ class Type(str, enum.Enum):
     F32 = "f32"
     F64 = "f64"
     PRED = "pred"
+    LANES = "lanes"
 
     def __str__(self) -> str:
         return self.value
@@ -38,7 +40,7 @@ class Type(str, enum.Enum):
 
     @property
     def bits(self) -> int:
-        """Width of a value; 1 for ``pred``."""
+        """Width of a value; 1 for ``pred``, 0 for ``lanes``, whose width the target knows."""
         return _BITS[self]
 
     @property
@@ -63,5 +65,8 @@ class Type(str, enum.Enum):
 
 
 # All others end in their width.
-_BITS = {Type.PRED: 1, Type.F16X2: 32}
+_BITS = {Type.PRED: 1, Type.F16X2: 32, Type.LANES: 0}
 _BITS.update({type_: int(type_.value.lstrip("busf")) for type_ in Type if type_ not in _BITS})
+
+PROBE_TYPES = tuple(type_ for type_ in Type if type_ is not Type.LANES)
+"""Types that probes' registers have."""

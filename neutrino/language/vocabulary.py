@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from neutrino.ir.operands import SiteOperand, Special
 from neutrino.ir.statements import Reduction
-from neutrino.ir.types import Type
+from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.language.locals import Result
 
 _AXES = ("x", "y", "z")
@@ -57,7 +57,7 @@ FUNCTIONS: Mapping[str, int] = {"min": 2, "max": 2, "abs": 1, "popc": 1, "clz": 
 
 TYPES: Mapping[str, Type] = {
     ir_type.value: ir_type
-    for ir_type in Type
+    for ir_type in PROBE_TYPES
     if ir_type is not Type.F16X2
     and ir_type is not Type.PRED
     and (ir_type is Type.BF16 or not ir_type.value.startswith("b"))

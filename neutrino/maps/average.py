@@ -11,7 +11,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.ir.memory import Kept, MapStatement
 from neutrino.ir.statements import Operator
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, SavedValues
+from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapType, Report
 from neutrino.maps.float_sums import FLOATS, add_float, added_in_pairs, bring_float
 
@@ -63,7 +63,7 @@ class Average(MapType):
             code.accumulate(2, code.compute(Operator.SHR, value, 32), saves)
         return code.statements
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
         code = Builder(entry.span)
         if entry.fields[0].type in FLOATS:

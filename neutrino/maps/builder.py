@@ -5,22 +5,32 @@ Types are checked here, so that a target gets no statement that mixes them.
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 from neutrino.abi.records import Field
 from neutrino.errors import Span
 from neutrino.ir.memory import (
     Accumulate,
+    At,
     AtomicUpdate,
+    Branch,
     Elect,
+    Here,
+    IsAbsent,
+    IsLowest,
     IsSaving,
     Kept,
+    Locate,
     MapStatement,
     OneOf,
+    OverLanes,
     ReadSaved,
     When,
 )
-from neutrino.ir.operands import Constant, Register
+from neutrino.ir.operands import Constant, Register, Special
 from neutrino.ir.statements import (
     Collective,
     Compare,
@@ -40,8 +50,32 @@ Number = Register | Constant | int
 SHIFTS = frozenset({Operator.SHL, Operator.SHR})
 
 
+class Combining(enum.Enum):
+    """What lanes of a warp can do together: nothing; find those with equal values; reduce values, too."""
+
+    NOTHING = 0
+    MATCH = 1
+    REDUCE = 2
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Those of a target. number: in a warp, 32 or 64."""
+
+    number: int
+    combining: Combining
+
+
 class SavedValues(Protocol):
     """What is known of a SAVE when its code is written. number: of an operand, from 0."""
+
+    @property
+    def lanes(self) -> Lanes:
+        """The target's."""
+
+    @property
+    def may_branch(self) -> bool:
+        """Whether code there may branch."""
 
     @property
     def is_conditional(self) -> bool:
@@ -63,15 +97,21 @@ class Builder:
     def __init__(self, span: Span) -> None:
         self.statements: list[MapStatement] = []
         self._span = span
-        self._locals = 0
+        self._numbers = count(1)
+
+    def inner(self) -> Builder:
+        """Return a builder of statements that ``branch`` takes."""
+        inner = Builder(self._span)
+        inner._numbers = self._numbers
+        return inner
 
     def add(self, statement: MapStatement) -> None:
         """Add a statement that has no method here."""
         self.statements.append(statement)
 
-    def kept(self, *key: int, type_: Type, initial: int = 0) -> Kept:
+    def kept(self, *key: int, type_: Type = Type.U64, initial: int = 0, is_base: bool = False) -> Kept:
         """Return a register that is kept to the thread's end. initial: its first value, as bits."""
-        return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key)
+        return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key, is_base=is_base)
 
     def saved(self, number: int, saved_field: Field) -> Register:
         """Return what is saved in a field, the one with this number; narrow integers extended to 32 bits."""
@@ -136,6 +176,52 @@ class Builder:
         self.add(Collective(reduction, result, source, self._span))
         return result
 
+    def here(self) -> Register:
+        """Return the set of lanes that are here."""
+        result = self._local(Type.LANES)
+        self.add(Here(result, self._span))
+        return result
+
+    def over(self, lanes: Register, reduction: Reduction, source: Register, type_: Type | None = None) -> Register:
+        """Return a value reduced over a set of lanes. type_: of the result, where it is not that of source."""
+        if reduction in {Reduction.BALLOT, Reduction.MATCH}:
+            type_ = Type.LANES
+        result = self._local(type_ or source.type)
+        self.add(OverLanes(reduction, result, source, lanes, self._span))
+        return result
+
+    def absent(self, lanes: Register, lane: Register | int) -> Register:
+        """Return a predicate: whether a lane is not in a set."""
+        result = self._local(Type.PRED)
+        self.add(IsAbsent(result, lanes, self._of(lane, Type.U32), self._span))
+        return result
+
+    def lowest(self, lanes: Register) -> Register:
+        """Return a predicate: whether this thread's lane is the lowest of a set."""
+        result = self._local(Type.PRED)
+        self.add(IsLowest(result, lanes, self._span))
+        return result
+
+    def size(self, lanes: Register) -> Register:
+        """Return how many lanes a set has, a u64."""
+        return self.convert(Type.U64, self.compute(Operator.POPC, lanes, type_=Type.U32))
+
+    def lane(self) -> Register:
+        """Return this thread's place in its warp."""
+        result = self._local(Type.U32)
+        self.add(Operation(Operator.MOVE, result, (Special.LANE,), self._span))
+        return result
+
+    def branch(self, condition: Register, then: Builder, otherwise: Builder) -> None:
+        """Add one of two pieces of code, by a predicate that is the same in all lanes here."""
+        self.add(Branch(condition, tuple(then.statements), tuple(otherwise.statements), self._span))
+
+    def locate(self, cell: Register, base: Kept | None = None) -> Register:
+        """Return the place of a cell whose number is computed."""
+        result = self._local(Type.U64)
+        self.add(Locate(result, cell, base, self._span))
+        return result
+
     def elect(self, reduction: Reduction) -> Register:
         """Return a predicate, as of ``Elect``."""
         result = self._local(Type.PRED)
@@ -143,8 +229,9 @@ class Builder:
         return result
 
     def change(self, kept: Kept, operator: Operator, value: Number, when: Register | None = None) -> None:
-        """Have ``kept = operator(kept, value)``."""
-        change = Operation(operator, kept, (kept, self._of(value, kept.type)), self._span)
+        """Have ``kept = operator(kept, value)``, or with ``MOVE`` ``kept = value``."""
+        number = self._of(value, kept.type)
+        change = Operation(operator, kept, (number,) if operator is Operator.MOVE else (kept, number), self._span)
         self.add(change if when is None else When(when, (change,), self._span))
 
     def accumulate(
@@ -153,9 +240,11 @@ class Builder:
         """Add an amount to a cell, or subtract it."""
         self.add(Accumulate(cell, self._of(amount, Type.U64), self._span, when, operator))
 
-    def update(self, operator: Operator, cell: int | Register | OneOf, value: Register, when: Register | None) -> None:
+    def update(
+        self, operator: Operator, cell: int | OneOf | At, value: Register | int, when: Register | None
+    ) -> None:  # fmt: skip
         """Update a cell in memory."""
-        self.add(AtomicUpdate(operator, cell, value, self._span, when))
+        self.add(AtomicUpdate(operator, cell, self._of(value, Type.U64), self._span, when))
 
     def _of(self, number: Number, type_: Type) -> Register | Constant:
         if isinstance(number, int):
@@ -165,5 +254,4 @@ class Builder:
         return number
 
     def _local(self, type_: Type) -> Register:
-        self._locals += 1
-        return Register(f"%{self._locals}", type_, 0, self._span, is_local=True)
+        return Register(f"%{next(self._numbers)}", type_, 0, self._span, is_local=True)

@@ -13,7 +13,7 @@ from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
 from neutrino.ir.memory import Kept, MapStatement
-from neutrino.maps.builder import SavedValues
+from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.float_sums import has_floats
 
 if TYPE_CHECKING:
@@ -142,11 +142,11 @@ class MapType(ABC):
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the code of one SAVE. saved: what is known of its values."""
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the code where a thread ends, for values that ``save`` left in registers.
 
         Nothing for types that leave none, and for what is accumulated, which the target writes itself. kept: the
-        registers that the code of saves names, of the kernel and of its functions.
+        registers that the code of saves names, of the kernel and of its functions. lanes: the target's.
         """
         return ()
 

@@ -12,7 +12,7 @@ from neutrino.ir.memory import Kept, MapStatement, OneOf
 from neutrino.ir.operands import Register
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, SavedValues
+from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapType
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class _Extreme(MapType):
             code.change(_flag(code, entry), Operator.MAX, 1, saves)
         return code.statements
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return code, for where threads end, that combines the threads' keys and writes the greatest ones to memory.
 
         All registers are 0 in a thread that saved nothing.

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
-from neutrino.ir.memory import BringCounts, Count, Kept, MapStatement
+from neutrino.ir.memory import Kept, MapStatement
 from neutrino.ir.operands import Register
 from neutrino.ir.statements import Operator, Relation
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, SavedValues
+from neutrino.maps.builder import Builder, Lanes, SavedValues
+from neutrino.maps.counts import bring_counts, count_at
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ class Histogram(MapType):
         choices = [choice for choice in saved.choices(0) if least <= choice <= greatest]
         buckets = [self._bucket(choice, scalar) for choice in choices]
         if len(choices) < 2 or choices[1] - choices[0] > _MOST_DIFFERENCE:
-            code.add(Count(self._bucket_of(code, code.saved(0, entry.fields[0]), scalar), entry.span))
+            bucket = self._bucket_of(code, code.saved(0, entry.fields[0]), scalar)
+            count_at(code, entry, bucket, len(self.buckets(scalar)), saved)
         elif buckets[0] == buckets[1]:
             code.accumulate(buckets[0], 1, code.saving(saved))
         else:
@@ -182,17 +184,18 @@ class Histogram(MapType):
                 code.change(above, Operator.SUB, low, saves)
         return code.statements
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the addition of what the thread has counted in registers."""
         code = Builder(entry.span)
-        for above in kept:
+        differences = [register for register in kept if len(register.key) > 1]
+        for above in differences:
             difference, first, second = above.key
             is_power_of_two = not difference & (difference - 1)
             divisor = difference.bit_length() - 1 if is_power_of_two else difference
             count = code.compute(Operator.SHR if is_power_of_two else Operator.DIV, above, divisor, type_=Type.U64)
             code.accumulate(second, count)
             code.accumulate(first, count, operator=Operator.SUB)
-        code.add(BringCounts(entry.span))
+        bring_counts(code, [register for register in kept if register not in differences], lanes)
         return code.statements
 
     @staticmethod

@@ -10,7 +10,7 @@ from neutrino.abi.records import MAX_TABLE, Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.ir.memory import AddToTable, BringTable, Kept, KeyTable, MapStatement
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, SavedValues
+from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _Keyed(MapType):
         code.add(AddToTable(key, value, table, entry.span))
         return code.statements
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the addition of what lanes hold of sites."""
         return [BringTable(self._table(), entry.span)]
 

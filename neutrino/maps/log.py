@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neutrino.ir.memory import AppendToLog, CloseLog, Kept, MapStatement
-from neutrino.maps.builder import SavedValues
+from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.log_groups import count_groups, read_groups
 
@@ -235,7 +235,7 @@ class Log(MapType):
         """Return the store of a record, in a chunk that the thread has or takes."""
         return [AppendToLog(entry.span)]
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the store of how many records the thread's last chunk has room for."""
         return [CloseLog(entry.span)]
 

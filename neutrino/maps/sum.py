@@ -10,7 +10,7 @@ from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.ir.memory import AccumulateSaved, Kept, MapStatement
 from neutrino.ir.operands import Register
-from neutrino.maps.builder import Builder, SavedValues
+from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapType, Report
 from neutrino.maps.float_sums import FLOATS, add_float, added_in_pairs, bring_float, summed_cells
 
@@ -57,7 +57,7 @@ class Sum(MapType):
             add_float(code, number, value, saves)
         return code.statements
 
-    def settle(self, entry: Map, kept: Sequence[Kept]) -> Sequence[MapStatement]:
+    def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
         code = Builder(entry.span)
         for number, field in enumerate(entry.fields):

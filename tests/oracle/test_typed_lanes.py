@@ -25,7 +25,7 @@ from neutrino.ir.statements import (
     Relation,
     Shuffle,
 )
-from neutrino.ir.types import Type
+from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.structured import If, Save, Statement, While
 from neutrino.probing.writing import trace_text
@@ -61,7 +61,7 @@ COMPARED: tuple[Statement, ...] = (
 )  # fmt: skip
 LEFT = np.arange(2 * BLOCK, dtype=np.uint32) * 7 % 100
 RIGHT = np.arange(2 * BLOCK, dtype=np.uint32) * 13 % 100
-VALUES = tuple(kind for kind in Type if kind is not Type.F16X2)
+VALUES = tuple(kind for kind in PROBE_TYPES if kind is not Type.F16X2)
 WARP = 32
 
 

@@ -10,7 +10,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
 from neutrino.ir.operands import Constant, Register, SiteOperand
 from neutrino.ir.statements import Compare, Convert, Load, Operation, Operator, Relation
-from neutrino.ir.types import Type
+from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.registry import ARRAY, SUM
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -149,7 +149,7 @@ def _all_of(kind: Type) -> ProbeSet:
                 body.append(statement)
                 results.append(result)
                 break
-    for other in Type:
+    for other in PROBE_TYPES:
         back, forth = local(f"to_{other}", other), local(f"from_{other}", kind)
         if Type.F16X2 in {other, kind}:
             continue
@@ -163,7 +163,7 @@ def _all_of(kind: Type) -> ProbeSet:
 def test_every_type_assembles(arch: int, ptxas: object) -> None:
     """But for what sm_75 does not have, which is a reason that names the instruction."""
     place = kernel(LEFT, RIGHT, arch)
-    reasons = {kind: _assembles(_all_of(kind), place) for kind in Type if kind is not Type.F16X2}
+    reasons = {kind: _assembles(_all_of(kind), place) for kind in PROBE_TYPES if kind is not Type.F16X2}
     lacking = {kind for kind, reason in reasons.items() if reason}
     # All types are converted to bf16 and back.
     assert lacking == (set(reasons) if arch == 75 else set())

@@ -19,11 +19,11 @@ from neutrino.ir.statements import (
     Select,
     Shuffle,
 )
-from neutrino.ir.types import Type
+from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.ir.structured import For, If, Statement, While
 from tests.oracle.typed import HERE, edges, local, saving, site
 
-_KINDS = tuple(kind for kind in Type if kind is not Type.F16X2)
+_KINDS = tuple(kind for kind in PROBE_TYPES if kind is not Type.F16X2)
 _LOGIC = (Operator.AND, Operator.OR, Operator.XOR, Operator.NOT)
 _SHIFTS = (Operator.SHL, Operator.SHR)
 _OF_PREDICATES = (Reduction.ANY, Reduction.ALL)

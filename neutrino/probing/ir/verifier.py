@@ -84,7 +84,12 @@ def verify(draft: DraftProbes) -> list[Diagnostic]:
 
     Of probes with statements that could not be read only faults that do not follow from these.
     """
-    diagnostics: list[Diagnostic] = []
+    diagnostics = [
+        Diagnostic(draft.file, register.span.line, register.span.column, "", message, code="ir-type")
+        for register in draft.registers
+        if register.type is Type.LANES
+        for message in [f"{register.name} is a set of lanes, which only map types have"]
+    ]
     for probe in draft.probes:
         checker = _Checker(draft)
         for snippet in (probe.before, probe.after):

@@ -7,7 +7,7 @@ site has a copy of this code, so that it is short: a kernel with many sites wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from neutrino.ir.memory import KeyTable
@@ -15,10 +15,6 @@ from neutrino.maps.regions import COPIES_MOST
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.scalars import WARP_LANES
 
-_MOST = 1 << 26
-"""What a thread counts in its register, so that the sum over 32 lanes fits in 32 bits."""
-_NONE = -1
-"""The cell of threads that count nothing."""
 MOST_GROUPS = 2
 """Of 32 cells, or sites, that lanes hold."""
 FIRST_HELD = 1
@@ -28,161 +24,6 @@ FIRST_HELD = 1
 _WORD = 8
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _ADDED_BITS = 27
-
-
-@dataclass(frozen=True)
-class LaneCounts:
-    """Writes the code of one map that counts to at most 64 cells, whose counts lanes hold.
-
-    held: registers of 64 bits that each thread keeps to its end, at first 0: lane n has the counts of cells n and
-    32 + n of its warp. base: one with the address of cell 0. take: gives a new register of a type (``Take``).
-    """
-
-    held: Sequence[str]
-    base: str
-    take: Take
-
-    def save(self, cell: str, lines: list[str], when: str | None, label: str) -> None:
-        """Append the code that counts one to a cell, in a register. It branches, but only forward, to labels of its
-        own, and may not stand between a product and its sum. when: a predicate for the threads that count; None for
-        all. label: begins the labels."""
-        take = self.take
-        here, differs, some, leads = take("b32"), take("pred"), take("pred"), take("pred")
-        least, lane, bit, wide = take("b32"), take("b32"), take("b32"), take("b64")
-        # Labels are local to braces, so that the text can be inserted again elsewhere.
-        lines += ["{", f"activemask.b32 {here};"]
-        saving = here
-        if when:
-            saving, own = take("b32"), take("b32")
-            lines += [f"vote.sync.ballot.b32 {saving}, {when}, {here};", f"selp.b32 {own}, {cell}, {_NONE}, {when};"]
-            cell = own
-        lines += [f"redux.sync.min.u32 {least}, {cell}, {here};", f"setp.ne.u32 {differs}, {cell}, {least};"]
-        if when:
-            lines.append(f"and.pred {differs}, {differs}, {when};")
-        lines += [
-            f"vote.sync.any.pred {some}, {differs}, {here};",
-            # The lane that holds the cell: it has to be here.
-            f"and.b32 {lane}, {least}, {WARP_LANES - 1};",
-            f"shr.u32 {bit}, {here}, {lane};",
-            f"and.b32 {bit}, {bit}, 1;",
-            f"setp.eq.or.u32 {some}, {bit}, 0, {some};",
-            f"popc.b32 {saving if when else bit}, {saving};",
-            f"cvt.u64.u32 {wide}, {saving if when else bit};",
-            f"@{some} bra {label}_memory;",
-            f"mov.u32 {bit}, %laneid;",
-            f"setp.eq.u32 {leads}, {bit}, {lane};",
-        ]
-        for number, held in enumerate(self.held):
-            holds = leads
-            if len(self.held) > 1:
-                holds = take("pred")
-                lines.append(f"setp.{'ge' if number else 'lt'}.and.u32 {holds}, {least}, {WARP_LANES}, {leads};")
-            lines.append(f"@{holds} add.u64 {held}, {held}, {wide};")
-        lines += [f"bra {label}_end;", f"{label}_memory:"]
-        # Of the lanes with one cell the lowest adds. Those that count nothing are a group of their own.
-        lines += [
-            f"match.any.sync.b32 {least}, {cell}, {here};",
-            f"mov.u32 {lane}, %lanemask_lt;",
-            f"and.b32 {lane}, {lane}, {least};",
-            f"setp.eq.u32 {leads}, {lane}, 0;",
-            f"setp.ne.and.u32 {leads}, {cell}, {_NONE}, {leads};",
-            f"popc.b32 {least}, {least};",
-            f"cvt.u64.u32 {wide}, {least};",
-            *self._add(cell, wide, leads, 0),
-            f"{label}_end:",
-            "}",
-        ]
-
-    def end(self, lines: list[str]) -> None:
-        """Append the code where a thread ends: what it holds goes to memory."""
-        lane = self.take("b32")
-        lines.append(f"mov.u32 {lane}, %laneid;")
-        for number, held in enumerate(self.held):
-            holds = self.take("pred")
-            lines += [f"setp.ne.u64 {holds}, {held}, 0;", *self._add(lane, held, holds, WARP_LANES * number)]
-
-    def _add(self, cell: str, amount: str, when: str, first: int) -> list[str]:
-        """The code that adds to a cell in memory. first: is added to the cell's number."""
-        address = self.take("b64")
-        return [
-            f"mad.wide.u32 {address}, {cell}, {_WORD}, {self.base};",
-            f"@{when} red.global.add.u64 [{address}+{_WORD * first}], {amount};",
-        ]
-
-
-@dataclass(frozen=True)
-class RunCode:
-    """Writes the code of one map that counts to cells: as long as a thread comes to the same one, in a register.
-
-    Values that histograms count repeat: bytes of an access, trips of a loop. So a save compares the cell with the last
-    one; only where it is another, the count goes to memory, added up over the lanes that had the same cell.
-
-    last, count: registers of 32 bits that each thread keeps to its end, at first 0: the cell, and how often it came to
-    it since. address: appends the code for a register with the address of cell 0, and returns it. take: gives a new
-    register.
-    """
-
-    last: str
-    count: str
-    address: Callable[[list[str]], str]
-    take: Take
-
-    def save(self, cell: str, lines: list[str], when: str | None) -> None:
-        """Append the code that counts one to a cell, in a register. It branches, but only forward, to a label of its
-        own, and may not stand between a product and its sum. when: a predicate for the threads that count; None for
-        all."""
-        take = self.take
-        # Labels are local to braces, so that the text can be inserted again elsewhere.
-        label = f"${self.last[1:]}_same"
-        here, changes = take("b32"), take("pred")
-        some = take("pred")
-        lines += ["{", f"activemask.b32 {here};"]
-        if when:
-            # In the others the cell stays.
-            new = take("b32")
-            lines.append(f"selp.b32 {new}, {cell}, {self.last}, {when};")
-            cell = new
-        lines += [
-            f"setp.ne.u32 {changes}, {cell}, {self.last};",
-            f"setp.ge.or.u32 {changes}, {self.count}, {_MOST}, {changes};",
-            f"vote.sync.any.pred {some}, {changes}, {here};",
-            f"@!{some} bra {label};",
-        ]
-        self._add(here, changes, lines)
-        lines += [
-            f"@{changes} mov.u32 {self.last}, {cell};",
-            f"@{changes} mov.u32 {self.count}, 0;",
-            f"{label}:",
-            f"{f'@{when} ' if when else ''}add.u32 {self.count}, {self.count}, 1;",
-            "}",
-        ]
-
-    def end(self, lines: list[str]) -> None:
-        """Append the code where a thread ends: what it has counted goes to memory."""
-        here, has_any = self.take("b32"), self.take("pred")
-        lines += [f"activemask.b32 {here};", f"setp.ne.u32 {has_any}, {self.count}, 0;"]
-        self._add(here, has_any, lines)
-
-    def _add(self, here: str, adds: str, lines: list[str]) -> None:
-        """Append the code that adds the counts of the lanes for which adds holds to their cells, in memory."""
-        take = self.take
-        cell, same, lower, total, wide, leads = (
-            take("b32"), take("b32"), take("b32"), take("b32"), take("b64"), take("pred")
-        )  # fmt: skip
-        lines += [
-            # Other lanes are a group of their own: each instruction between lanes is executed by all of its mask.
-            f"selp.b32 {cell}, {self.last}, {_NONE}, {adds};",
-            f"match.any.sync.b32 {same}, {cell}, {here};",
-            f"redux.sync.add.u32 {total}, {self.count}, {same};",
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {same};",
-            f"setp.eq.and.u32 {leads}, {lower}, 0, {adds};",
-            f"setp.ne.and.u32 {leads}, {total}, 0, {leads};",
-            f"cvt.u64.u32 {wide}, {total};",
-        ]
-        base = self.address(lines)
-        # A cell is a u64.
-        lines += [f"mad.wide.u32 {base}, {cell}, 8, {base};", f"@{leads} red.global.add.u64 [{base}], {wide};"]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,16 +13,19 @@ from neutrino.ir.memory import (
     AccumulateSaved,
     AddToTable,
     AppendToLog,
+    At,
     AtomicUpdate,
-    BringCounts,
+    Branch,
     BringTable,
     CloseLog,
-    Count,
     Elect,
+    Here,
     IsSaving,
     KeyTable,
+    Locate,
     MapStatement,
     OneOf,
+    OverLanes,
     ReadSaved,
     StoreRecord,
 )
@@ -30,6 +33,7 @@ from neutrino.ir.memory import Kept as TypeKept
 from neutrino.ir.operands import Constant, Register, SavedOperand
 from neutrino.ir.statements import Collective, Reduction
 from neutrino.ir.types import Type
+from neutrino.maps.builder import Combining, Lanes
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.float_sums import has_floats
 from neutrino.maps.log_groups import GroupLayout
@@ -41,8 +45,6 @@ from neutrino.ptx.instrument.counting import (
     FIRST_HELD,
     MOST_GROUPS,
     KeyCode,
-    LaneCounts,
-    RunCode,
     SiteCode,
     add_period,
 )
@@ -78,6 +80,11 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
     """The ``.version`` that saves to a map need; (0, 0) if any will do. architecture: 80 for ``sm_80``."""
     combines = entry.kind.combines_lanes or has_floats(entry.fields)
     return VERSION if combines and architecture >= MATCHES else (0, 0)
+
+
+_CELL = 8
+"""Bytes of a cell that has a place."""
+_STORES = (Here, OverLanes, Locate, AtomicUpdate, Branch)
 
 
 Counted = dict[tuple[int, int], int]
@@ -121,6 +128,8 @@ class MapCode:
         self.sums = sums
         self.architecture = architecture
         self.count = count
+        combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
+        self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining)
         self.meets: bool = kernel.meets if kernel else False  # as of ``SingleCode``
         self._prefix = prefix
         self._changed = changed
@@ -170,6 +179,8 @@ class MapCode:
         """``keep`` for a register that the statements of the index-th map's type name."""
         number = register.name[1:]
         self._of_types[index, number] = register
+        if register.is_base:
+            self._bases[index] = None
         letter = "b" if register.type.is_float else "u"
         return self.keep(index, number, register.type.bits, register.initial, letter)
 
@@ -205,21 +216,6 @@ class MapCode:
             order = self.keep(index, 2, 32)
             return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
         return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= MATCHES)
-
-    def run(self, index: int, *, ending: bool) -> RunCode | LaneCounts | None:
-        """Writes the code that counts to cells of the index-th map; None where each save goes to memory at once.
-
-        ending: as of ``ProbeBlock.load_map``.
-        """
-        entry = self.maps[index]
-        if not self._meet_in_warp(entry):
-            return None
-        groups = -(-len(entry.kind.cells(entry.fields)) // WARP_LANES)
-        if groups <= MOST_GROUPS:
-            held = [self.keep(index, FIRST_HELD + number, 64) for number in range(groups)]
-            return LaneCounts(held, self._base(index, None), self.take)
-        address = partial(self.address, index, None, ending=ending)
-        return RunCode(self.keep(index, 0, 32), self.keep(index, 1, 32), address, self.take)
 
     def site_code(self, index: int, table: KeyTable, bits: int) -> SiteCode | None:
         """Writes the code of entries of sites in the index-th map's table; None where a save to one is as to any key.
@@ -279,7 +275,7 @@ class MapCode:
         for index in sorted({index for index, _ in self._kept}):
             entry = self.maps[index]
             code = EndCode(self, index, lines, alone if entry.per is Per.THREAD else group)
-            code.write(entry.kind.settle(entry, self.kept_by_type(index)))
+            code.write(entry.kind.settle(entry, self.kept_by_type(index), self.lanes))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
 
@@ -295,7 +291,57 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     return tuple(maps)
 
 
-class SaveCode(Lowering):
+class _AtMap(Lowering):
+    """Lowers statements that name cells of the index-th map. ending: as of ``ProbeBlock.load_map``."""
+
+    def __init__(
+        self, maps: MapCode, index: int, lines: list[str], kept: Callable[[int, TypeKept], str], count: CountFloats, *,
+        ending: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(maps.take, partial(kept, index), lines, count, maps.label(index))
+        self._maps = maps
+        self._index = index
+        self._ending = ending
+
+    def _write_special(self, statement: MapStatement) -> None:
+        if isinstance(statement, Locate):
+            base = self._text(statement.base) if statement.base is not None else self._address()
+            self._set(statement.destination, "mad.wide.u32", self._text(statement.cell), str(_CELL), base)
+        elif isinstance(statement, AtomicUpdate):
+            self._update(statement)
+        else:
+            super()._write_special(statement)
+
+    def _update(self, statement: AtomicUpdate) -> None:
+        """Update a cell in memory."""
+        cell = statement.cell
+        if isinstance(cell, OneOf):
+            offset = self._take("b64")
+            offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
+            self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
+            base, address = self._address(), self._take("b64")
+            self._emit("add.u64", address, base, offset)
+            place = 0
+        elif isinstance(cell, At):
+            address, place = self._text(cell.place), _CELL * cell.after
+        else:
+            address, place = self._address(), self._offset(cell)
+        where = f"[{address}+{place}]" if place else f"[{address}]"
+        when = self._text(statement.when) if statement.when is not None else None
+        kind = "f64" if statement.value.type.is_float else "u64"
+        self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
+
+    def _offset(self, cell: int) -> int:
+        """Where a cell is in the record, in bytes."""
+        entry = self._maps.maps[self._index]
+        return entry.kind.cells(entry.fields)[cell].offset
+
+    def _address(self) -> str:
+        """The register with the address of the copy of the map's record that this thread adds to."""
+        return self._maps.address(self._index, None, self._lines, ending=self._ending)
+
+
+class SaveCode(_AtMap):
     """Writes one ``SAVE`` to the index-th map, by the statements of its type; says what is known of its values
     (``SavedValues``).
 
@@ -309,20 +355,29 @@ class SaveCode(Lowering):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
         given: Mapping[str, Value],
     ) -> None:  # fmt: skip
-        super().__init__(maps.take, partial(maps.keep_for_type, index), code.lines, self._checked)
-        self._maps = maps
-        self._index = index
+        super().__init__(maps, index, code.lines, maps.keep_for_type, self._checked, ending=ending)
         self._save = save
         self._operand_value = operand_value
         self._code = code
         self._slots = slots
         self._guard = guard
         self._waits = waits
-        self._ending = ending
+        # Whether a statement is to come whose code is a store.
+        self._stores_follow = False
         self._counted = counted
         self._later = later
         self._given = given
         self._predicate: str | None = None
+
+    def write(self, statements: Iterable[MapStatement]) -> None:
+        """Append the code of statements: to the stores from the first one on that is about memory or other lanes, and
+        may so not stand between a product and its sum."""
+        rest = list(statements)
+        self._stores_follow = any(isinstance(statement, _STORES) for statement in rest)
+        for statement in rest:
+            if isinstance(statement, _STORES):
+                self._lines = self._code.stores
+            self._write(statement)
 
     def _checked(self, opcode: str) -> None:
         """Count an addition of floats, whose sum ``EndCode`` adds to memory."""
@@ -330,6 +385,17 @@ class SaveCode(Lowering):
         self._maps.count(opcode)
 
     # What is known: ``SavedValues``.
+
+    @property
+    def lanes(self) -> Lanes:
+        """As of ``SavedValues``."""
+        return self._maps.lanes
+
+    @property
+    def may_branch(self) -> bool:
+        """As of ``SavedValues``: not where a product and its sum are around, which ptxas would compute again after a
+        branch."""
+        return not self._waits
 
     @property
     def is_conditional(self) -> bool:
@@ -356,13 +422,11 @@ class SaveCode(Lowering):
         if isinstance(statement, ReadSaved):
             self._read(statement)
         elif isinstance(statement, IsSaving):
-            self._names[statement.destination.name] = self._counting_threads() or ""
+            self._names[statement.destination.name] = self._saving()
         elif isinstance(statement, Accumulate):
             self._accumulate(statement)
         elif isinstance(statement, AccumulateSaved):
             self._accumulate_saved()
-        elif isinstance(statement, Count):
-            self._count(self._text(statement.cell))
         elif isinstance(statement, AddToTable):
             self._add_to_table(statement)
         elif isinstance(statement, StoreRecord):
@@ -371,6 +435,15 @@ class SaveCode(Lowering):
             self._append_to_log()
         else:
             super()._write_special(statement)
+
+    def _saving(self) -> str:
+        """A predicate for the threads that the save is for; a copy if the program may change it before the stores."""
+        when = self._counting_threads() or ""
+        if not (when and self._waits and self._stores_follow):
+            return when
+        copy = self._take("pred")
+        self._emit("mov.pred", copy, when)
+        return copy
 
     def _read(self, statement: ReadSaved) -> None:
         """Bring what is saved in a field into a register."""
@@ -450,51 +523,6 @@ class SaveCode(Lowering):
         self._lines.append(f"mov.pred {copy}, {self._guard.register};")
         return Guard(copy, self._guard.negated)
 
-    def _count(self, cell: str) -> None:
-        """Add one, in memory, to the cell whose number is in a register. Each cell is a u64.
-
-        Where the architecture can find the lanes of a warp that add to the same cell, one of them adds for all: fewer
-        atomics on one address.
-        """
-        # The code goes to the stores, which may be inserted further down. The predicate may have changed by then, so it
-        # becomes part of the number here: -1, which no cell has, in threads that add nothing.
-        take, when, lines = self._take, self._counting_threads(), self._code.stores
-        # Not where a product and its sum are around: ptxas would compute the product again after a branch.
-        run = None if self._waits else self._maps.run(self._index, ending=self._ending)
-        if isinstance(run, LaneCounts):
-            run.save(cell, lines, when, self._maps.label(self._index))
-            return
-        if run is not None:
-            run.save(cell, lines, when)
-            return
-        key = cell
-        if when:
-            key = take("b32")
-            self._emit("selp.b32", key, cell, "-1", when)
-        # What a thread adds, a number or a register; and whether it adds at all.
-        amount, adds = "1", take("pred")
-        alone = self._save.map.level is not Level.THREAD or self._save.map.per is Per.THREAD
-        if not alone and self._maps.architecture >= MATCHES:
-            # Of the lanes with the same cell (same) the lowest adds: the one with none of them below it (lower). It
-            # adds as much as there are of them.
-            here, same, lower, amount = take("b32"), take("b32"), take("b32"), take("b64")
-            lines += [
-                f"activemask.b32 {here};",
-                f"match.any.sync.b32 {same}, {key}, {here};",
-                f"mov.u32 {lower}, %lanemask_lt;",
-                f"and.b32 {lower}, {lower}, {same};",
-                f"popc.b32 {same}, {same};",
-                f"cvt.u64.u32 {amount}, {same};",
-                f"setp.eq.u32 {adds}, {lower}, 0;",
-            ]
-            if when:
-                lines.append(f"setp.ne.and.s32 {adds}, {key}, -1, {adds};")
-        else:
-            lines.append(f"setp.ne.s32 {adds}, {key}, -1;")
-        # Each cell is a word of 8 bytes.
-        base = copy_address(self._save.map, self._index, self._maps.block, take, lines, ending=self._ending)
-        lines += [f"mad.wide.u32 {base}, {key}, 8, {base};", f"@{adds} red.global.add.u64 [{base}], {amount};"]
-
     def _add_to_table(self, statement: AddToTable) -> None:
         """Add a save to an entry: of a key in a register, or the one with a number."""
         table, entry = statement.table, statement.key if isinstance(statement.key, int) else self._take("b64")
@@ -549,16 +577,14 @@ class SaveCode(Lowering):
         return self._predicate
 
 
-class EndCode(Lowering):
+class EndCode(_AtMap):
     """Writes what the index-th map does where a thread ends, by the statements of its type.
 
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
     """
 
     def __init__(self, maps: MapCode, index: int, lines: list[str], group: EndingThreads) -> None:
-        super().__init__(maps.take, partial(maps.kept_name, index), lines, maps.count)
-        self._maps = maps
-        self._index = index
+        super().__init__(maps, index, lines, maps.kept_name, maps.count, ending=True)
         self._group = group
         self._base = ""
 
@@ -568,15 +594,9 @@ class EndCode(Lowering):
             self._names[statement.destination.name] = self._reduced(statement)
         elif isinstance(statement, Elect):
             self._names[statement.destination.name] = self._elected(statement.reduction)
-        elif isinstance(statement, AtomicUpdate):
-            self._update(statement)
         elif isinstance(statement, Accumulate):
             amount, operation = self._text(statement.amount), statement.operator.value
             maps.sums.add_amount(index, statement.cell, amount, "", self._lines, operation=operation)
-        elif isinstance(statement, BringCounts):
-            run = maps.run(index, ending=True) if maps.has_kept(index) else None
-            if run is not None:
-                run.end(self._lines)
         elif isinstance(statement, BringTable):
             self._bring_table(statement.table)
         elif isinstance(statement, CloseLog):
@@ -601,32 +621,6 @@ class EndCode(Lowering):
         tree = self._group.tree(self._maps.count)
         return tree.leads if tree is not None else ""
 
-    def _update(self, statement: AtomicUpdate) -> None:
-        """Update a cell, a u64, in memory."""
-        where, cell = "", statement.cell
-        if isinstance(cell, OneOf):
-            offset = self._take("b64")
-            offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
-            self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
-            base, address = self._address(), self._take("b64")
-            self._emit("add.u64", address, base, offset)
-            where = f"[{address}]"
-        elif isinstance(cell, Register):
-            base, address = self._address(), self._take("b64")
-            self._emit("mad.wide.u32", address, self._text(cell), "8", base)
-            where = f"[{address}]"
-        else:
-            base, place = self._address(), self._offset(cell)
-            where = f"[{base}+{place}]" if place else f"[{base}]"
-        when = self._text(statement.when) if statement.when is not None else None
-        kind = "f64" if statement.value.type.is_float else "u64"
-        self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
-
-    def _offset(self, cell: int) -> int:
-        """Where a cell is in the record, in bytes."""
-        entry = self._maps.maps[self._index]
-        return entry.kind.cells(entry.fields)[cell].offset
-
     def _bring_table(self, table: KeyTable) -> None:
         """Add what lanes hold of sites to their entries in memory."""
         for group in range(MOST_GROUPS):
@@ -636,8 +630,5 @@ class EndCode(Lowering):
                     sites.end(group, self._lines, self._maps.label(self._index))
 
     def _address(self) -> str:
-        """The register with the address of the copy of the map's record that this thread adds to."""
-        if not self._base:
-            entry = self._maps.maps[self._index]
-            self._base = copy_address(entry, self._index, self._maps.block, self._take, self._lines, ending=True)
+        self._base = self._base or super()._address()
         return self._base

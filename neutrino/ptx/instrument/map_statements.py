@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from neutrino.ir.memory import Kept, MapStatement, When
-from neutrino.ir.operands import Constant, Register, SiteOperand, Value
-from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reinterpret, Relation, Select
+from neutrino.ir.memory import Branch, Here, IsAbsent, IsLowest, Kept, MapStatement, OverLanes, When
+from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
+from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
-from neutrino.ptx.snippets.writer import integer_literal
+from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.snippets.writer import SPECIAL, integer_literal
 
 
 class Lowering:
     """Turns the statements of a map's type into instructions, which it appends to lines.
 
     take: gives a new register of a type (``Take``). kept: gives that of one that the map keeps. count: is told the
-    opcodes of floating-point instructions.
+    opcodes of floating-point instructions. label: begins labels.
     """
 
     def __init__(
-        self, take: Take, kept: Callable[[Kept], str], lines: list[str], count: Callable[[str], None]
+        self, take: Take, kept: Callable[[Kept], str], lines: list[str], count: Callable[[str], None], label: str
     ) -> None:
         self._take = take
         self._kept = kept
         self._lines = lines
         self._count_float = count
+        self._label = label
+        self._branches = 0
         # By the name of a statements' local register, that of PTX; "" of a predicate that is true in all threads.
         self._names: dict[str, str] = {}
         # By the name of a predicate that is not written yet, what it is.
@@ -34,6 +37,9 @@ class Lowering:
 
     def write(self, statements: Iterable[MapStatement]) -> None:
         """Append the code of statements, in their order."""
+        self._write_all(statements)
+
+    def _write_all(self, statements: Iterable[MapStatement]) -> None:
         for statement in statements:
             self._write(statement)
 
@@ -58,8 +64,70 @@ class Lowering:
         elif isinstance(statement, Reinterpret):
             # Registers of PTX have a width alone.
             self._names[statement.destination.name] = self._text(statement.source)
+        elif isinstance(statement, Here):
+            self._compute("activemask.b32", statement.destination)
+        elif isinstance(statement, OverLanes):
+            self._reduce(statement)
+        elif isinstance(statement, IsAbsent):
+            self._is_absent(statement)
+        elif isinstance(statement, IsLowest):
+            lower = self._take("b32")
+            self._emit("mov.u32", lower, "%lanemask_lt")
+            self._emit("and.b32", lower, lower, self._text(statement.lanes))
+            self._set(statement.destination, "setp.eq.u32", lower, "0")
+        elif isinstance(statement, Branch):
+            self._branch(statement)
         else:
             self._write_special(statement)
+
+    def _reduce(self, statement: OverLanes) -> None:
+        """Append the reduction of a value over a set of lanes."""
+        source, lanes, target = self._text(statement.source), self._text(statement.lanes), statement.destination
+        reduction, bits = statement.reduction, statement.source.type.bits
+        if reduction in _VOTES:
+            self._set(target, _VOTES[reduction], source, lanes)
+        elif reduction is Reduction.MATCH:
+            self._set(target, f"match.any.sync.b{bits}", source, lanes)
+        elif bits == 32 == target.type.bits and reduction in _REDUCTIONS:
+            self._set(target, f"redux.sync.{_REDUCTIONS[reduction]}.u32", source, lanes)
+        else:
+            raise TypeError(f"{reduction} of {statement.source.type} over lanes")
+
+    def _is_absent(self, statement: IsAbsent) -> None:
+        """Append the test whether a lane is not in a set."""
+        lanes, bit = self._text(statement.lanes), self._take("b32")
+        if isinstance(statement.lane, Constant):
+            self._emit("and.b32", bit, lanes, str(1 << statement.lane.bits))
+        else:
+            self._emit("shr.u32", bit, lanes, self._text(statement.lane))
+            self._emit("and.b32", bit, bit, "1")
+        self._set(statement.destination, "setp.eq.u32", bit, "0")
+
+    def _branch(self, statement: Branch) -> None:
+        """Append one of two pieces of code. It branches, but only forward. Labels are local to braces, so that the text
+        can be inserted again elsewhere."""
+        # What is not written yet must not be written in one of the pieces alone.
+        for name in list(self._conjunctions):
+            self._conjoin(self._conjunctions.pop(name))
+        condition = self._text(statement.condition)
+        self._branches += 1
+        label = f"{self._label}_{self._branches}"
+        self._lines.append("{")
+        if statement.otherwise:
+            self._emit("bra", f"{label}_then", when=condition)
+            self._write_all(statement.otherwise)
+            self._emit("bra", f"{label}_end")
+            self._lines.append(f"{label}_then:")
+        else:
+            self._emit("bra", f"{label}_end", when=f"!{condition}")
+        self._write_all(statement.then)
+        self._lines += [f"{label}_end:", "}"]
+
+    def _set(self, destination: Register, opcode: str, *operands: str) -> None:
+        """Append an instruction whose operands are texts; its result is a new register."""
+        target = self._take("pred" if destination.type is Type.PRED else f"b{_bits(destination.type)}")
+        self._names[destination.name] = target
+        self._emit(opcode, target, *operands)
 
     def _write_special(self, statement: MapStatement) -> None:
         """Append the code of a statement that means something at a SAVE, or at an end, alone."""
@@ -73,7 +141,7 @@ class Lowering:
             self._conjunctions[statement.destination.name] = statement
             return
         kind = _type_of(first)
-        bits = f"b{kind.bits}" if kind is not Type.PRED else "pred"
+        bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
         opcode = _OPCODES[statement.operator].format(kind=_kind(first), bits=bits)
         if kind.is_float and statement.operator in {Operator.ADD, Operator.SUB, Operator.MUL}:
             # Rounded, so that ptxas fuses it with no product of the program.
@@ -97,7 +165,7 @@ class Lowering:
         if isinstance(destination, Kept):
             target = self._kept(destination)
         else:
-            target = self._take("pred" if destination.type is Type.PRED else f"b{destination.type.bits}")
+            target = self._take("pred" if destination.type is Type.PRED else f"b{_bits(destination.type)}")
             self._names[destination.name] = target
         self._emit(opcode, target, *texts, when=when)
 
@@ -115,11 +183,15 @@ class Lowering:
             if value.name in self._conjunctions:
                 self._conjoin(self._conjunctions.pop(value.name))
             return self._names[value.name]
+        if isinstance(value, Special):
+            return SPECIAL[value]
         raise TypeError(f"{value} is no operand of a map type")
 
 
+_VOTES = {Reduction.BALLOT: "vote.sync.ballot.b32", Reduction.ANY: "vote.sync.any.pred"}
+_REDUCTIONS = {Reduction.SUM: "add", Reduction.MIN: "min", Reduction.MAX: "max"}
 _OPCODES = {
-    Operator.MOVE: "mov.{bits}", Operator.ADD: "add.{kind}", Operator.SUB: "sub.{kind}", Operator.MUL: "mul.lo.{kind}",
+    Operator.MOVE: "mov.{kind}", Operator.ADD: "add.{kind}", Operator.SUB: "sub.{kind}", Operator.MUL: "mul.lo.{kind}",
     Operator.MUL_HIGH: "mul.hi.{kind}", Operator.DIV: "div.{kind}", Operator.MIN: "min.{kind}",
     Operator.MAX: "max.{kind}", Operator.AND: "and.{bits}", Operator.OR: "or.{bits}", Operator.XOR: "xor.{bits}",
     Operator.NOT: "not.{bits}", Operator.SHL: "shl.{bits}", Operator.SHR: "shr.{kind}", Operator.POPC: "popc.{bits}",
@@ -137,4 +209,9 @@ def _type_of(value: Value) -> Type:
 def _kind(value: Value) -> str:
     """The type of a value as arithmetic has it, where bits without a meaning are unsigned."""
     type_ = _type_of(value)
-    return f"u{type_.bits}" if type_.is_untyped else type_.value
+    return f"u{_bits(type_)}" if type_.is_untyped or type_ is Type.LANES else type_.value
+
+
+def _bits(type_: Type) -> int:
+    """The width of a type's registers."""
+    return WARP_LANES if type_ is Type.LANES else type_.bits

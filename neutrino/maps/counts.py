@@ -1,0 +1,134 @@
+"""Counting to cells whose number is computed, by as few atomics as lanes can do with.
+
+Up to 64 cells of a warp of 32 lanes, or 128 of one of 64, are held by its lanes together: lane n has the warp's counts
+of cell n, and of that after all lanes. Of more cells each thread counts the last one that it came to, since values
+repeat: bytes of an access, trips of a loop. What is counted so goes to memory where the cell changes, or the thread
+ends. Where lanes cannot do so, those of one cell add up what they count, and the lowest of them adds it to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neutrino.abi.levels import Level, Per
+from neutrino.ir.memory import At, Kept
+from neutrino.ir.operands import Register
+from neutrino.ir.statements import Operator, Reduction, Relation
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, Combining, Lanes, SavedValues
+from neutrino.maps.declaration import Map
+
+_NONE = (1 << 32) - 1
+"""The cell of threads that count nothing."""
+_MOST_GROUPS = 2
+"""Of as many cells as there are lanes, that lanes hold."""
+_MOST = 1 << 25
+"""What a thread counts in its register, so that the sum over 64 lanes fits in 32 bits."""
+_BASE, _HELD, _LAST, _COUNT = 0, 1, 3, 4
+"""Keys of kept registers: ``_HELD`` is the first of as many as there are groups."""
+
+
+def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: SavedValues) -> None:
+    """Add the code that counts one to a cell, in threads that save. cells: how many there are."""
+    saves, lanes = code.saving(saved), saved.lanes
+    alone = entry.level is not Level.THREAD or entry.per is Per.THREAD
+    if alone or lanes.combining is Combining.NOTHING:
+        code.update(Operator.ADD, At(code.locate(cell), 0), 1, saves)
+    elif lanes.combining is not Combining.REDUCE or not saved.may_branch:
+        cell = code.select(saves, cell, _NONE, Type.U32) if saves else cell
+        _add_by_cell(code, cell, code.here(), None, saves)
+    elif cells <= _MOST_GROUPS * lanes.number:
+        _hold(code, cell, -(-cells // lanes.number), saves, lanes)
+    else:
+        _count_last(code, cell, saves)
+
+
+def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
+    """Add the code, where a thread ends, that adds to memory what is in registers. kept: the map's."""
+    keys = sorted(register.key[0] for register in kept)
+    held = [key for key in keys if _HELD <= key < _HELD + _MOST_GROUPS]
+    if held:
+        lane = code.lane()
+        for key in held:
+            count = code.kept(key)
+            holds = code.compare(Relation.NE, count, 0)
+            place = At(code.locate(lane, _base(code)), lanes.number * (key - _HELD))
+            code.update(Operator.ADD, place, count, holds)
+    if _LAST in keys:
+        here = code.here()
+        _add_last(code, here, code.compare(Relation.NE, code.kept(_COUNT, type_=Type.U32), 0))
+
+
+def _hold(code: Builder, cell: Register, groups: int, saves: Register | None, lanes: Lanes) -> None:
+    """Add the code that counts in the register of the lane that holds the cell, where all lanes have the same one."""
+    here = saving = code.here()
+    if saves:
+        saving = code.over(here, Reduction.BALLOT, saves)
+        cell = code.select(saves, cell, _NONE, Type.U32)
+    least = code.over(here, Reduction.MIN, cell)
+    differs = code.compare(Relation.NE, cell, least)
+    if saves:
+        differs = code.compute(Operator.AND, differs, saves)
+    some = code.over(here, Reduction.ANY, differs)
+    holder = code.compute(Operator.AND, least, lanes.number - 1)
+    # The lane that holds the cell has to be here.
+    some = code.compute(Operator.OR, some, code.absent(here, holder))
+    number = code.size(saving)
+    together, apart = code.inner(), code.inner()
+    leads = together.compare(Relation.EQ, together.lane(), holder)
+    for group in range(groups):
+        holds = leads
+        if groups > 1:
+            of_group = together.compare(Relation.GE if group else Relation.LT, least, lanes.number)
+            holds = together.compute(Operator.AND, of_group, leads)
+        together.change(together.kept(_HELD + group), Operator.ADD, number, holds)
+    _add_by_cell(apart, cell, here, _base(code), saves)
+    code.branch(some, apart, together)
+
+
+def _count_last(code: Builder, cell: Register, saves: Register | None) -> None:
+    """Add the code that counts in a register of this thread, if the cell is the one that it came to last."""
+    last, count = code.kept(_LAST, type_=Type.U32), code.kept(_COUNT, type_=Type.U32)
+    here = code.here()
+    if saves:
+        # In the others the cell stays.
+        cell = code.select(saves, cell, last, Type.U32)
+    changes = code.compare(Relation.NE, cell, last)
+    changes = code.compute(Operator.OR, code.compare(Relation.GE, count, _MOST), changes)
+    changing = code.inner()
+    _add_last(changing, here, changes)
+    changing.change(last, Operator.MOVE, cell, changes)
+    changing.change(count, Operator.MOVE, 0, changes)
+    code.branch(code.over(here, Reduction.ANY, changes), changing, code.inner())
+    code.change(count, Operator.ADD, 1, saves)
+
+
+def _add_last(code: Builder, here: Register, adds: Register) -> None:
+    """Add the code that adds the counts of the lanes for which adds holds to the cells that they came to last."""
+    # Other lanes are a group of their own: each operation between lanes is executed by all of its set.
+    cell = code.select(adds, code.kept(_LAST, type_=Type.U32), _NONE, Type.U32)
+    same = code.over(here, Reduction.MATCH, cell)
+    total = code.over(same, Reduction.SUM, code.kept(_COUNT, type_=Type.U32))
+    leads = code.compute(Operator.AND, code.lowest(same), adds)
+    leads = code.compute(Operator.AND, code.compare(Relation.NE, total, 0), leads)
+    amount = code.convert(Type.U64, total)
+    code.update(Operator.ADD, At(code.locate(cell), 0), amount, leads)
+
+
+def _add_by_cell(
+    code: Builder, cell: Register, here: Register, base: Kept | None, saves: Register | None
+) -> None:  # fmt: skip
+    """Add the code by which the lowest of the lanes with one cell adds as much as there are of them, in memory.
+
+    cell: ``_NONE`` in lanes that count nothing, which are a group of their own. saves: None if there are none.
+    """
+    same = code.over(here, Reduction.MATCH, cell)
+    leads = code.lowest(same)
+    if saves:
+        leads = code.compute(Operator.AND, code.compare(Relation.NE, cell, _NONE), leads)
+    amount = code.size(same)
+    code.update(Operator.ADD, At(code.locate(cell, base), 0), amount, leads)
+
+
+def _base(code: Builder) -> Kept:
+    return code.kept(_BASE, is_base=True)
