@@ -170,9 +170,10 @@ class Target(Protocol):
 
     name: as ``ProbeSet.target`` has it, such as ``ptx``. language: as messages call it. lanes: how many lanes a warp
     may have. capabilities: what probes may ask of it. files: names of the texts that a trace keeps of each twin, beside
-    ``manifest.json``. sample: a small image, of one kernel without parameters, for the embedded device. devices: the
-    architectures that are known, in ascending order. supported: in words, which of them and others kernels can be
-    probed for. embedded_device: the one that the embedded device has, "" if that runs none of them.
+    ``manifest.json``. code_alone: devices for which it makes twins of machine code that comes without a text. sample: a
+    small image, of one kernel without parameters, for the embedded device. devices: the architectures that are known,
+    in ascending order. supported: in words, which of them and others kernels can be probed for. embedded_device: the
+    one that the embedded device has, "" if that runs none of them.
     """
 
     @property
@@ -189,6 +190,9 @@ class Target(Protocol):
 
     @property
     def files(self) -> tuple[str, ...]: ...
+
+    @property
+    def code_alone(self) -> frozenset[DeviceKind]: ...
 
     @property
     def sample(self) -> bytes: ...

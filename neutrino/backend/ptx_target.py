@@ -56,6 +56,7 @@ class PtxTarget:
     lanes = (32,)
     capabilities = Capabilities()
     files = ("original.ptx", "probed.ptx")
+    code_alone: frozenset[DeviceKind] = frozenset()
     sample = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\0"
     devices = ptx_devices.DEVICES
     supported = ptx_devices.SUPPORTED

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from neutrino.cache.key import kept_identity, run_key
 from neutrino.cache.store import Cache
-from neutrino.device.kind import DeviceKind
+from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.choice import Choice
 from neutrino.loader.driver import driver_version, find_driver, is_library
@@ -204,7 +204,7 @@ _RUN_VARIABLES = (
     "NEUTRINO_READER", "NEUTRINO_RUN", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
     "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
-    OWN_INJECTION,
+    "NEUTRINO_MACHINE_CODE", OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 
@@ -268,6 +268,7 @@ def _start_probing(
         "NEUTRINO_PROBE_FILE": str(probe_file),
         "NEUTRINO_PROBES": " ".join(request.probe_names),
         "NEUTRINO_READER": str(tool_path("read.py")),
+        **({"NEUTRINO_MACHINE_CODE": "1"} if kind in CODE_ALONE else {}),
     }
 
 

@@ -20,7 +20,7 @@ from neutrino.backend.registry import (
     untaken,
 )
 from neutrino.cache.entry import read_entry
-from neutrino.device.kind import DeviceKind
+from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
 from neutrino.patch.image import patch_image
@@ -130,6 +130,10 @@ def test_a_target_that_lacks_something_refuses_by_name(monkeypatch: pytest.Monke
     monkeypatch.setattr("neutrino.backend.ptx_twin.PtxTwins.plan", written)
     with pytest.raises(NeutrinoError, match="not available for kernels in ptx: map 'SIZES': a map of type histogram"):
         patched(probes)
+
+
+def test_the_hook_asks_for_machine_code_if_a_target_takes_it() -> None:
+    assert frozenset[DeviceKind]().union(*(target.code_alone for target in TARGETS)) == CODE_ALONE
 
 
 def test_a_sample_is_probed() -> None:

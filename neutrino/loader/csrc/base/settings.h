@@ -42,6 +42,7 @@ struct nt_settings {
 	uint64_t hot;		 /* NEUTRINO_HOT: the launch of a kernel at which its twin is requested; 0: when it is obtained */
 	bool measures_only;	 /* NEUTRINO_MEMUSAGE: originals run, and the memory of twins is measured */
 	bool waits_for_none;	 /* NEUTRINO_NO_WAIT: the program waits for no twin */
+	bool takes_code;	 /* NEUTRINO_MACHINE_CODE: images without PTX may have twins, too */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
 	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */

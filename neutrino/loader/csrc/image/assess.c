@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/driver.h"
+#include "base/settings.h"
 #include "base/sha256.h"
 #include "image/entry_fetch.h"
 
@@ -42,7 +43,7 @@ void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, cons
 
 void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct nt_assessment *ret)
 {
-	if (!bytes->has_ptx) {
+	if (!bytes->has_ptx && !nt_settings()->takes_code) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
 	} else if (!nt_entry_fetch_key(arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;
