@@ -156,6 +156,22 @@ def added_in_pairs(values):
     return np.asarray(sums)
 
 
+def powers(kind):
+    """Return the least and the greatest numbers of the buckets of the scale of powers of two, ascending.
+
+    Each is of the numbers with one sign and exponent; further ones are of 0, of the subnormal numbers of each sign, of
+    each infinity and of NaNs. kind: ``f32`` or ``f64``.
+    """
+    dtype = np.dtype("<f4" if kind == "f32" else "<f8")
+    known, infinity = np.finfo(dtype), dtype.type(np.inf)
+    exact = np.ldexp(dtype.type(1), np.arange(known.minexp, known.maxexp)).astype(dtype)
+    tiny = np.nextafter(dtype.type(0), infinity)
+    low = np.concatenate([[tiny], exact, [infinity]]).astype(dtype)
+    high = np.append(np.nextafter(low[1:], dtype.type(0)), infinity)
+    zero, nan = np.zeros(1, dtype), np.full(1, np.nan, dtype)
+    return np.concatenate([-high[::-1], zero, low, nan]), np.concatenate([-low[::-1], zero, high, nan])
+
+
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
     """Return which rows of a launch's region are results, ``row``, and whose each of them is, by axis.
 
@@ -199,12 +215,21 @@ def _read_histogram(copies, row):
     copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
     """
     counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
-    buckets = row["buckets"]
-    # Of unsigned types the least value is 0. edge: the type of low and high.
-    edge = "<i8" if buckets[0][0] < 0 else "<u8"
-    rows = np.zeros((*copies.shape[:-1], len(counts)), [("low", edge), ("high", edge), ("count", "<u8")])
-    for number, name in enumerate(("low", "high")):
-        rows[name] = np.array([bucket[number] for bucket in buckets], edge)
+    kind = row["fields"][0]["type"]
+    if kind[0] != "f":
+        # Of unsigned types the least value is 0. edge: the type of low and high.
+        edge = "<i8" if row["buckets"][0][0] < 0 else "<u8"
+        low, high = (np.array([bucket[number] for bucket in row["buckets"]], edge) for number in (0, 1))
+    elif row["scale"] == "log2":
+        low, high = powers(kind)
+    else:
+        # Infinities and NaN are texts.
+        edge = "<f4" if kind == "f32" else "<f8"
+        low, high = (np.array([float(bucket[number]) for bucket in row["buckets"]], edge) for number in (0, 1))
+    rows = np.zeros(
+        (*copies.shape[:-1], len(counts)), [("low", low.dtype), ("high", low.dtype), ("count", "<u8")]
+    )
+    rows["low"], rows["high"] = low, high
     rows["count"] = np.stack(counts, axis=-1)
     return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.bucket_ends import bucket_range
 from neutrino.cli.row_options import MOST_ROWS
 from neutrino.cli.rows import (
     MOST_KERNELS,
@@ -79,7 +81,7 @@ class _Result:
     many saves found no place for their key.
     """
 
-    parts: dict[tuple[int | str, ...], _Value] = field(default_factory=dict)
+    parts: dict[tuple[Any, ...], _Value] = field(default_factory=dict)
     lost: int = 0
 
     def add(self, function: str, other: _Result) -> None:
@@ -200,14 +202,15 @@ def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
     names = rows.dtype.names
     result = _Result()
 
-    def add(part: tuple[int | str, ...], number: Any, count: int = 1) -> None:
+    def add(part: tuple[Any, ...], number: Any, count: int = 1) -> None:
         result.parts.setdefault(part, _Value()).add(function, _Value(number, count))
 
     # Integers in Python's, which do not wrap around.
     if function in _HISTOGRAMS:
         filled = rows[rows["count"] > 0]
         for low, high, count in zip(*(filled[name].tolist() for name in ("low", "high", "count")), strict=True):
-            add((low, high), count)
+            # All NaNs are one key.
+            add((math.nan, math.nan) if math.isnan(low) else (low, high), count)
     elif "key" in names:
         value = {"avg": "sum", "topk": "count"}.get(function, function)
         labels = site_labels(kernel, use.value.is_line) if use.value.is_site else {}
@@ -292,7 +295,7 @@ def _bucket_lines(result: _Result) -> Iterable[str]:
     """Yield a line for each bucket that is not empty, with a bar."""
     buckets = sorted((part, value.number) for part, value in result.parts.items())
     largest = max(count for _, count in buckets)
-    texts = [(f"{low:,}" if low == high else f"{low:,} to {high:,}", f"{count:,}") for (low, high), count in buckets]
+    texts = [(bucket_range(low, high), f"{count:,}") for (low, high), count in buckets]
     width, digits = (max(len(row[column]) for row in texts) for column in (0, 1))
     for (text, number), (_, count) in zip(texts, buckets, strict=True):
         yield f"  {text:>{width}}  {number:>{digits}}  {'#' * -(-count * _BAR_WIDTH // largest)}"

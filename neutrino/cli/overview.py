@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
+from neutrino.cli.bucket_ends import bucket_range
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.tracing.summary import FieldSummary, KernelSummary, MapSummary, NotProbed
 
@@ -126,7 +127,11 @@ def _buckets(entries: Sequence[MapSummary]) -> Columns:
             bars.append("")
             continue
         shown = entry.buckets[filled[0] : filled[-1] + 1]
-        ranges.append(f"{shown[0].low:,} to {shown[-1].high:,}")
+        # Those of floating-point numbers may have a last bucket of NaNs.
+        numbers = [bucket for bucket in shown if not math.isnan(bucket.low)]
+        ends = bucket_range(numbers[0].low, numbers[-1].high) if numbers else ""
+        more = ["not a number"] if len(numbers) < len(shown) and shown[-1].count else []
+        ranges.append(", ".join([ends, *more] if ends else more))
         bars.append(bar([bucket.count for bucket in shown]))
     return ["values", "range", ""], [counts, ranges, bars], [""]
 

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from neutrino.abi.levels import Level
 from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
+from neutrino.cli.bucket_ends import bucket_ends
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.nothing_saved import NothingSaved, is_nothing
@@ -526,7 +527,8 @@ class _Report:
         for bucket in shown:
             # Rounded up, so that only empty buckets have no bar.
             bar = "#" * -(-bucket.count * _BAR_WIDTH // largest)
-            table.add_row(f"    {bucket.low:,}", f"{bucket.high:,}", f"{bucket.count:,}", bar)
+            low, high = bucket_ends(bucket.low, bucket.high)
+            table.add_row(f"    {low}", high, f"{bucket.count:,}", bar)
         self.console.print(table)
         if len(shown) < len(candidates):
             self._line(f"    and {_counted(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")

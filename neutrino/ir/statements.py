@@ -18,7 +18,8 @@ class Operator(enum.Enum):
     integer. A shift by the width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
 
     Of map types alone: ``MUL_HIGH``, the upper half of an unsigned product; ``HIGHEST``, the number of the highest bit
-    that is 1, from 0, or 2**32 - 1 if there is none.
+    that is 1, from 0, or 2**32 - 1 if there is none; ``FMA`` of floats, the product of two plus the third, rounded
+    once.
     """
 
     MOVE = "move"
@@ -41,9 +42,10 @@ class Operator(enum.Enum):
     CLZ = "clz"
     MUL_HIGH = "mul_high"
     HIGHEST = "highest"
+    FMA = "fma"
 
 
-OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.HIGHEST})
+OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.HIGHEST, Operator.FMA})
 """Operators that only map types use, not probes."""
 
 

@@ -315,9 +315,8 @@ class _ClauseReader(SnippetReader):
             number = len(call.args) + len(call.keywords)
             message = f"{number} argument{'' if number == 1 else 's'} of {word}"
             raise self._faults.refuse(call, "one-liner", message, f"write {word}({function.arguments})")
-        rule = f"the numbers of {word} are whole numbers that are known here"
-        numbers = (self._expressions.constant_integer(argument, rule) for argument in call.args[1:])
-        constants = dict(zip(function.constants, numbers, strict=True))
+        numbers = (self._number(word, function.is_integer, argument) for argument in call.args[1:])
+        constants: dict[str, Any] = dict(zip(function.constants, numbers, strict=True))
         if word == "topk" and not 1 <= constants["n"] <= MOST_ROOM:
             hint = f"write a number of keys from 1 to {MOST_ROOM}"
             raise self._faults.refuse(call.args[1], "one-liner", f"topk of {constants['n']} keys", hint)
@@ -340,6 +339,15 @@ class _ClauseReader(SnippetReader):
         saved = saved or [("count", Type.U64, Constant(Type.U64, 1))]
         nodes = [argument for _, argument in values]
         self._save_to(name, table, Use(word, constants.get("n", 0), value), saved, nodes, node, code)
+
+    def _number(self, word: str, is_integer: bool, node: ast.expr) -> int | float:
+        """Return a number that is an argument of a function that makes a map. is_integer: fractions are refused."""
+        if not is_integer:
+            value = self._expressions.evaluate(node, [], Type.F64)
+            if isinstance(value, float):
+                return value
+        kind = "whole numbers" if is_integer else "numbers"
+        return self._expressions.constant_integer(node, f"the numbers of {word} are {kind} that are known here")
 
     def _rows(self, name: str, node: ast.stmt, call: ast.Call, word: str, code: list[Statement]) -> None:
         """Translate ``save(…)`` or ``print(…)``: a save to a log, which is made at its first use."""

@@ -32,7 +32,7 @@ class Function:
     """
 
     arguments: str
-    table: Callable[[Mapping[str, int]], dict[str, Any]]
+    table: Callable[[Mapping[str, Any]], dict[str, Any]]
     field: str = "value"
     constants: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = None
@@ -45,10 +45,10 @@ FUNCTIONS: Mapping[str, Function] = {
     "min": Function("value", lambda _: {"type": "min"}, field="min", keep=("min",), is_integer=False),
     "max": Function("value", lambda _: {"type": "max"}, field="max", keep=("max",), is_integer=False),
     "avg": Function("value", lambda _: {"type": "avg"}, keep=("sum",), is_integer=False),
-    "hist": Function("value", lambda _: {"type": "histogram", "scale": "log2"}),
+    "hist": Function("value", lambda _: {"type": "histogram", "scale": "log2"}, is_integer=False),
     "lhist": Function(
         "value, low, high, step", lambda given: {"type": "histogram", "scale": "linear", **given},
-        constants=("low", "high", "step"),
+        constants=("low", "high", "step"), is_integer=False,
     ),
     # Kept as a hash, so that the results of launches and of kernels can be added up.
     "topk": Function("value, n", lambda given: {"type": "hash", "room": _room(given["n"])}, "key", ("n",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,17 @@ from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.counts import bring_counts, count_at
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
+from neutrino.maps.float_scales import (
+    BucketCode,
+    Number,
+    Steps,
+    buckets_between,
+    divide,
+    is_number,
+    power_count,
+    powers,
+)
+from neutrino.maps.float_sums import FLOATS
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -47,8 +59,7 @@ class Histogram(MapType):
     name = "histogram"
     keys = ("scale", "low", "high", "step", "edges")
     copies_bytes = 1 << 17
-    field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
-    field_hint = "a histogram takes one field, of an integer type"
+    field_hint = "a histogram takes one field"
     most_fields = 1
     takes_per = True
     stores_at_sites = True
@@ -62,6 +73,7 @@ class Histogram(MapType):
         scale, edges = table.get("scale"), table.get("edges")
         # A histogram has one field, whose values it counts.
         value_type = fields[0].type
+        kind = FloatHistogram if value_type in FLOATS else cls
         if scale is None and edges is None:
             table.missing("scale", _SCALES)
             return None
@@ -74,11 +86,11 @@ class Histogram(MapType):
             key, *_ = misplaced
             table.fault(key, f"{key} is of a linear scale", _SCALES)
         elif scale == "edges":
-            return cls._declared_edges(table, edges, value_type)
+            return kind._declared_edges(table, edges, value_type)
         elif scale == "linear":
-            return cls._declared_linear(table, value_type)
+            return kind._declared_linear(table, value_type)
         else:
-            return cls("log2")
+            return kind("log2")
         return None
 
     @classmethod
@@ -136,6 +148,10 @@ class Histogram(MapType):
         """Return the type's members in the manifest: the options, and the least and greatest value of each bucket."""
         return {**self.options(), "buckets": [list(bucket) for bucket in self.buckets(fields[0].type)]}
 
+    def bucket_count(self, scalar: ScalarType) -> int:
+        """Return how many buckets there are."""
+        return len(self.buckets(scalar))
+
     def buckets(self, scalar: ScalarType) -> list[tuple[int, int]]:
         """Return the least and greatest value of each bucket, ascending. Together they are all values of the type."""
         least, greatest = _range_of(scalar)
@@ -145,12 +161,12 @@ class Histogram(MapType):
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """Return the fields that memory holds: a count (u64) for each bucket."""
-        buckets = self.buckets(fields[0].type)
-        return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(len(buckets)))
+        count = self.bucket_count(fields[0].type)
+        return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(count))
 
     def describe(self, entry: Map) -> str:
         """Return a map in words: ``a histogram of 33 buckets per launch``."""
-        return f"a histogram of {len(self.buckets(entry.fields[0].type))} buckets per {entry.per.value}"
+        return f"a histogram of {self.bucket_count(entry.fields[0].type)} buckets per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the code of one SAVE, which counts its value (operand 0) in the value's bucket.
@@ -207,12 +223,21 @@ class Histogram(MapType):
         import numpy as np
 
         counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
-        buckets = row["buckets"]
-        # Of unsigned types the least value is 0. edge: the type of low and high.
-        edge = "<i8" if buckets[0][0] < 0 else "<u8"
-        rows = np.zeros((*copies.shape[:-1], len(counts)), [("low", edge), ("high", edge), ("count", "<u8")])
-        for number, name in enumerate(("low", "high")):
-            rows[name] = np.array([bucket[number] for bucket in buckets], edge)
+        kind = row["fields"][0]["type"]
+        if kind[0] != "f":
+            # Of unsigned types the least value is 0. edge: the type of low and high.
+            edge = "<i8" if row["buckets"][0][0] < 0 else "<u8"
+            low, high = (np.array([bucket[number] for bucket in row["buckets"]], edge) for number in (0, 1))
+        elif row["scale"] == "log2":
+            low, high = powers(kind)
+        else:
+            # Infinities and NaN are texts.
+            edge = "<f4" if kind == "f32" else "<f8"
+            low, high = (np.array([float(bucket[number]) for bucket in row["buckets"]], edge) for number in (0, 1))
+        rows = np.zeros(
+            (*copies.shape[:-1], len(counts)), [("low", low.dtype), ("high", low.dtype), ("count", "<u8")]
+        )
+        rows["low"], rows["high"] = low, high
         rows["count"] = np.stack(counts, axis=-1)
         return rows
 
@@ -304,6 +329,88 @@ class Histogram(MapType):
         # holds for every step, which is at most 2^32.
         wide = code.compute(Operator.MUL_HIGH, code.convert(Type.U64, word), (1 << 64) // self.step + 1)
         return code.convert(Type.U32, wide)
+
+
+@dataclass(frozen=True)
+class FloatHistogram(Histogram):
+    """A histogram of floating-point numbers, whose scale is of such numbers, too (``float_scales.py``).
+
+    numbers: of a linear scale low, high and step, else the edges, as they were written.
+    """
+
+    numbers: tuple[Number, ...] = ()
+
+    @classmethod
+    def _declared_edges(cls, table: MapTable, edges: Any, scalar: ScalarType) -> Histogram | None:
+        if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(is_number, edges)):
+            table.fault("edges", "edges is no list of numbers", f"write 2 to {MAX_EDGES} of them")
+        elif not divide(list(map(float, edges)), scalar):
+            hint = "write them ascending, with a number of the type between each two"
+            table.fault("edges", f"the edges do not divide what a {scalar.value} can be", hint)
+        else:
+            return cls("edges", numbers=tuple(edges))
+        return None
+
+    @classmethod
+    def _declared_linear(cls, table: MapTable, scalar: ScalarType) -> Histogram | None:
+        low, high, step = (table.get(key) for key in _LINEAR_KEYS)
+        for key, value in zip(_LINEAR_KEYS, (low, high, step), strict=True):
+            if not is_number(value):
+                table.fault(key, f"{key} is no number", _SCALES)
+                return None
+        steps = Steps.between(low, high, step, MAX_BUCKETS)
+        if steps is not None and divide(steps.edges, scalar):
+            return cls("linear", numbers=(low, high, step))
+        hint = f"write low < high, apart by 1 to {MAX_BUCKETS} steps that are not too small for {scalar.value}"
+        table.fault("step", f"from {low} to {high} by {step} is no scale of a {scalar.value}", hint)
+        return None
+
+    def options(self) -> dict[str, Any]:
+        """Return the keys of the map's table that declare this scale."""
+        if self.scale == "edges":
+            return {"scale": "edges", "edges": list(self.numbers)}
+        if self.scale == "linear":
+            return {"scale": "linear", **dict(zip(_LINEAR_KEYS, self.numbers, strict=True))}
+        return {"scale": self.scale}
+
+    def document(self, fields: Sequence[Field]) -> dict[str, Any]:
+        """Return the options and the least and greatest value of each bucket, infinities and NaN as texts.
+
+        Without the buckets of powers of two, which are many and follow from the field's type.
+        """
+        if self.scale == "log2":
+            return self.options()
+        buckets = buckets_between(self._edges(), fields[0].type)
+        rows = [[end if math.isfinite(end) else str(end) for end in bucket] for bucket in buckets]
+        return {**self.options(), "buckets": rows}
+
+    def bucket_count(self, scalar: ScalarType) -> int:
+        """Return how many buckets there are."""
+        # One is below the first edge, one is of NaNs.
+        return power_count(scalar) if self.scale == "log2" else len(self._edges()) + 2
+
+    def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+        """Return the code of one SAVE, which counts its value (operand 0) in the value's bucket, in memory."""
+        code = Builder(entry.span)
+        buckets = BucketCode(code, code.saved(0, entry.fields[0]))
+        if self.scale == "log2":
+            bucket = buckets.of_powers()
+        elif self.scale == "edges":
+            bucket = buckets.between(self._edges())
+        else:
+            bucket = buckets.of_steps(self._steps())
+        count_at(code, entry, bucket, self.bucket_count(entry.fields[0].type), saved)
+        return code.statements
+
+    def _edges(self) -> Sequence[float]:
+        return self._steps().edges if self.scale == "linear" else [float(number) for number in self.numbers]
+
+    def _steps(self) -> Steps:
+        low, high, step = self.numbers
+        steps = Steps.between(low, high, step, MAX_BUCKETS)
+        if steps is None:
+            raise ValueError(f"from {low} to {high} by {step}")
+        return steps
 
 
 def _is_integer(value: object) -> bool:

@@ -19,6 +19,7 @@ from neutrino.abi.structures import Struct
 from neutrino.abi.versions import RESULT_VERSIONS
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, MapType
+from neutrino.maps.float_scales import powers
 from neutrino.maps.float_sums import added_in_pairs
 from neutrino.maps.log import (
     LOG_CONTROL,
@@ -100,8 +101,9 @@ def python_layout() -> str:
     # What logs are read with, besides.
     lines += ["", "", *_source(read_groups)]
 
-    # How copies of sums are added up.
+    # How copies of sums are added up, and which buckets histograms of floating-point numbers have.
     lines += ["", "", *_source(added_in_pairs)]
+    lines += ["", "", *_source(powers)]
 
     # Whose the rows of a region are.
     lines += ["", "", *_source(row_owners)]

@@ -166,8 +166,8 @@ def compare(original: Mapping[str, int], twin: Mapping[str, int], probe_counts: 
     A probe between a product and a sum can keep the assembler from fusing them, which changes the rounding. original,
     twin: results of count_arithmetic. probe_counts: those of the twin's instructions that the probe added: private
     copies of products of the kernel. Returns None if kernel and twin compute the same, else a message with the counts
-    that differ. Without the probe's, the counts must be equal for each mnemonic, except in two cases that cannot hide a
-    change:
+    that differ. Without the probe's, the counts must be equal for each mnemonic, except in three cases that cannot hide
+    a change:
 
     - The assembler may merge a private copy with an equal product of the kernel. So the number of products may be
       anything from the original's to the original's plus the probe's. If a fusion were undone, there would also be one
@@ -175,9 +175,15 @@ def compare(original: Mapping[str, int], twin: Mapping[str, int], probe_counts: 
     - For an operand type of which neither code has products or fused instructions, the number of sums is not compared:
       there is nothing to fuse. It may differ because the assembler duplicates code, such as the path around a shuffle
       for a warp that may have diverged.
+    - Of an operand type of which the kernel has nothing at all, all that the twin has is the probe's, of which the
+      assembler may duplicate code, too. Only kinds that the probe has not are reported.
     """
     differences = []
     for sums, products, fused in _FAMILIES:
+        if not any(original.get(name) for name in (sums, products, fused)):
+            strange = [name for name in (sums, products, fused) if twin.get(name) and not probe_counts.get(name)]
+            if any(probe_counts.get(name) for name in (sums, products, fused)) and not strange:
+                continue
         may_fuse = any(counts.get(name) for counts in (original, twin, probe_counts) for name in (products, fused))
         if not may_fuse:
             continue

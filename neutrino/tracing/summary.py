@@ -64,10 +64,13 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class BucketSummary:
-    """One bucket of a histogram: how many values from low to high, both inclusive, all launches recorded."""
+    """One bucket of a histogram: how many values from low to high, both inclusive, all launches recorded.
 
-    low: int
-    high: int
+    low, high: of floating-point numbers floats, both NaN of the bucket of NaNs, the last one.
+    """
+
+    low: int | float
+    high: int | float
     count: int
 
 
@@ -324,7 +327,7 @@ def _combined(parts: Sequence[Array]) -> Array:
 
 def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
     """Summarize a histogram: its buckets in ascending order. It has no fields, and a record for each launch."""
-    edges: list[tuple[int, int]] = []
+    edges: list[tuple[float, float]] = []
     counts: list[int] = []
     rows = 0
     for tiles in records.tiles():
@@ -333,7 +336,7 @@ def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
         if not len(found):
             continue
         if not edges:
-            width = len(entry.document()["buckets"])
+            width = len(entry.kind.cells(entry.fields))
             edges = [(low, high) for low, high, _ in found[:width].tolist()]
             counts = [0] * width
         table = found["count"].reshape(-1, len(edges))
@@ -341,14 +344,11 @@ def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
         # By halves, since the sum of all may need more than 64 bits.
         halves = zip((table >> 32).sum(axis=0).tolist(), (table & 0xFFFFFFFF).sum(axis=0).tolist(), strict=True)
         counts = [count + (high << 32) + low for count, (high, low) in zip(counts, halves, strict=True)]
-    buckets: dict[tuple[int, int], int] = {}
-    for edge, count in zip(edges, counts, strict=True):
-        buckets[edge] = buckets.get(edge, 0) + count
     # A histogram has one cap, which is the least, the greatest and the last of all launches.
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, wanted=0,
         records=rows if entry.per.has_rows else records.launches, dropped=0, fields=(),
-        buckets=tuple(BucketSummary(low, high, count) for (low, high), count in sorted(buckets.items())),
+        buckets=tuple(BucketSummary(low, high, count) for (low, high), count in zip(edges, counts, strict=True)),
         per=entry.per,
     )  # fmt: skip
 

@@ -163,3 +163,18 @@ def test_what_is_written_for_a_float_among_integers_works(folder: Path, tmp_path
         )
         # The program itself prints the sum of what its last kernel loads.
         assert re.search(r"^  sum +77,?806$", result.stderr, re.MULTILINE), result.stderr
+
+
+def test_fractions(folder: Path, tmp_path: Path) -> None:
+    """Sums, means and histograms of what the kernels store."""
+    text = (
+        "st.global.f32 { @sum = sum(IN2); @mean = avg(IN2 * 0.5); @tenths = lhist(IN2 * 0.1, 1, 2, 0.1); "
+        "@none = hist((IN2 - IN2) * 0.1) } red.global.add.f32 { @sum = sum(IN2) }"
+    )
+    result = run(folder, "--device", "embedded", "-q", "-e", text, "./program", home=tmp_path)
+    lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
+    assert lines[1:5] == ["@sum:", "saxpy 159,708.0", "sum 77806", "total 237,514.0"], lines
+    # Three launches of 4,096 threads.
+    assert f"saxpy {159708 / 12288 / 2:.6g}" in lines
+    assert "1.3 to <1.4 1,755 ############" in lines
+    assert "0 12,288 ########################################" in lines

@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a map's sum": ("ld.global { ¦@a = 1 + 2 }", "one-liner", "made by a function"),
     "no map": ("¦ld.global { x = 1 + BYTES }", "one-liner", "nothing is saved"),
     "a scale": ("ld.global { ¦@ = lhist(BYTES, 4, 0, 1) }", "one-liner", "no scale"),
-    "a fraction": ("ld.global.f32 { x: f32 = OUT; @ = hist(¦x) }", "one-liner", "'x' is f32"),
+    "a fraction": ("ld.global.f32 { x: f32 = OUT; @ = topk(¦x, 3) }", "one-liner", "'x' is f32"),
     "elapsed of a load": ("¦ld.global { @ = max(elapsed) }", "one-liner", "elapsed is of kernels"),
     "elapsed of two ranges": ("¦range:a | range:b { @ = max(elapsed) }", "one-liner", "or of one range"),
     "C's and": ("ld.global { @ = sum(BYTES &¦& 1) }", "not-python", "not Python"),
@@ -127,7 +127,7 @@ def test_every_fault_is_provoked() -> None:
 
 def test_a_fault_is_reported_once() -> None:
     with pytest.raises(ProbeError) as caught:
-        read_one_liner("ld.global { @ = hist(f32(OUT)) }")
+        read_one_liner("ld.global { @ = topk(f32(OUT), 3) }")
     assert [fault.code for fault in caught.value.diagnostics] == ["one-liner"]
 
 

@@ -60,7 +60,7 @@ class Lowering:
             self._compute(opcode, statement.destination, statement.then, statement.otherwise, statement.condition)
         elif isinstance(statement, Convert):
             to, source = statement.destination.type, statement.source
-            self._compute(f"cvt.{to}.{_kind(source)}", statement.destination, source)
+            self._compute(f"cvt{_rounding(to, _type_of(source))}.{to}.{_kind(source)}", statement.destination, source)
         elif isinstance(statement, Reinterpret):
             # Registers of PTX have a width alone.
             self._names[statement.destination.name] = self._text(statement.source)
@@ -143,9 +143,9 @@ class Lowering:
         kind = _type_of(first)
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
         opcode = _OPCODES[statement.operator].format(kind=_kind(first), bits=bits)
-        if kind.is_float and statement.operator in {Operator.ADD, Operator.SUB, Operator.MUL}:
+        if kind.is_float and statement.operator in _ROUNDED:
             # Rounded, so that ptxas fuses it with no product of the program.
-            opcode = opcode.replace(".", ".rn.", 1)
+            opcode = f"{statement.operator.value}.rn.{kind}"
             self._count_float(opcode)
         self._compute(opcode, statement.destination, first, *others, when=when)
 
@@ -195,9 +195,17 @@ _OPCODES = {
     Operator.MUL_HIGH: "mul.hi.{kind}", Operator.DIV: "div.{kind}", Operator.MIN: "min.{kind}",
     Operator.MAX: "max.{kind}", Operator.AND: "and.{bits}", Operator.OR: "or.{bits}", Operator.XOR: "xor.{bits}",
     Operator.NOT: "not.{bits}", Operator.SHL: "shl.{bits}", Operator.SHR: "shr.{kind}", Operator.POPC: "popc.{bits}",
-    Operator.HIGHEST: "bfind.{kind}",
+    Operator.HIGHEST: "bfind.{kind}", Operator.NEG: "neg.{kind}", Operator.FMA: "fma.{kind}",
 }  # fmt: skip
 """Operator → its instruction. kind: the type of the first source; bits: its width, or ``pred``."""
+_ROUNDED = frozenset({Operator.ADD, Operator.SUB, Operator.MUL, Operator.FMA})
+
+
+def _rounding(to: Type, source: Type) -> str:
+    """How a conversion rounds; "" of one that does not."""
+    if source.is_float and not to.is_float:
+        return ".rzi"
+    return ".rn" if to.is_float and (not source.is_float or to.bits < source.bits) else ""
 
 
 def _type_of(value: Value) -> Type:
