@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -12,6 +11,7 @@
 
 #include "base/lock.h"
 #include "base/own_table.h"
+#include "base/thread.h"
 
 #define MOST_THREADS 80u /* requests that nobody waits for yet take up to 64 */
 
@@ -109,20 +109,9 @@ static void *run_errands(void *unused)
 /* Start a thread; false if that fails. Under the mutex. */
 static bool start_thread(void)
 {
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
-
 	if (threads == MOST_THREADS)
 		return false;
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	bool started = pthread_create(&thread, &attributes, run_errands, NULL) == 0;
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	bool started = nt_thread_start(run_errands, NULL, NULL);
 	threads += started;
 	return started;
 }

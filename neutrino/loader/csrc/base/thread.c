@@ -1,5 +1,7 @@
 #include "base/thread.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,4 +12,22 @@ uint32_t nt_thread_id(void)
 	if (!id)
 		id = (uint32_t)syscall(SYS_gettid);
 	return id;
+}
+
+bool nt_thread_start(void *(*main)(void *), void *argument, const char *name)
+{
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	bool started = pthread_create(&thread, &attributes, main, argument) == 0;
+	if (started && name)
+		pthread_setname_np(thread, name);
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return started;
 }

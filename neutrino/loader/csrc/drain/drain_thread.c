@@ -4,7 +4,6 @@
  */
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +13,8 @@
 #include "base/grace.h"
 #include "base/lock.h"
 #include "base/quiet.h"
+#include "base/scope.h"
+#include "base/thread.h"
 #include "base/upcalls.h"
 #include "base/wake.h"
 #include "drain/drain.h"
@@ -287,23 +288,9 @@ bool nt_drain_thread_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	static bool started;
-	sigset_t all, before;
-	pthread_t thread;
-	pthread_attr_t attributes;
 
-	nt_lock_take(&mutex);
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	if (!started) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		pthread_attr_init(&attributes);
-		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-		started = pthread_create(&thread, &attributes, drain, NULL) == 0;
-		if (started)
-			pthread_setname_np(thread, "neutrino-drain");
-		pthread_attr_destroy(&attributes);
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	}
-	nt_lock_release(&mutex);
+	NT_LOCKED(&mutex);
+	if (!started)
+		started = nt_thread_start(drain, NULL, "neutrino-drain");
 	return started;
 }

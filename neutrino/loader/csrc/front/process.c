@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -20,6 +19,7 @@
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "base/upcalls.h"
 #include "base/wake.h"
 #include "drain/benchmark.h"
@@ -185,9 +185,6 @@ static void forget_threads(void)
 void nt_process_prepare_end(void)
 {
 	static bool is_registered; /* also in children */
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
 
 	if (ending.has_thread)
 		return;
@@ -196,14 +193,7 @@ void nt_process_prepare_end(void)
 		is_registered = pthread_atfork(NULL, NULL, forget_threads) == 0;
 	if (!is_registered)
 		return;
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	ending.has_thread = pthread_create(&thread, &attributes, wait_for_end, NULL) == 0;
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	ending.has_thread = nt_thread_start(wait_for_end, NULL, NULL);
 }
 
 /* Have that thread do something. */

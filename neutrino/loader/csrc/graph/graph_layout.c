@@ -6,6 +6,7 @@
 
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/scope.h"
 #include "image/backend.h"
 #include "image/choice.h"
 #include "image/requests.h"
@@ -277,14 +278,12 @@ static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode clon
 static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool may_repeat)
 {
 	size_t count = 0;
-	CUgraphNode *nodes;
 
 	if (nt_driver.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || !count)
 		return;
-	nodes = nt_memory_alloc_zeroed(count, sizeof(*nodes));
+	NT_FREED CUgraphNode *nodes = nt_memory_alloc_zeroed(count, sizeof(*nodes));
 	if (!nodes || nt_driver.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) {
 		making->has_memory = making->has_memory && nodes;
-		nt_memory_free(nodes);
 		return;
 	}
 	for (size_t i = 0; i < count && making->has_memory; i++) {
@@ -305,7 +304,6 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 			for (size_t j = 0; (child = body_of(nodes[i], j)); j++)
 				add_graph(making, child, NULL, true);
 	}
-	nt_memory_free(nodes);
 }
 
 struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)

@@ -1,7 +1,6 @@
 #include "image/background.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -10,6 +9,7 @@
 #include "base/own_table.h"
 #include "base/quiet.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "image/registry.h"
 #include "image/requests.h"
 #include "trace/trace.h"
@@ -202,21 +202,12 @@ static void *load(void *unused)
 void nt_background_start(void)
 {
 	static int is_started;
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
 
 	if (__atomic_exchange_n(&is_started, 1, __ATOMIC_ACQ_REL))
 		return;
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, fetch, NULL) != 0 || pthread_create(&thread, &attributes, load, NULL) != 0)
+	/* They name themselves. */
+	if (!nt_thread_start(fetch, NULL, NULL) || !nt_thread_start(load, NULL, NULL))
 		nt_event_note("no thread could be started to get twins: kernels run unprobed");
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* --- ends --- */

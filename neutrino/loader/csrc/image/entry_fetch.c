@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
+#include "base/scope.h"
 #include "base/settings.h"
 #include "base/sha256.h"
 #include "base/trusted.h"
@@ -150,22 +151,16 @@ static int connect_listener(uint64_t deadline)
 	if (!path || strlen(path) >= sizeof(address.sun_path) || !nt_trusted_path(path, true))
 		return -1;
 	strcpy(address.sun_path, path);
-	int fd = nt_quiet_write_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
+	NT_CLOSED int fd = nt_quiet_write_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd < 0)
 		return -1;
 	/* EAGAIN: the listener is running, but its queue of connections is full. One cannot poll for that. */
 	while (nt_raw_connect(fd, &address, sizeof(address)) != 0) {
-		if ((errno != EAGAIN && errno != EINTR) || nt_clock_now_ns() >= deadline) {
-			nt_raw_close(fd);
+		if ((errno != EAGAIN && errno != EINTR) || nt_clock_now_ns() >= deadline)
 			return -1;
-		}
 		nt_clock_sleep_us(5000);
 	}
-	if (!is_own_peer(fd)) {
-		nt_raw_close(fd);
-		return -1;
-	}
-	return fd;
+	return is_own_peer(fd) ? nt_scope_keep_fd(&fd) : -1;
 }
 
 /*

@@ -9,6 +9,7 @@
 
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/scope.h"
 #include "base/sha256.h"
 #include "trace/trace.h"
 
@@ -182,21 +183,18 @@ static bool add_used(struct used_library *added, bool *is_first)
 {
 	unsigned file = 0; /* of an earlier library with the same probes */
 
-	nt_lock_take(&mutex);
+	NT_LOCKED(&mutex);
 	for (struct used_library *record = used_libraries; record; record = record->next) {
 		if (memcmp(record->probes, added->probes, sizeof(record->probes)) != 0)
 			continue;
 		file = record->file;
-		if (strcmp(record->library, added->library) == 0) {
-			nt_lock_release(&mutex);
+		if (strcmp(record->library, added->library) == 0)
 			return false;
-		}
 	}
 	*is_first = !file;
 	added->file = file ? file : ++files;
 	added->next = used_libraries;
 	used_libraries = added;
-	nt_lock_release(&mutex);
 	return true;
 }
 

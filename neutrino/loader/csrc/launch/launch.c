@@ -1,9 +1,6 @@
 #include "launch/launch.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/captures.h"
@@ -203,9 +200,6 @@ static void *prepare(void *argument)
 static void start_preparation(CUcontext context)
 {
 	struct preparation *preparation = NULL;
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
 
 	if (!context)
 		return;
@@ -225,17 +219,10 @@ static void start_preparation(CUcontext context)
 	if (!preparation)
 		return; /* more contexts than rows: kernels of this one run unprobed */
 	__atomic_store_n(&preparation->is_running, 1, __ATOMIC_RELEASE);
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, prepare, preparation) != 0) {
+	if (!nt_thread_start(prepare, preparation, NULL)) {
 		__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
 		nt_event_note("context %p could not be prepared: its kernels run unprobed", context);
 	}
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds)

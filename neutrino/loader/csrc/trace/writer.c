@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "trace/files.h"
 
 #define QUEUE_LIMIT (UINT64_C(64) << 20)  /* bytes of lines and files that wait */
@@ -323,9 +323,6 @@ bool nt_writer_start(const struct nt_writer_records *its, const char *folder, ch
 {
 	/* Static: a thread that is cancelled while it waits leaves it. */
 	static struct start start;
-	sigset_t all, before;
-	pthread_t thread;
-	pthread_attr_t attributes;
 	pthread_condattr_t clock;
 
 	records = its;
@@ -335,16 +332,7 @@ bool nt_writer_start(const struct nt_writer_records *its, const char *folder, ch
 	pthread_cond_init(&queue.work, &clock);
 	pthread_cond_init(&queue.done, &clock);
 	pthread_condattr_destroy(&clock);
-	/* With all signals blocked, so that the program's signals are delivered to its own threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	queue.has_thread = pthread_create(&thread, &attributes, write_files, &start) == 0;
-	if (queue.has_thread)
-		pthread_setname_np(thread, "neutrino-write");
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	queue.has_thread = nt_thread_start(write_files, &start, "neutrino-write");
 	if (!queue.has_thread)
 		return open_trace(&start);
 	nt_lock_take(&queue.mutex);
