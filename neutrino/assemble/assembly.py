@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neutrino.assemble.emit import Emit
-from neutrino.sass.cubin import Cubin
-from neutrino.toolchain.ptxas import Assembled
+from neutrino.assemble.machine import CodeReader, MachineCode
+from neutrino.toolchain.assembled import Assembled
 from neutrino.twins.values import Twin
 
 
@@ -20,7 +20,8 @@ class CutError(Exception):
 class AssembledTwins:
     """Twins that were assembled together.
 
-    image: what is loaded into the driver, in the form emit. assembled: the cubin, and what ptxas reports of it.
+    image: what is loaded into the driver, in the form emit. assembled: the machine code, and what the assembler reports
+    of it.
     """
 
     image: bytes
@@ -45,12 +46,12 @@ class Assembly(Protocol):
     """Assembles the original kernels of one image and their twins (instrumented copies).
 
     name: of the assembler, with its version. language: what it assembles, for messages. arch: the target architecture.
-    machine: the originals' machine code that runs; None if the driver compiles their text. bounded_stack: whether a
-    thread's stack has the size that the program asked for, as on every GPU. max_registers: the user's register cap of
-    twins, None without one. mark: part of the file names under ``--save-temps``. is_part: whether these are only some
-    of the twins of an image, so that ``originals`` raises CutError if they are refused. can_be_explicit: whether
-    ``explicit`` may be called. ``originals`` and ``twins`` raise as ``Assembler.assemble`` and may run at the same
-    time.
+    machine: the originals' machine code that runs; None if the driver compiles their text. reader: reads such code, and
+    compares it. bounded_stack: whether a thread's stack has the size that the program asked for, as on every GPU.
+    max_registers: the user's register cap of twins, None without one. mark: part of the file names under
+    ``--save-temps``. is_part: whether these are only some of the twins of an image, so that ``originals`` raises
+    CutError if they are refused. can_be_explicit: whether ``explicit`` may be called. ``originals`` and ``twins`` raise
+    as ``Assembler.assemble`` and may run at the same time.
     """
 
     @property
@@ -63,7 +64,10 @@ class Assembly(Protocol):
     def arch(self) -> str: ...
 
     @property
-    def machine(self) -> Cubin | None: ...
+    def machine(self) -> MachineCode | None: ...
+
+    @property
+    def reader(self) -> CodeReader: ...
 
     @property
     def bounded_stack(self) -> bool: ...

@@ -47,11 +47,11 @@ from neutrino.assemble.builds import (
     build_twins,
     shipped_originals,
 )
+from neutrino.assemble.machine import MachineCode
 from neutrino.assemble.outcome import Outcome, Result, Run
 from neutrino.assemble.parallel import StoppableSlots, run_parallel
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.assemble.verdict import Verdict, Verifier
-from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.probe_units import Found, Refusal, search
 from neutrino.twins.values import Twin, TwinsWithFewer
@@ -439,7 +439,7 @@ def _assemble_both(
         return originals.result(), built
 
 
-def _needs_originals(twins: Sequence[Twin], machine: Cubin) -> bool:
+def _needs_originals(twins: Sequence[Twin], machine: MachineCode) -> bool:
     """Whether ptxas must report of originals what their machine code does not show: spills, where a stack frame may
     hold some, and the frames of recursive functions."""
     return any(

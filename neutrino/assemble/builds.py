@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.emit import Emit
-from neutrino.assemble.warnings import performance_warnings
-from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
-from neutrino.sass.same_code import SameCode
-from neutrino.toolchain.ptxas import Assembled, Resources
+from neutrino.assemble.machine import CodeComparison, CodeReader, MachineCode, MachineKernel
+from neutrino.toolchain.assembled import Assembled, Resources
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.values import Twin
 
@@ -29,7 +27,7 @@ class TwinBuild:
     """
 
     image: bytes = b""
-    kernels: Mapping[str, CubinKernel] = field(default_factory=dict)
+    kernels: Mapping[str, MachineKernel] = field(default_factory=dict)
     functions: Mapping[str, bytes] = field(default_factory=dict)
     resources: Mapping[str, Resources] = field(default_factory=dict)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -42,15 +40,17 @@ class TwinBuild:
 class OriginalBuild:
     """The original kernels.
 
-    machine: the machine code that runs. assembled: what their text assembles to, if that is for another architecture
-    than machine or there is no other machine code; else None. assemble: returns what ptxas makes of their text, and
-    reports of it; called at most once, and only if that is needed. failed: by the kernel's name, why its text is
-    refused, if only some kernels' is. What needs the assembled text raises as ``assemble``.
+    machine: the machine code that runs. reader: reads and compares such code. assembled: what their text assembles to,
+    if that is for another architecture than machine or there is no other machine code; else None. assemble: returns
+    what ptxas makes of their text, and reports of it; called at most once, and only if that is needed. failed: by the
+    kernel's name, why its text is refused, if only some kernels' is. What needs the assembled text raises as
+    ``assemble``.
     """
 
-    machine: Cubin
-    assembled: Cubin | None
+    machine: MachineCode
+    assembled: MachineCode | None
     assemble: Callable[[], Assembled]
+    reader: CodeReader
     failed: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
@@ -59,14 +59,14 @@ class OriginalBuild:
         return self.assemble()
 
     @functools.cached_property
-    def rebuilt(self) -> Cubin:
+    def rebuilt(self) -> MachineCode:
         """What their text assembles to. It is parsed on first use, since most comparisons do not need it."""
-        return self.assembled or read_cubin(self.of_text.cubin, "assembled original")
+        return self.assembled or self.reader.read(self.of_text.cubin, "assembled original")
 
     @functools.cached_property
     def warnings(self) -> Counter[str]:
-        """ptxas' performance warnings about their text, with their counts."""
-        return performance_warnings(self.of_text)
+        """The assembler's warnings that their text makes slow code, with their counts."""
+        return self.reader.warnings(self.of_text)
 
     def spills(self, name: str) -> dict[str, int]:
         """Return the bytes of a kernel's spill stores and loads, per thread. Without a stack frame there are none."""
@@ -85,8 +85,8 @@ class OriginalBuild:
         return self._comparison.difference(twin.name, self_contained=twin.self_contained)
 
     @functools.cached_property
-    def _comparison(self) -> SameCode | None:
-        return SameCode(self.machine.data, self.assembled.data) if self.assembled else None
+    def _comparison(self) -> CodeComparison | None:
+        return self.reader.same_code(self.machine.data, self.assembled.data) if self.assembled else None
 
 
 class OriginalsRefusedError(Exception):
@@ -122,12 +122,12 @@ def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: boo
     shipped = assembly.machine
     if shipped is not None and not is_variant:
         # The twins are compared with the shipped code only, so the assembled code is not parsed.
-        return OriginalBuild(shipped, None, lambda: assembled)
-    cubin = read_cubin(assembled.cubin, "assembled original")
-    return OriginalBuild(shipped or cubin, cubin, lambda: assembled, failed)
+        return OriginalBuild(shipped, None, lambda: assembled, assembly.reader)
+    built = assembly.reader.read(assembled.cubin, "assembled original")
+    return OriginalBuild(shipped or built, built, lambda: assembled, assembly.reader, failed)
 
 
-def shipped_originals(assembly: Assembly, names: Sequence[str], machine: Cubin) -> OriginalBuild:
+def shipped_originals(assembly: Assembly, names: Sequence[str], machine: MachineCode) -> OriginalBuild:
     """Return the named original kernels as ``build_originals`` does, but assemble their text only if that is needed.
 
     machine: the machine code that runs.
@@ -139,7 +139,7 @@ def shipped_originals(assembly: Assembly, names: Sequence[str], machine: Cubin) 
         except AssemblyError as error:
             raise OriginalsRefusedError(dict.fromkeys(names, error.reason)) from error
 
-    return OriginalBuild(machine, None, assemble)
+    return OriginalBuild(machine, None, assemble, assembly.reader)
 
 
 def build_twins(
@@ -196,13 +196,13 @@ def _assemble_twins(
     stage: name of the files under ``--save-temps``. registers: limits per thread, by the kernel's name; None for none.
     """
     twins = assembly.twins(names, registers, stage=stage)
-    cubin = read_cubin(twins.assembled.cubin, stage)
+    code = assembly.reader.read(twins.assembled.cubin, stage)
     return TwinBuild(
         twins.image,
-        cubin.kernels,
-        cubin.functions,
+        code.kernels,
+        code.functions,
         twins.assembled.resources,
-        performance_warnings(twins.assembled),
+        assembly.reader.warnings(twins.assembled),
         caps=assembly.caps(names, registers),
         emit=twins.emit,
     )

@@ -10,22 +10,15 @@ from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.structures import align_up
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
+from neutrino.assemble.machine import MachineKernel
 from neutrino.assemble.verdict import Verdict, Verifier
-from neutrino.sass.cubin import CubinKernel
-from neutrino.toolchain.ptxas import Resources
+from neutrino.toolchain.assembled import Resources
 from neutrino.twins.values import Twin
-
-_REGISTER_UNIT = 8
-"""Registers are handed out to threads in units of this many (CUDA occupancy calculator, all of sm_75 to sm_120)."""
-_REGISTERS_OF_ALL = 32
-"""Registers of each thread when a multiprocessor runs as many as it can: 65,536 for 2,048 threads at most."""
 
 _MANY_SPILLS = 64
 """Bytes of spill stores and loads of a thread. Threads of a full multiprocessor have more than its cache holds."""
 _SOME_SPILLS = 48
 """Bytes that are little enough to have more threads run."""
-_STEPS = (40, 48, 56, 64, 72, 80, 96, 128, 168)
-"""Registers with which one more warp fits on each quarter of a multiprocessor than with more: 16,384 for all of it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class Result:
     """
 
     built: TwinBuild
-    code: CubinKernel
+    code: MachineKernel
     resources: Resources
     numerics: Mapping[str, Any]
 
@@ -84,9 +77,10 @@ class Outcome:
         """
         if self.result is None or self.run is None or self.run.original is None:
             return None
-        own = align_up(self.run.original.machine.kernels[self.twin.name].registers, _REGISTER_UNIT)
-        limit = max(own, _REGISTERS_OF_ALL)
-        return limit if align_up(self.result.code.registers, _REGISTER_UNIT) > limit else None
+        file = self.run.assembly.reader.registers
+        own = align_up(self.run.original.machine.kernels[self.twin.name].registers, file.unit)
+        limit = max(own, file.of_all)
+        return limit if align_up(self.result.code.registers, file.unit) > limit else None
 
     @property
     def fewer_blocks(self) -> FewerBlocks:
@@ -103,9 +97,10 @@ class Outcome:
         """The register cap to try for code that fewer blocks fit of: with it two warps more fit on each quarter of a
         multiprocessor, or one. ``ptxas`` takes registers freely for code that seldom runs. None if there is nothing to
         try."""
-        if self.fewer_blocks is not FewerBlocks.ANY or self.result is None or self.limit is None:
+        if self.fewer_blocks is not FewerBlocks.ANY or self.run is None or self.result is None or self.limit is None:
             return None
-        steps = [step for step in _STEPS if self.limit < step < self.result.code.registers]
+        limit, taken = self.limit, self.result.code.registers
+        steps = [step for step in self.run.assembly.reader.registers.steps if limit < step < taken]
         return steps[-2:][0] if steps else None
 
     def with_fewer_registers(self, capped: Result) -> Outcome:

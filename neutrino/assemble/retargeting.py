@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.device.source import Source
-
 NOT_SHOWN = "not proven to be the program that runs"
 """The start of the detail of a retargeted kernel for which nothing is proven or contradicted."""
 
@@ -21,8 +19,3 @@ class Retargeting:
     target: str
     own: bool = False
     unproven: bool = False
-
-    @classmethod
-    def of(cls, source: Source, *, unproven: bool) -> Retargeting | None:
-        """Return the retargeting of a source; None if its text is for the architecture that runs."""
-        return cls(source.retargeted, source.own, unproven) if source.retargeted else None

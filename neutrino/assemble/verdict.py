@@ -12,12 +12,8 @@ from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.numerics.comparison import ArithmeticComparison
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
 from neutrino.assemble.warnings import newly_warned
-from neutrino.sass import variant
-from neutrino.toolchain.ptxas import Resources
+from neutrino.toolchain.assembled import Resources
 from neutrino.twins.values import Copy, Twin
-
-_STACK_UNKNOWN = 0xFFFFFFFF
-"""The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Verifier:
     ) -> None:
         """The parameters are described for the class."""
         self._assembly = assembly
-        self._arithmetic = ArithmeticComparison(assembly.name, assembly.arch, explicit)
+        self._arithmetic = ArithmeticComparison(assembly, explicit)
         self.retargeting = retargeting
 
     def verdicts(
@@ -111,7 +107,7 @@ class Verifier:
     def _variant_difference(self, twin: Twin, original: OriginalBuild, retargeting: Retargeting) -> str | None:
         """Return why PTX for another architecture is not accepted as the program that runs; None if it is.
 
-        It is refused if its machine code contradicts the code that runs (``variant.difference``). Else it is accepted
+        It is refused if its machine code contradicts the code that runs. Else it is accepted
         if the code that runs says that it was compiled from it, if the user accepts it unproven, or if both codes are
         equal.
         """
@@ -119,7 +115,9 @@ class Verifier:
             # There is no machine code that runs: the driver compiles this text itself.
             return None
         running = original.machine.kernels[twin.name]
-        contradiction = variant.difference(running, original.assembled.kernels[twin.name], self._assembly.arch)
+        contradiction = self._assembly.reader.contradiction(
+            running, original.assembled.kernels[twin.name], self._assembly.arch
+        )
         if contradiction is not None or retargeting.own or retargeting.unproven:
             return contradiction
         difference = original.unlike_in_code(twin)
@@ -135,7 +133,7 @@ class Verifier:
         """
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         # With a known stack size the driver gives the twin the stack that its own cubin states.
-        if before.stack == _STACK_UNKNOWN and after.frame > before.frame:
+        if not self._assembly.reader.has_known_stack(before) and after.frame > before.frame:
             grown = f"its stack frame grows from {before.frame} to {after.frame} bytes"
             return f"its stack size is not known in advance, and {grown}"
         if self._assembly.bounded_stack:
@@ -153,7 +151,7 @@ def _parameter_difference(twin: Twin, original: OriginalBuild, built: TwinBuild,
     to its probes) after them. The hook, which launches the twin, copies them by these offsets.
     """
     expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
-    # In cubins a parameter is (index, offset, size).
+    # In machine code a parameter is (index, offset, size).
     shipped = [(offset, size) for _, offset, size in original.machine.kernels[twin.name].parameters]
     if shipped != expected:
         return f"parameters (offset, size) of the machine code {shipped}, of the {language} {expected}"

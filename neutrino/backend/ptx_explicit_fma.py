@@ -36,7 +36,7 @@ from neutrino.sass.arithmetic import FUSED, PRODUCTS, SUMS, arithmetic_at
 from neutrino.sass.cubin import Cubin, read_cubin
 from neutrino.sass.lines import sass_lines
 from neutrino.sass.same_code import SameCode
-from neutrino.toolchain.ptxas import Assembled
+from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.refusal import AssemblyError
 
 _FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")

@@ -13,12 +13,14 @@ from neutrino.backend.ptx_caps import with_user_cap
 from neutrino.backend.ptx_devices import LANGUAGE
 from neutrino.backend.ptx_explicit_fma import unlike_originals, write_explicit
 from neutrino.backend.ptx_images import driver_image
+from neutrino.backend.sass_reader import SASS, SassReader
 from neutrino.device.source import Source
 from neutrino.errors import FormatError, PtxError
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule, own_twin
 from neutrino.ptx.text.module import Module
 from neutrino.sass.cubin import Cubin
-from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.assembled import Assembled
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.values import Twin
 
@@ -67,6 +69,11 @@ class OneModule:
     def machine(self) -> Cubin | None:
         """The originals' machine code that runs."""
         return self.source.machine
+
+    @property
+    def reader(self) -> SassReader:
+        """What reads and compares the machine code."""
+        return SASS
 
     @property
     def module(self) -> Module:

@@ -187,7 +187,7 @@ class PtxTwins:
                     max_registers=self.max_registers,
                 ),
                 slots,
-                retargeting=Retargeting.of(self.source, unproven=self.unproven),
+                retargeting=self._retargeting,
                 unfused_after=self._unfused_after(code.plan),
                 keeps_files=self.dump.folder is not None,
                 fewer=fewer_probes(code.plan.kernels),
@@ -212,6 +212,12 @@ class PtxTwins:
             return unassembled_manifest(twin, self.source.arch, self.emit)
 
         return unassembled_entries(code.parts, manifest, image)
+
+    @property
+    def _retargeting(self) -> Retargeting | None:
+        """None if the text is for the architecture that runs."""
+        source = self.source
+        return Retargeting(source.retargeted, source.own, self.unproven) if source.retargeted else None
 
     def _unfused_after(self, plan: PtxPlan) -> frozenset[Reason]:
         """Return the refusals after which to assemble again with ``--fmad=false``, if no twin has another reason.

@@ -11,12 +11,14 @@ from neutrino.assemble.dump import Dump
 from neutrino.backend.ptx_caps import with_user_cap
 from neutrino.backend.ptx_devices import LANGUAGE
 from neutrino.backend.ptx_module import only_kernels
+from neutrino.backend.sass_reader import SASS
 from neutrino.device.linked_source import LinkedSource
 from neutrino.ptx.instrument.program import TwinProgram
 from neutrino.ptx.instrument.twin import own_twin
 from neutrino.sass.cubin import Cubin
+from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.nvlink import Linker
-from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.values import Twin
 
@@ -26,7 +28,7 @@ class LinkedUnits:
 
     source: the PTX of the units. machine: the linked machine code that runs. twins: the units with their twins
     (instrumented kernels). linker: puts the twins' units together. dump: for ``--save-temps``; mark: part of the file
-    names there. name, language, arch, bounded_stack, max_registers: as in
+    names there. name, language, arch, reader, bounded_stack, max_registers: as in
     ``Assembly``.
     """
 
@@ -51,6 +53,7 @@ class LinkedUnits:
         self.language = LANGUAGE
         self.arch = source.arch
         self.machine = machine
+        self.reader = SASS
         self.bounded_stack = True
         self.max_registers = max_registers
 

@@ -6,43 +6,19 @@ import contextlib
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neutrino.errors import ToolError
 from neutrino.places import scratch_parent
+from neutrino.toolchain.assembled import Assembled, Resources
 from neutrino.toolchain.process import run_tool
 from neutrino.toolchain.refusal import check_whole, classified
 from neutrino.toolchain.releases import PTX_RELEASES
 
 ASSEMBLE_TIMEOUT = 600.0
 """Seconds that one ``ptxas`` may take; a 4.8 MB module of 201 kernels takes 5 seconds."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resource usage of one kernel, as ``ptxas -v`` prints it.
-
-    registers: per thread. frame: stack frame; spill_stores, spill_loads: spilled registers. These three are in bytes
-    per thread, without called functions. functions: stack frames, in bytes, of the functions that the kernel calls and
-    that were assembled with it, by name.
-    """
-
-    registers: int
-    frame: int
-    spill_stores: int
-    spill_loads: int
-    functions: Mapping[str, int] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True)
-class Assembled:
-    """The result of ``ptxas``. resources: by kernel name. warnings: texts of warnings and advisories, in order."""
-
-    cubin: bytes
-    resources: dict[str, Resources]
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.assembled import Assembled
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.verification import load_probes, read_probes
 from tests.patch.test_patch import wide

@@ -25,7 +25,8 @@ from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.assembled import Assembled
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

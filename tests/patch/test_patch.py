@@ -23,7 +23,8 @@ from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.arithmetic import compare
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain.ptxas import Assembled, Assembler
+from neutrino.toolchain.assembled import Assembled
+from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.verification import load_probe_file, load_probes
 

@@ -16,10 +16,10 @@ import pytest
 
 from neutrino.errors import ToolError, ToolMissingError
 from neutrino.toolchain import location, versions
+from neutrino.toolchain.assembled import Resources
 from neutrino.toolchain.choice import assembler_identity, find_assembler, find_assembler_for
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
-from neutrino.toolchain.ptxas import Resources
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.toolchain.releases import release_of_ptx
 

@@ -6,34 +6,34 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from neutrino.assemble.assembly import ExplicitTwins
+from neutrino.assemble.assembly import Assembly, ExplicitTwins
 from neutrino.assemble.builds import OriginalBuild, TwinBuild
+from neutrino.assemble.machine import MachineKernel
 from neutrino.assemble.numerics.proof import NumericsProof
-from neutrino.sass.arithmetic import compare, compare_kinds, count_arithmetic
-from neutrino.sass.cubin import CubinKernel
 from neutrino.twins.values import Twin
 
 
 class ArithmeticComparison:
     """Compares the arithmetic in the machine code of twins (instrumented kernels) with that of their originals.
 
-    assembler: its name. arch: of the code. explicit: the twins with explicit FMA, in whose text each fusion is written
-    as an ``fma``, if any; its ``codes`` are those whose fusions were compared one by one, by the kernel's name.
+    assembly: what assembled them. explicit: the twins with explicit FMA, in whose text each fusion is written as one,
+    if any; its ``codes`` are those whose fusions were compared one by one, by the kernel's name.
     """
 
-    def __init__(self, assembler: str, arch: str, explicit: ExplicitTwins | None = None) -> None:
-        """assembler: its name, for messages. arch: of the machine code. explicit: None without explicit FMA."""
-        self._assembler = assembler
-        self._arch = arch
+    def __init__(self, assembly: Assembly, explicit: ExplicitTwins | None = None) -> None:
+        """The parameters are described for the class."""
+        self._assembler = assembly.name
+        self._arch = assembly.arch
+        self._reader = assembly.reader
         self._explicit = explicit
         self._counts: dict[bytes, dict[str, int]] = {}
 
     def refusal(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why a twin (instrumented copy) is not proven to compute the same as its original; None if it is.
 
-        A probe may keep ptxas from fusing a product with a sum, or make it fuse another one, which changes how the
-        result is rounded. docs/numerics.md has the proofs that nothing was changed. original, built: the originals and
-        the twins as they were built.
+        A probe may keep the assembler from fusing a product with a sum, or make it fuse another one, which changes how
+        the result is rounded. docs/numerics.md has the proofs that nothing was changed. original, built: the originals
+        and the twins as they were built.
         """
         difference = self._count_difference(twin, original, built)
         compared_code = self._explicit.codes.get(twin.name) if self._explicit is not None else None
@@ -41,7 +41,7 @@ class ArithmeticComparison:
             # The fusions were compared in a build of this twin alone, which proves more than equal counts. It holds for
             # this build if it has the same arithmetic, and for the code that runs if that is made from the same text.
             after = built.kernels[twin.twin_name]
-            if count_arithmetic(compared_code, self._arch) == self._count(after):
+            if self._reader.arithmetic(compared_code, self._arch) == self._count(after):
                 return self._text_difference(twin, original)
             return difference or "the twin's code is not the code that was compared"
         if difference is not None and not twin.contractible:
@@ -76,7 +76,8 @@ class ArithmeticComparison:
         rebuilt = original.rebuilt.kernels.get(twin.name)
         if rebuilt is None:
             return f"{self._assembler} emits no code for the original"
-        difference = compare(self._count(original.machine.kernels[twin.name]), self._count(rebuilt), {})
+        running = self._count(original.machine.kernels[twin.name])
+        difference = self._reader.arithmetic_difference(running, self._count(rebuilt), {})
         return difference and f"in the original's text as {self._assembler} assembles it: {difference}"
 
     def _count_difference(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
@@ -91,7 +92,7 @@ class ArithmeticComparison:
         own = Counter(twin.own_arithmetic)
         for copy in copies:
             own.subtract(copy.own_arithmetic)
-        difference = compare(self._count(before), self._count(after), own)
+        difference = self._reader.arithmetic_difference(self._count(before), self._count(after), own)
         if difference is not None:
             return difference
 
@@ -102,9 +103,9 @@ class ArithmeticComparison:
         for name, (built_name, own_in_it) in sorted(called.items()):
             if name not in original.machine.functions or built_name not in built.functions:
                 continue
-            difference = compare(
-                count_arithmetic(original.machine.functions[name], self._arch),
-                count_arithmetic(built.functions[built_name], self._arch),
+            difference = self._reader.arithmetic_difference(
+                self._reader.arithmetic(original.machine.functions[name], self._arch),
+                self._reader.arithmetic(built.functions[built_name], self._arch),
                 own_in_it,
             )
             if difference is not None:
@@ -119,7 +120,7 @@ class ArithmeticComparison:
         if twin.calls:
             return None  # functions may be inlined in one of the two
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
-        return compare_kinds(self._count(before), self._count(after), twin.own_arithmetic)
+        return self._reader.kinds_difference(self._count(before), self._count(after), twin.own_arithmetic)
 
     def _proof(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
         """Return what proves that an accepted twin computes the same as its original."""
@@ -127,9 +128,9 @@ class ArithmeticComparison:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED
         return NumericsProof.COUNTS if self._count_difference(twin, original, built) is None else NumericsProof.NO_PAIR
 
-    def _count(self, kernel: CubinKernel) -> dict[str, int]:
+    def _count(self, kernel: MachineKernel) -> dict[str, int]:
         """Count a kernel's arithmetic instructions by kind, once for each code."""
         # Several comparisons and the manifest need the same counts.
         if kernel.code not in self._counts:
-            self._counts[kernel.code] = count_arithmetic(kernel.code, self._arch)
+            self._counts[kernel.code] = self._reader.arithmetic(kernel.code, self._arch)
         return self._counts[kernel.code]

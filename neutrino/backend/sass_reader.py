@@ -1,0 +1,88 @@
+"""The reader of NVIDIA's machine code, and of what ``ptxas`` says of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from neutrino.assemble.machine import MachineKernel, RegisterFile
+from neutrino.sass import variant
+from neutrino.sass.arithmetic import compare, compare_kinds, count_arithmetic
+from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin
+from neutrino.sass.same_code import SameCode
+from neutrino.toolchain.assembled import Assembled
+from neutrino.twins.values import SUFFIX
+
+_PERFORMANCE = re.compile(r"\(C75\d\d\)")
+"""The numbers of ptxas' performance warnings."""
+_FUNCTION = re.compile(r"in (?:the )?function '([^']+)'")
+_STACK_UNKNOWN = 0xFFFFFFFF
+"""The stack that a cubin states for a kernel with recursion: it gets what the program has set as limit."""
+
+
+class SassReader:
+    """The ``CodeReader`` of cubins."""
+
+    registers = RegisterFile(unit=8, of_all=32, steps=(40, 48, 56, 64, 72, 80, 96, 128, 168))
+    """Handed out in units of 8 (CUDA occupancy calculator, all of sm_75 to sm_120); 65,536 for 2,048 threads at most.
+    With the steps one more warp fits on each quarter of a multiprocessor than with more: 16,384 for all of it."""
+
+    def read(self, data: bytes, name: str) -> Cubin:
+        """As ``CodeReader``."""
+        return read_cubin(data, name)
+
+    def same_code(self, shipped: bytes | memoryview, assembled: bytes | memoryview) -> SameCode:
+        """As ``CodeReader``."""
+        return SameCode(shipped, assembled)
+
+    def contradiction(self, running: MachineKernel, assembled: MachineKernel, arch: str) -> str | None:
+        """As ``CodeReader``."""
+        return variant.difference(_kernel(running), _kernel(assembled), arch)
+
+    def has_known_stack(self, kernel: MachineKernel) -> bool:
+        """As ``CodeReader``."""
+        return _kernel(kernel).stack != _STACK_UNKNOWN
+
+    def arithmetic(self, code: bytes, arch: str) -> dict[str, int]:
+        """As ``CodeReader``."""
+        return count_arithmetic(code, arch)
+
+    def arithmetic_difference(
+        self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]
+    ) -> str | None:
+        """As ``CodeReader``."""
+        return compare(original, twin, own)
+
+    def kinds_difference(
+        self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]
+    ) -> str | None:
+        """As ``CodeReader``."""
+        return compare_kinds(original, twin, own)
+
+    def warnings(self, assembled: Assembled) -> Counter[str]:
+        """As ``CodeReader``: of serialized pipelines and ignored register hints.
+
+        Line numbers and the suffix of twins' names are removed, so that an original and its twin have equal texts.
+        """
+        return Counter(
+            re.sub(r"\bline \d+", "line …", warning.replace(f"{SUFFIX}'", "'"))
+            for warning in assembled.warnings
+            if _PERFORMANCE.search(warning)
+        )
+
+    def warned_kernel(self, warning: str) -> str | None:
+        """As ``CodeReader``."""
+        match = _FUNCTION.search(warning)
+        return match[1] if match else None
+
+
+SASS = SassReader()
+"""The one that all assemblies for NVIDIA's devices have."""
+
+
+def _kernel(kernel: MachineKernel) -> CubinKernel:
+    """Return a kernel as what this reader has read. Raises TypeError for another's."""
+    if not isinstance(kernel, CubinKernel):
+        raise TypeError(f"{type(kernel).__name__} is of no cubin")
+    return kernel
