@@ -281,6 +281,12 @@ class Target(Protocol):
         The tools are None where nothing is to be assembled. Raises ToolMissingError.
         """
 
+    def run_tools(self, driver_version: int | None) -> Tools:
+        """Find the tools for twins that run on this machine.
+
+        driver_version: as its driver says it, None if that is not known. Raises ToolMissingError.
+        """
+
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
         """Find the tools for the twin of one planned kernel. None for code that is not assembled kernel by kernel.
 

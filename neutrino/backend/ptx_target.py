@@ -18,7 +18,7 @@ from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain.choice import ASSEMBLER_HINT, find_assembler_for, find_linking_tools
+from neutrino.toolchain.choice import ASSEMBLER_HINT, find_assembler, find_assembler_for, find_linking_tools
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
@@ -181,6 +181,10 @@ class PtxTarget:
                 raise
             return None, (NOT_ASSEMBLED,)
         return assembler, tuple(_driver_notes(assembler, release, options))
+
+    def run_tools(self, driver_version: int | None) -> Tools:
+        """As ``Target``. driver_version: as in ``cuDriverGetVersion``."""
+        return find_assembler(driver_version)
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
         """As ``Target``. None for device-linked code."""

@@ -38,7 +38,7 @@ from neutrino.private_files import private_folder
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
-    from neutrino.toolchain.ptxas import Assembler
+    from neutrino.backend.protocol import Tools
     from neutrino.twins.values import Twin
 
 _REQUEST = struct.Struct("<8sII32s16sIIQ")
@@ -352,7 +352,7 @@ def _prepare(header: bytes | None, settings: Settings) -> None:
         target_of_device(EMBEDDED_DEVICE).sample, settings.probes.probe_set, EMBEDDED_DEVICE,
         selection=settings.selection, assembler=None, key=bytes(32), device=DeviceKind.EMBEDDED,
     )  # fmt: skip
-    _assembler(driver_version, settings)
+    _tools(EMBEDDED_DEVICE, driver_version, settings)
 
 
 def serve_twins(connection: socket.socket, header: bytes, settings: Settings) -> None:
@@ -421,7 +421,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             settings.probes.probe_set,
             arch,
             selection=settings.selection,
-            assembler=_assembler(driver_version, settings),
+            assembler=_tools(arch, driver_version, settings),
             key=key,
             device=settings.device,
             retarget=settings.retarget,
@@ -451,18 +451,24 @@ def _say_long(twin: Twin, settings: Settings) -> None:
     )
 
 
-_assemblers: dict[int | None, Assembler] = {}
+_found: dict[tuple[str, int | None], Tools] = {}
+"""Tools by the name of their target and the driver's version."""
 
 
-def _assembler(driver_version: int | None, settings: Settings) -> Assembler | None:
-    """Return the assembler for a driver; None if the run has none. Raises ToolMissingError."""
+def _tools(arch: str, driver_version: int | None, settings: Settings) -> Tools | None:
+    """Return the tools for devices of an architecture and a driver; None if the run assembles nothing.
+
+    Raises ToolMissingError.
+    """
     if not settings.assembled:
         return None
-    from neutrino.toolchain.choice import find_assembler
+    from neutrino.backend.registry import target_of_device
 
-    if driver_version not in _assemblers:
-        _assemblers[driver_version] = find_assembler(driver_version)
-    return _assemblers[driver_version]
+    target = target_of_device(arch)
+    key = target.name, driver_version
+    if key not in _found:
+        _found[key] = target.run_tools(driver_version)
+    return _found[key]
 
 
 @contextlib.contextmanager
