@@ -1,8 +1,8 @@
 """The statements of map types: what becomes of saved values, in registers that a thread keeps and in memory.
 
-A map type writes two pieces of code in them: for each SAVE, and for where a thread ends. All threads at the place
-execute a statement, in their order; but what it changes besides its destination it changes in threads alone for which
-``when`` is true (None: all of them), or which save, where it says so.
+A map type writes three pieces of code in them: for where a kernel begins, for each SAVE, and for where a thread ends.
+All threads at the place execute a statement, in their order; but what it changes besides its destination it changes in
+threads alone for which ``when`` is true (None: all of them), or which save, where it says so.
 
 Cells are what a map's record in memory consists of, by their numbers. A launch has copies of the record, or rows of
 blocks, warps or threads (``maps/regions.py``); a thread adds to the cells of its own.
@@ -19,14 +19,10 @@ from neutrino.ir.statements import Collective, Compare, Convert, Operation, Oper
 
 @dataclass(frozen=True)
 class Kept(Register):
-    """A register of a map, which each thread keeps from the kernel's entry to its end.
-
-    key: what it is, for the map type, and so its name. is_base: at first it has the address of cell 0, so that updates
-    at sites need not compute it.
-    """
+    """A register of a map, which each thread keeps from the kernel's entry to its end. key: what it is, for the map
+    type, and so its name."""
 
     key: tuple[int, ...] = ()
-    is_base: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,8 @@ class IsAbsent:
 
 
 @dataclass(frozen=True)
-class IsLowest:
-    """``destination``, a predicate: whether no lane of a set is below this thread's."""
+class Below:
+    """``destination``, of type ``lanes``: the lanes of a set that are below this thread's."""
 
     destination: Register
     lanes: Register
@@ -133,16 +129,32 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Statements for the threads in which a predicate is true; a target may branch around them.
+
+    What they compute is not read after them. lanes: those that are here, which are together again after it; None where
+    the thread ends. Not where ``SavedValues.may_branch`` is false.
+    """
+
+    condition: Register
+    then: tuple[MapStatement, ...]
+    lanes: Register | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Locate:
     """``destination``, a u64: the place in memory of a cell, which is a u64.
 
-    cell: its number, a u32. base: with the address of cell 0; None to compute that.
+    cell: its number, a u32, or that of a group of so many words. base: the place of cell 0; None for the record's.
     """
 
     destination: Register
-    cell: Register
-    base: Kept | None
+    cell: Register | Constant
+    base: Register | None
     span: Span = field(compare=False)
+    words: int = 1
+    when: Register | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,28 @@ class At:
 
     place: Register
     after: int
+
+
+@dataclass(frozen=True)
+class LoadCell:
+    """``destination``, a u64: what a cell has in memory."""
+
+    destination: Register
+    cell: At
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class CompareAndSwap:
+    """``destination``, a u64: what a cell had in memory. Where that is ``expected`` it gets ``desired``, at once for
+    other threads."""
+
+    destination: Register
+    cell: At
+    expected: Register | Constant
+    desired: Register | Constant
+    span: Span = field(compare=False)
+    when: Register | None = None
 
 
 @dataclass(frozen=True)
@@ -187,44 +221,6 @@ class Elect:
 
     reduction: Reduction
     destination: Register
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True)
-class KeyTable:
-    """The form of a table of keys in memory, an array of entries of u64 words, all 0 at first.
-
-    An entry has a key with all bits inverted, a count of saves, and the aggregates in keep (``sum``, ``max``, or
-    ``min``, which is kept inverted). places: of keys, a power of two; then comes an entry for the key whose inverse
-    is 0, then one for saves whose keys found no place. probes: how many places a key may have. period: if not 0, an
-    entry with a number may as well be that which so many places, or a multiple, are before.
-    """
-
-    places: int
-    probes: int
-    keep: tuple[str, ...]
-    period: int = 0
-
-
-@dataclass(frozen=True)
-class AddToTable:
-    """Add a save to an entry of a table, in threads that save; ``BringTable`` brings to memory what is not there yet.
-
-    key: a u64 whose entry is searched for, which need not be the same in all lanes; or the number of an entry. value:
-    what the entry aggregates, an unsigned number of 32 or 64 bits; None without one.
-    """
-
-    key: Register | int
-    value: Register | None
-    table: KeyTable
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True)
-class BringTable:
-    """Add to memory what ``AddToTable`` has added up in registers of this thread."""
-
-    table: KeyTable
     span: Span = field(compare=False)
 
 
@@ -267,8 +263,10 @@ MapComputation = (
     | Here
     | OverLanes
     | IsAbsent
-    | IsLowest
+    | Below
     | Locate
+    | LoadCell
+    | CompareAndSwap
 )
 """A statement that assigns a value to its ``destination``. ``Collective`` is over the lanes that are here together."""
 
@@ -279,8 +277,7 @@ MapStatement = (
     | AccumulateSaved
     | AtomicUpdate
     | Branch
-    | AddToTable
-    | BringTable
+    | Apart
     | StoreRecord
     | AppendToLog
     | CloseLog

@@ -17,9 +17,9 @@ class Operator(enum.Enum):
     ``DIV`` and ``REM`` of integers of 64 bits are by constants other than 0 alone. ``SHR`` keeps the sign of a signed
     integer. A shift by the width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
 
-    Of map types alone: ``MUL_HIGH``, the upper half of an unsigned product; ``HIGHEST``, the number of the highest bit
-    that is 1, from 0, or 2**32 - 1 if there is none; ``FMA`` of floats, the product of two plus the third, rounded
-    once.
+    Of map types alone: ``MUL_HIGH``, the upper half of an unsigned product; ``MUL_ADD``, the product of two u32 added
+    to a u64; ``HIGHEST``, the number of the highest bit that is 1, from 0, or 2**32 - 1 if there is none; ``FMA`` of
+    floats, the product of two plus the third, rounded once.
     """
 
     MOVE = "move"
@@ -41,11 +41,12 @@ class Operator(enum.Enum):
     POPC = "popc"
     CLZ = "clz"
     MUL_HIGH = "mul_high"
+    MUL_ADD = "mul_add"
     HIGHEST = "highest"
     FMA = "fma"
 
 
-OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.HIGHEST, Operator.FMA})
+OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.MUL_ADD, Operator.HIGHEST, Operator.FMA})
 """Operators that only map types use, not probes."""
 
 

@@ -14,15 +14,18 @@ from neutrino.abi.records import Field
 from neutrino.errors import Span
 from neutrino.ir.memory import (
     Accumulate,
+    Apart,
     At,
     AtomicUpdate,
+    Below,
     Branch,
+    CompareAndSwap,
     Elect,
     Here,
     IsAbsent,
-    IsLowest,
     IsSaving,
     Kept,
+    LoadCell,
     Locate,
     MapStatement,
     OneOf,
@@ -109,9 +112,9 @@ class Builder:
         """Add a statement that has no method here."""
         self.statements.append(statement)
 
-    def kept(self, *key: int, type_: Type = Type.U64, initial: int = 0, is_base: bool = False) -> Kept:
+    def kept(self, *key: int, type_: Type = Type.U64, initial: int = 0) -> Kept:
         """Return a register that is kept to the thread's end. initial: its first value, as bits."""
-        return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key, is_base=is_base)
+        return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key)
 
     def saved(self, number: int, saved_field: Field) -> Register:
         """Return what is saved in a field, the one with this number; narrow integers extended to 32 bits."""
@@ -196,11 +199,15 @@ class Builder:
         self.add(IsAbsent(result, lanes, self._of(lane, Type.U32), self._span))
         return result
 
+    def below(self, lanes: Register) -> Register:
+        """Return the lanes of a set that are below this thread's."""
+        result = self._local(Type.LANES)
+        self.add(Below(result, lanes, self._span))
+        return result
+
     def lowest(self, lanes: Register) -> Register:
         """Return a predicate: whether this thread's lane is the lowest of a set."""
-        result = self._local(Type.PRED)
-        self.add(IsLowest(result, lanes, self._span))
-        return result
+        return self.compare(Relation.EQ, self.below(lanes), Constant(Type.LANES, 0))
 
     def size(self, lanes: Register) -> Register:
         """Return how many lanes a set has, a u64."""
@@ -208,18 +215,50 @@ class Builder:
 
     def lane(self) -> Register:
         """Return this thread's place in its warp."""
-        result = self._local(Type.U32)
-        self.add(Operation(Operator.MOVE, result, (Special.LANE,), self._span))
-        return result
+        return self.special(Special.LANE)
 
     def branch(self, condition: Register, then: Builder, otherwise: Builder) -> None:
         """Add one of two pieces of code, by a predicate that is the same in all lanes here."""
         self.add(Branch(condition, tuple(then.statements), tuple(otherwise.statements), self._span))
 
-    def locate(self, cell: Register, base: Kept | None = None) -> Register:
-        """Return the place of a cell whose number is computed."""
+    def base(self) -> Register:
+        """Return the place of the record's cell 0."""
+        return self.locate(0)
+
+    def apart(self, condition: Register, then: Builder, lanes: Register | None = None) -> None:
+        """Add code for the threads in which a predicate is true. lanes: as of ``Apart``."""
+        self.add(Apart(condition, tuple(then.statements), lanes, self._span))
+
+    def locate(self, cell: Register | int, base: Register | None = None, words: int = 1) -> Register:
+        """Return the place of a cell, or of a group of so many words. base: of the first one, None for the record's."""
         result = self._local(Type.U64)
-        self.add(Locate(result, cell, base, self._span))
+        self.add(Locate(result, self._of(cell, Type.U32), base, self._span, words))
+        return result
+
+    def relocate(self, place: Register, cell: Register, base: Register, words: int, when: Register) -> None:
+        """Have a variable be what ``locate`` returns, where a predicate is true."""
+        self.add(Locate(place, cell, base, self._span, words, when))
+
+    def load(self, cell: At) -> Register:
+        """Return what a cell has in memory."""
+        result = self._local(Type.U64)
+        self.add(LoadCell(result, cell, self._span))
+        return result
+
+    def swap(self, old: Register, cell: At, expected: int, desired: Register, when: Register) -> None:
+        """Have a variable be what a cell had in memory; if that is as expected, it gets the desired value."""
+        self.add(CompareAndSwap(old, cell, self._of(expected, Type.U64), desired, self._span, when))
+
+    def variable(self, initial: Register | Constant) -> Register:
+        """Return a register that ``relocate`` and ``swap`` may change."""
+        result = self._local(initial.type)
+        self.add(Operation(Operator.MOVE, result, (initial,), self._span))
+        return result
+
+    def special(self, special: Special) -> Register:
+        """Return a value of the hardware."""
+        result = self._local(special.type)
+        self.add(Operation(Operator.MOVE, result, (special,), self._span))
         return result
 
     def elect(self, reduction: Reduction) -> Register:
@@ -234,6 +273,11 @@ class Builder:
         change = Operation(operator, kept, (number,) if operator is Operator.MOVE else (kept, number), self._span)
         self.add(change if when is None else When(when, (change,), self._span))
 
+    def add_product(self, kept: Kept, left: Register, right: Register, when: Register) -> None:
+        """Have ``kept = left * right + kept``, of two u32 and a u64."""
+        change = Operation(Operator.MUL_ADD, kept, (left, right, kept), self._span)
+        self.add(When(when, (change,), self._span))
+
     def accumulate(
         self, cell: int, amount: Register | int, when: Register | None = None, *, operator: Operator = Operator.ADD
     ) -> None:
@@ -241,7 +285,7 @@ class Builder:
         self.add(Accumulate(cell, self._of(amount, Type.U64), self._span, when, operator))
 
     def update(
-        self, operator: Operator, cell: int | OneOf | At, value: Register | int, when: Register | None
+        self, operator: Operator, cell: int | OneOf | At, value: Number, when: Register | None
     ) -> None:  # fmt: skip
         """Update a cell in memory."""
         self.add(AtomicUpdate(operator, cell, self._of(value, Type.U64), self._span, when))

@@ -43,6 +43,12 @@ def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: Saved
         _count_last(code, cell, saves)
 
 
+def begin_counts(code: Builder, kept: Sequence[Kept]) -> None:
+    """Add the code where a kernel begins. kept: the map's registers."""
+    if any(register.key == (_BASE,) for register in kept):
+        code.change(_base(code), Operator.MOVE, code.base())
+
+
 def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
     """Add the code, where a thread ends, that adds to memory what is in registers. kept: the map's."""
     keys = sorted(register.key[0] for register in kept)
@@ -131,4 +137,4 @@ def _add_by_cell(
 
 
 def _base(code: Builder) -> Kept:
-    return code.kept(_BASE, is_base=True)
+    return code.kept(_BASE)

@@ -142,6 +142,11 @@ class MapType(ABC):
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the code of one SAVE. saved: what is known of its values."""
 
+    def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
+        """Return the code where a kernel begins, which gives registers their values that have another one than their
+        first. kept, lanes: as of ``settle``."""
+        return ()
+
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the code where a thread ends, for values that ``save`` left in registers.
 

@@ -15,7 +15,7 @@ from neutrino.ir.operands import Register
 from neutrino.ir.statements import Operator, Relation
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Lanes, SavedValues
-from neutrino.maps.counts import bring_counts, count_at
+from neutrino.maps.counts import begin_counts, bring_counts, count_at
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 from neutrino.maps.float_scales import (
     BucketCode,
@@ -198,6 +198,12 @@ class Histogram(MapType):
             code.change(above, Operator.ADD, wide, saves)
             if low:
                 code.change(above, Operator.SUB, low, saves)
+        return code.statements
+
+    def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
+        """Return the code where a kernel begins."""
+        code = Builder(entry.span)
+        begin_counts(code, kept)
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neutrino.abi.records import MAX_TABLE, Field
 from neutrino.abi.scalars import ScalarType
-from neutrino.ir.memory import AddToTable, BringTable, Kept, KeyTable, MapStatement
+from neutrino.ir.memory import Kept, MapStatement
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
+from neutrino.maps.tables import KeyTable, add_to_key, add_to_site, begin_sites, bring_sites
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -94,23 +95,28 @@ class _Keyed(MapType):
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the code that finds the key's entry in memory, and adds to it."""
-        code = Builder(entry.span)
+        code, table, site = Builder(entry.span), self._table(), saved.site_key()
         value = code.saved(1, entry.fields[1]) if len(entry.fields) > 1 else None
-        table = self._table()
-        site = saved.site_key()
         if site is not None:
-            place = site if site < table.places else table.places + 1
-            code.add(AddToTable(place, value, table, entry.span))
+            add_to_site(code, entry, table, site if site < table.places else table.places + 1, value, saved)
             return code.statements
         key = code.saved(0, entry.fields[0])
         if key.type.bits < 64:
             key = code.convert(Type.S64 if key.type.is_signed else Type.U64, key)
-        code.add(AddToTable(key, value, table, entry.span))
+        add_to_key(code, entry, table, code.as_bits(Type.U64, key), value, saved)
+        return code.statements
+
+    def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
+        """Return the code where a kernel begins."""
+        code = Builder(entry.span)
+        begin_sites(code, entry, self._table(), {register.key: register for register in kept})
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the addition of what lanes hold of sites."""
-        return [BringTable(self._table(), entry.span)]
+        code = Builder(entry.span)
+        bring_sites(code, self._table(), {register.key: register for register in kept}, lanes)
+        return code.statements
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 
 from neutrino.abi.levels import Level, Per
 from neutrino.ir.memory import (
     Accumulate,
     AccumulateSaved,
-    AddToTable,
+    Apart,
     AppendToLog,
     At,
     AtomicUpdate,
     Branch,
-    BringTable,
     CloseLog,
+    CompareAndSwap,
     Elect,
     Here,
     IsSaving,
-    KeyTable,
+    LoadCell,
     Locate,
     MapStatement,
     OneOf,
@@ -37,17 +37,9 @@ from neutrino.maps.builder import Combining, Lanes
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.float_sums import has_floats
 from neutrino.maps.log_groups import GroupLayout
-from neutrino.maps.regions import most_copies
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save
 from neutrino.ptx.analysis.pointers import Sum
-from neutrino.ptx.instrument.counting import (
-    FIRST_HELD,
-    MOST_GROUPS,
-    KeyCode,
-    SiteCode,
-    add_period,
-)
 from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads, check_architecture
 from neutrino.ptx.instrument.lane_totals import Count as CountFloats
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
@@ -84,7 +76,8 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 
 _CELL = 8
 """Bytes of a cell that has a place."""
-_STORES = (Here, OverLanes, Locate, AtomicUpdate, Branch)
+_STORES = (Here, OverLanes, Locate, AtomicUpdate, CompareAndSwap, Branch, Apart)
+"""Statements that may not stand between a product and its sum, nor may what follows them."""
 
 
 Counted = dict[tuple[int, int], int]
@@ -139,8 +132,6 @@ class MapCode:
         self._all_kept: dict[tuple[int, str], Kept] = kernel._all_kept if kernel else {}
         # By the map's index and the register's name, those that map types' statements name.
         self._of_types: dict[tuple[int, str], TypeKept] = kernel._of_types if kernel else {}
-        # By the map's index, what `_base` was asked for.
-        self._bases: dict[int, KeyTable | None] = kernel._bases if kernel else {}
         # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
         self.waiting_memory = f"{prefix[1:]}waiting"
         self.waiting_bytes = 0
@@ -179,8 +170,6 @@ class MapCode:
         """``keep`` for a register that the statements of the index-th map's type name."""
         number = register.name[1:]
         self._of_types[index, number] = register
-        if register.is_base:
-            self._bases[index] = None
         letter = "b" if register.type.is_float else "u"
         return self.keep(index, number, register.type.bits, register.initial, letter)
 
@@ -217,46 +206,18 @@ class MapCode:
             return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
         return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= MATCHES)
 
-    def site_code(self, index: int, table: KeyTable, bits: int) -> SiteCode | None:
-        """Writes the code of entries of sites in the index-th map's table; None where a save to one is as to any key.
-
-        bits: of what is saved with a site.
-        """
-        if bits > 32 or not self._meet_in_warp(self.maps[index]):
-            return None
-        return SiteCode(partial(self.keep, index), self._base(index, table), table, self.take)
-
-    def address(self, index: int, table: KeyTable | None, lines: list[str], *, ending: bool) -> str:
-        """The address of the copy of the index-th map's record that this thread adds to. table: the form of one, for
-        the address of the entry of site 0. ending: as of ``ProbeBlock.load_map``."""
-        entry = self.maps[index]
-        address = copy_address(entry, index, self.block, self.take, lines, ending=ending)
-        if table is not None:
-            add_period(address, table, most_copies(entry.kind, entry.size), self.take, lines)
-        return address
-
-    def _meet_in_warp(self, entry: Map) -> bool:
-        """Whether what the lanes of a warp save to a map is added up before it goes to memory."""
-        return entry.level is Level.THREAD and entry.per is not Per.THREAD and self.architecture >= REDUCES
-
-    def _base(self, index: int, table: KeyTable | None) -> str:
-        """The register with ``address`` from the kernel's entry on."""
-        self._bases[index] = table
-        return self.keep(index, 0, 64)
-
     def label(self, index: int) -> str:
         """What labels begin with in code of the index-th map. They are local to the code's braces."""
         return f"${self._prefix[1:]}k{index}"
 
-    def has_kept(self, index: int, number: int = 0) -> bool:
-        """Whether some body asked ``keep`` for that register of the index-th map."""
-        return (index, str(number)) in self._all_kept
-
     def begin(self, lines: list[str]) -> None:
         """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
-        for index, table in sorted(self._bases.items()):
-            lines.append(f"mov.b64 {self.keep(index, 0, 64)}, {self.address(index, table, lines, ending=False)};")
-        for index in sorted({index for index, _ in self._all_kept}):
+        indices = sorted({index for index, _ in self._all_kept})
+        for index in indices:
+            entry = self.maps[index]
+            code = _AtMap(self, index, lines, self.keep_for_type, self.count, ending=False)
+            code.write(entry.kind.begin(entry, self.kept_by_type(index), self.lanes))
+        for index in indices:
             if self.maps[index].kind.layout is Layout.CHUNKS:
                 log = self.log(index)
                 if not isinstance(log, LogCode):
@@ -278,6 +239,18 @@ class MapCode:
             code.write(entry.kind.settle(entry, self.kept_by_type(index), self.lanes))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
+
+
+def _names(node: object) -> Iterator[str]:
+    """Yield the names of the registers in statements."""
+    if isinstance(node, Register):
+        yield node.name
+    elif isinstance(node, (tuple, list)):
+        for item in node:
+            yield from _names(item)
+    elif is_dataclass(node):
+        for member in fields(node):
+            yield from _names(getattr(node, member.name))
 
 
 def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
@@ -305,12 +278,37 @@ class _AtMap(Lowering):
 
     def _write_special(self, statement: MapStatement) -> None:
         if isinstance(statement, Locate):
-            base = self._text(statement.base) if statement.base is not None else self._address()
-            self._set(statement.destination, "mad.wide.u32", self._text(statement.cell), str(_CELL), base)
+            self._locate(statement)
+        elif isinstance(statement, LoadCell):
+            self._set(statement.destination, "ld.relaxed.gpu.global.u64", self._where(statement.cell))
+        elif isinstance(statement, CompareAndSwap):
+            given = (self._text(statement.expected), self._text(statement.desired))
+            where, when = self._where(statement.cell), self._condition(statement.when)
+            self._set(statement.destination, "atom.global.cas.b64", where, *given, when=when)
         elif isinstance(statement, AtomicUpdate):
             self._update(statement)
         else:
             super()._write_special(statement)
+
+    def _locate(self, statement: Locate) -> None:
+        """Compute the place of a cell."""
+        cell, size, destination = statement.cell, _CELL * statement.words, statement.destination
+        base = self._text(statement.base) if statement.base is not None else self._address()
+        if isinstance(cell, Register):
+            when = self._condition(statement.when)
+            self._set(destination, "mad.wide.u32", self._text(cell), str(size), base, when=when)
+        elif cell.bits:
+            self._set(destination, "add.u64", base, str(cell.bits * size))
+        else:
+            self._names[destination.name] = base
+
+    def _where(self, cell: At) -> str:
+        """The operand that names a cell."""
+        offset = _CELL * cell.after
+        return f"[{self._text(cell.place)}+{offset}]" if offset else f"[{self._text(cell.place)}]"
+
+    def _condition(self, when: Register | None) -> str | None:
+        return self._text(when) if when is not None else None
 
     def _update(self, statement: AtomicUpdate) -> None:
         """Update a cell in memory."""
@@ -319,15 +317,13 @@ class _AtMap(Lowering):
             offset = self._take("b64")
             offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
             self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
-            base, address = self._address(), self._take("b64")
-            self._emit("add.u64", address, base, offset)
-            place = 0
+            where = f"[{self._taken('add.u64', 64, self._address(), offset)}]"
         elif isinstance(cell, At):
-            address, place = self._text(cell.place), _CELL * cell.after
+            where = self._where(cell)
         else:
-            address, place = self._address(), self._offset(cell)
-        where = f"[{address}+{place}]" if place else f"[{address}]"
-        when = self._text(statement.when) if statement.when is not None else None
+            base, place = self._address(), self._offset(cell)
+            where = f"[{base}+{place}]" if place else f"[{base}]"
+        when = self._condition(statement.when)
         kind = "f64" if statement.value.type.is_float else "u64"
         self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
 
@@ -338,7 +334,8 @@ class _AtMap(Lowering):
 
     def _address(self) -> str:
         """The register with the address of the copy of the map's record that this thread adds to."""
-        return self._maps.address(self._index, None, self._lines, ending=self._ending)
+        maps, entry = self._maps, self._maps.maps[self._index]
+        return copy_address(entry, self._index, maps.block, self._take, self._lines, ending=self._ending)
 
 
 class SaveCode(_AtMap):
@@ -362,8 +359,8 @@ class SaveCode(_AtMap):
         self._slots = slots
         self._guard = guard
         self._waits = waits
-        # Whether a statement is to come whose code is a store.
-        self._stores_follow = False
+        # Names of the statements' registers that are read where the stores are.
+        self._copied: set[str] = set()
         self._counted = counted
         self._later = later
         self._given = given
@@ -373,7 +370,9 @@ class SaveCode(_AtMap):
         """Append the code of statements: to the stores from the first one on that is about memory or other lanes, and
         may so not stand between a product and its sum."""
         rest = list(statements)
-        self._stores_follow = any(isinstance(statement, _STORES) for statement in rest)
+        first = next((number for number, statement in enumerate(rest) if isinstance(statement, _STORES)), len(rest))
+        # What the stores read of the program is copied where it may change it before.
+        self._copied = set(_names(rest[first:])) if self._waits else set()
         for statement in rest:
             if isinstance(statement, _STORES):
                 self._lines = self._code.stores
@@ -422,13 +421,11 @@ class SaveCode(_AtMap):
         if isinstance(statement, ReadSaved):
             self._read(statement)
         elif isinstance(statement, IsSaving):
-            self._names[statement.destination.name] = self._saving()
+            self._read_saving(statement.destination)
         elif isinstance(statement, Accumulate):
             self._accumulate(statement)
         elif isinstance(statement, AccumulateSaved):
             self._accumulate_saved()
-        elif isinstance(statement, AddToTable):
-            self._add_to_table(statement)
         elif isinstance(statement, StoreRecord):
             self._store_record()
         elif isinstance(statement, AppendToLog):
@@ -436,21 +433,23 @@ class SaveCode(_AtMap):
         else:
             super()._write_special(statement)
 
-    def _saving(self) -> str:
-        """A predicate for the threads that the save is for; a copy if the program may change it before the stores."""
+    def _read_saving(self, destination: Register) -> None:
+        """Bring whether the save is for this thread into a register."""
         when = self._counting_threads() or ""
-        if not (when and self._waits and self._stores_follow):
-            return when
-        copy = self._take("pred")
-        self._emit("mov.pred", copy, when)
-        return copy
+        if when and destination.name in self._copied:
+            self._set(destination, "mov.pred", when)
+        else:
+            self._names[destination.name] = when
 
     def _read(self, statement: ReadSaved) -> None:
         """Bring what is saved in a field into a register."""
         field = self._save.map.fields[statement.number]
         value = self._operand_value(self._save.operands[statement.number])
         name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
-        self._names[statement.destination.name] = name
+        if statement.destination.name in self._copied:
+            self._set(statement.destination, f"mov.b{field.type.size * 8}", name)
+        else:
+            self._names[statement.destination.name] = name
 
     def _accumulate(self, statement: Accumulate) -> None:
         """Add to the register of a cell."""
@@ -523,44 +522,6 @@ class SaveCode(_AtMap):
         self._lines.append(f"mov.pred {copy}, {self._guard.register};")
         return Guard(copy, self._guard.negated)
 
-    def _add_to_table(self, statement: AddToTable) -> None:
-        """Add a save to an entry: of a key in a register, or the one with a number."""
-        table, entry = statement.table, statement.key if isinstance(statement.key, int) else self._take("b64")
-        if isinstance(statement.key, Register):
-            self._emit("mov.b64", f"{entry}", self._text(statement.key))
-        value = None
-        if statement.value is not None:
-            value = self._text(statement.value), statement.value.type.bits
-        # As in ``add_at``: registers and the predicate may have changed where the stores are inserted.
-        take, when, stores = self._take, self._counting_threads(), self._code.stores
-        if value is not None:
-            name, bits = value
-            value = take(f"b{bits}"), bits
-            self._lines.append(f"mov.b{bits} {value[0]}, {name};")
-        saves = None
-        if when:
-            flag, saves = take("b32"), take("pred")
-            self._lines.append(f"selp.b32 {flag}, 1, 0, {when};")
-            stores.append(f"setp.ne.u32 {saves}, {flag}, 0;")
-        # Not where a product and its sum are around: ptxas would compute the product again after a branch.
-        if isinstance(entry, int) and not self._waits:
-            sites = self._maps.site_code(self._index, table, value[1] if value else 0)
-            if sites is not None:
-                sites.save(entry, value[0] if value else "", stores, saves, self._maps.label(self._index))
-                return
-        needed = REDUCES if table.keep else MATCHES
-        combine = self._save.map.level is Level.THREAD and self._maps.architecture >= needed
-        # Saves under a condition are rare: where no lane has one, the rest is left out.
-        skip = f"{self._maps.label(self._index)}_none" if saves and combine and not self._waits else ""
-        if skip:
-            here, some = take("b32"), take("pred")
-            stores += ["{", f"activemask.b32 {here};", f"vote.sync.any.pred {some}, {saves}, {here};"]
-            stores.append(f"@!{some} bra {skip};")
-        base = self._maps.address(self._index, table if isinstance(entry, int) else None, stores, ending=self._ending)
-        KeyCode(take, stores, entry, value, table).write(base, saves, combine=combine)
-        if skip:
-            stores += [f"{skip}:", "}"]
-
     def _counting_threads(self) -> str | None:
         """A predicate for the threads that the save is for, None for all. Its code is written once.
 
@@ -597,8 +558,6 @@ class EndCode(_AtMap):
         elif isinstance(statement, Accumulate):
             amount, operation = self._text(statement.amount), statement.operator.value
             maps.sums.add_amount(index, statement.cell, amount, "", self._lines, operation=operation)
-        elif isinstance(statement, BringTable):
-            self._bring_table(statement.table)
         elif isinstance(statement, CloseLog):
             maps.log(index).close(self._lines)
         else:
@@ -620,14 +579,6 @@ class EndCode(_AtMap):
             return self._group.writes or ""
         tree = self._group.tree(self._maps.count)
         return tree.leads if tree is not None else ""
-
-    def _bring_table(self, table: KeyTable) -> None:
-        """Add what lanes hold of sites to their entries in memory."""
-        for group in range(MOST_GROUPS):
-            if self._maps.has_kept(self._index, FIRST_HELD + 4 * group):
-                sites = self._maps.site_code(self._index, table, 0)
-                if sites is not None:
-                    sites.end(group, self._lines, self._maps.label(self._index))
 
     def _address(self) -> str:
         self._base = self._base or super()._address()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from neutrino.ir.memory import Branch, Here, IsAbsent, IsLowest, Kept, MapStatement, OverLanes, When
+from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OverLanes, When
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
@@ -56,11 +56,15 @@ class Lowering:
             opcode = f"setp.{word}.{_kind(statement.left)}"
             self._compute(opcode, statement.destination, statement.left, statement.right)
         elif isinstance(statement, Select):
-            opcode = f"selp.b{statement.destination.type.bits}"
+            opcode = f"selp.b{_bits(statement.destination.type)}"
             self._compute(opcode, statement.destination, statement.then, statement.otherwise, statement.condition)
         elif isinstance(statement, Convert):
             to, source = statement.destination.type, statement.source
-            self._compute(f"cvt{_rounding(to, _type_of(source))}.{to}.{_kind(source)}", statement.destination, source)
+            if _type_of(source) is Type.LANES and to is Type.U32:
+                self._names[statement.destination.name] = self._text(source)
+            else:
+                opcode = f"cvt{_rounding(to, _type_of(source))}.{to}.{_kind(source)}"
+                self._compute(opcode, statement.destination, source)
         elif isinstance(statement, Reinterpret):
             # Registers of PTX have a width alone.
             self._names[statement.destination.name] = self._text(statement.source)
@@ -70,13 +74,14 @@ class Lowering:
             self._reduce(statement)
         elif isinstance(statement, IsAbsent):
             self._is_absent(statement)
-        elif isinstance(statement, IsLowest):
-            lower = self._take("b32")
+        elif isinstance(statement, Below):
+            lower = self._target(statement.destination)
             self._emit("mov.u32", lower, "%lanemask_lt")
             self._emit("and.b32", lower, lower, self._text(statement.lanes))
-            self._set(statement.destination, "setp.eq.u32", lower, "0")
         elif isinstance(statement, Branch):
             self._branch(statement)
+        elif isinstance(statement, Apart):
+            self._apart(statement)
         else:
             self._write_special(statement)
 
@@ -90,8 +95,52 @@ class Lowering:
             self._set(target, f"match.any.sync.b{bits}", source, lanes)
         elif bits == 32 == target.type.bits and reduction in _REDUCTIONS:
             self._set(target, f"redux.sync.{_REDUCTIONS[reduction]}.u32", source, lanes)
+        elif reduction is Reduction.SUM and target.type.bits == 64:
+            self._names[target.name] = self._sum(source, bits, lanes)
+        elif reduction in {Reduction.MIN, Reduction.MAX} and bits == 64:
+            self._names[target.name] = self._extreme(_REDUCTIONS[reduction], source, lanes)
         else:
             raise TypeError(f"{reduction} of {statement.source.type} over lanes")
+
+    def _sum(self, source: str, bits: int, lanes: str) -> str:
+        """A register with the sum over a set of lanes, modulo 2 to the 64. ``redux`` adds 32 bits: of parts of a value,
+        whose sums over 32 lanes fit."""
+        total, size = "", _PART if bits == 64 else bits // 2
+        parts = []
+        for shift in range(0, bits, size):
+            part = self._taken(f"shr.u{bits}", bits, source, str(shift)) if shift else source
+            if bits == 64:
+                part = self._taken("cvt.u32.u64", 32, part)
+            if shift + size < bits:
+                part = self._taken("and.b32", 32, part, str((1 << size) - 1))
+            parts.append((part, shift))
+        for part, shift in [(self._taken("redux.sync.add.u32", 32, part, lanes), shift) for part, shift in parts]:
+            if not total:
+                total = self._taken("cvt.u64.u32", 64, part)
+            elif shift < 32:
+                total = self._taken("mad.wide.u32", 64, part, str(1 << shift), total)
+            else:
+                wide = self._taken("shl.b64", 64, self._taken("cvt.u64.u32", 64, part), str(shift))
+                total = self._taken("add.u64", 64, total, wide)
+        return total
+
+    def _extreme(self, operation: str, source: str, lanes: str) -> str:
+        """A register with the least or the greatest unsigned value of 64 bits: of the upper halves, then of the lower
+        halves of the lanes with that upper half. operation: ``min`` or ``max``."""
+        low, high, is_upper, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
+        self._emit("mov.b64", f"{{{low}, {high}}}", source)
+        upper = self._taken(f"redux.sync.{operation}.u32", 32, high, lanes)
+        self._emit("setp.eq.u32", is_upper, high, upper)
+        self._emit("selp.b32", low, low, "-1" if operation == "min" else "0", is_upper)
+        lower = self._taken(f"redux.sync.{operation}.u32", 32, low, lanes)
+        self._emit("mov.b64", whole, f"{{{lower}, {upper}}}")
+        return whole
+
+    def _taken(self, opcode: str, bits: int, *operands: str) -> str:
+        """Append an instruction; returns the new register with its result."""
+        target = self._take(f"b{bits}")
+        self._emit(opcode, target, *operands)
+        return target
 
     def _is_absent(self, statement: IsAbsent) -> None:
         """Append the test whether a lane is not in a set."""
@@ -103,15 +152,31 @@ class Lowering:
             self._emit("and.b32", bit, bit, "1")
         self._set(statement.destination, "setp.eq.u32", bit, "0")
 
-    def _branch(self, statement: Branch) -> None:
-        """Append one of two pieces of code. It branches, but only forward. Labels are local to braces, so that the text
-        can be inserted again elsewhere."""
+    def _fork(self, condition: Register) -> tuple[str, str]:
+        """The predicate of a branch, a forward one, and what its labels begin with. They are local to braces, so that
+        the text can be inserted again elsewhere."""
         # What is not written yet must not be written in one of the pieces alone.
         for name in list(self._conjunctions):
-            self._conjoin(self._conjunctions.pop(name))
-        condition = self._text(statement.condition)
+            if name in self._conjunctions:
+                self._conjoin(self._conjunctions.pop(name))
         self._branches += 1
-        label = f"{self._label}_{self._branches}"
+        return self._text(condition), f"{self._label}_{self._branches}"
+
+    def _apart(self, statement: Apart) -> None:
+        """Append code for some of the threads."""
+        condition, label = self._fork(statement.condition)
+        self._lines.append("{")
+        self._emit("bra", f"{label}_end", when=f"!{condition}")
+        self._write_all(statement.then)
+        self._lines.append(f"{label}_end:")
+        if statement.lanes is not None:
+            # Together again, as the program had them.
+            self._emit("bar.warp.sync", self._text(statement.lanes))
+        self._lines.append("}")
+
+    def _branch(self, statement: Branch) -> None:
+        """Append one of two pieces of code."""
+        condition, label = self._fork(statement.condition)
         self._lines.append("{")
         if statement.otherwise:
             self._emit("bra", f"{label}_then", when=condition)
@@ -123,11 +188,19 @@ class Lowering:
         self._write_all(statement.then)
         self._lines += [f"{label}_end:", "}"]
 
-    def _set(self, destination: Register, opcode: str, *operands: str) -> None:
+    def _set(self, destination: Register, opcode: str, *operands: str, when: str | None = None) -> None:
         """Append an instruction whose operands are texts; its result is a new register."""
-        target = self._take("pred" if destination.type is Type.PRED else f"b{_bits(destination.type)}")
-        self._names[destination.name] = target
-        self._emit(opcode, target, *operands)
+        self._emit(opcode, self._target(destination), *operands, when=when)
+
+    def _target(self, destination: Register) -> str:
+        """The register for a result: a new one but for what is kept, and for a variable that has one."""
+        if isinstance(destination, Kept):
+            return self._kept(destination)
+        target = self._names.get(destination.name)
+        if target is None:
+            target = self._take("pred" if destination.type is Type.PRED else f"b{_bits(destination.type)}")
+            self._names[destination.name] = target
+        return target
 
     def _write_special(self, statement: MapStatement) -> None:
         """Append the code of a statement that means something at a SAVE, or at an end, alone."""
@@ -143,6 +216,8 @@ class Lowering:
         kind = _type_of(first)
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
         opcode = _OPCODES[statement.operator].format(kind=_kind(first), bits=bits)
+        if isinstance(first, Special):
+            opcode = f"mov.{kind}"
         if kind.is_float and statement.operator in _ROUNDED:
             # Rounded, so that ptxas fuses it with no product of the program.
             opcode = f"{statement.operator.value}.rn.{kind}"
@@ -162,12 +237,7 @@ class Lowering:
     def _compute(self, opcode: str, destination: Register, *sources: Value, when: str | None = None) -> None:
         """Append an instruction that computes a value."""
         texts = [self._text(source) for source in sources]
-        if isinstance(destination, Kept):
-            target = self._kept(destination)
-        else:
-            target = self._take("pred" if destination.type is Type.PRED else f"b{_bits(destination.type)}")
-            self._names[destination.name] = target
-        self._emit(opcode, target, *texts, when=when)
+        self._emit(opcode, self._target(destination), *texts, when=when)
 
     def _emit(self, opcode: str, *operands: str, when: str | None = None) -> None:
         """Append an instruction. when: a predicate; None for all threads."""
@@ -176,7 +246,7 @@ class Lowering:
     def _text(self, value: Value) -> str:
         """An operand of an instruction."""
         if isinstance(value, Constant):
-            return value.text if value.type.is_float else integer_literal(value)
+            return integer_literal(value) if value.type.is_signed else value.text
         if isinstance(value, Kept):
             return self._kept(value)
         if isinstance(value, Register):
@@ -188,11 +258,14 @@ class Lowering:
         raise TypeError(f"{value} is no operand of a map type")
 
 
+_PART = 27
+"""Bits of a part of 64 whose sum over 32 lanes fits in 32."""
 _VOTES = {Reduction.BALLOT: "vote.sync.ballot.b32", Reduction.ANY: "vote.sync.any.pred"}
 _REDUCTIONS = {Reduction.SUM: "add", Reduction.MIN: "min", Reduction.MAX: "max"}
 _OPCODES = {
-    Operator.MOVE: "mov.{kind}", Operator.ADD: "add.{kind}", Operator.SUB: "sub.{kind}", Operator.MUL: "mul.lo.{kind}",
-    Operator.MUL_HIGH: "mul.hi.{kind}", Operator.DIV: "div.{kind}", Operator.MIN: "min.{kind}",
+    Operator.MOVE: "mov.{bits}", Operator.ADD: "add.{kind}", Operator.SUB: "sub.{kind}", Operator.MUL: "mul.lo.{kind}",
+    Operator.MUL_HIGH: "mul.hi.{kind}", Operator.MUL_ADD: "mad.wide.u32", Operator.DIV: "div.{kind}",
+    Operator.MIN: "min.{kind}",
     Operator.MAX: "max.{kind}", Operator.AND: "and.{bits}", Operator.OR: "or.{bits}", Operator.XOR: "xor.{bits}",
     Operator.NOT: "not.{bits}", Operator.SHL: "shl.{bits}", Operator.SHR: "shr.{kind}", Operator.POPC: "popc.{bits}",
     Operator.HIGHEST: "bfind.{kind}", Operator.NEG: "neg.{kind}", Operator.FMA: "fma.{kind}",

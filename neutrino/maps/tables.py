@@ -1,0 +1,304 @@
+"""Adding saves to the entries of a table in memory: of keys that are searched for, and of sites.
+
+A key has a fixed number of places, which are tried one after the other, without a branch; lanes of a warp with equal
+keys add at once. Sites have their numbers as places. The lanes of a warp together hold what is saved at the first
+sites, twice as many as they are: lane n of site n. Where a lane ends, it adds what it holds to memory. Atomics at a
+site are left to lanes that are together without the one that holds. Each site has a copy of this code, so that it is
+short: a kernel with many sites waits for its instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neutrino.abi.levels import Level
+from neutrino.ir.memory import At, Kept
+from neutrino.ir.operands import Constant, Register, Special
+from neutrino.ir.statements import Operator, Reduction, Relation
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, Combining, Lanes, SavedValues
+from neutrino.maps.declaration import Map
+from neutrino.maps.regions import COPIES_MOST, most_copies
+
+_MOST_GROUPS = 2
+"""Of as many sites as there are lanes, that lanes hold."""
+_BASE, _HELD, _OF_GROUP = 0, 1, 4
+"""Keys of kept registers: of each group from ``_HELD`` on the count, the sum, the least and the greatest value."""
+_MULTIPLIER = 0x9E3779B97F4A7C15
+"""2 to the 64 divided by the golden ratio, so that keys at any stride spread over the table."""
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The form of a table of keys in memory, an array of entries of u64 words, all 0 at first.
+
+    An entry has a key with all bits inverted, a count of saves, and the aggregates in keep (``sum``, ``max``, or
+    ``min``, which is kept inverted). places: of keys, a power of two; then comes an entry for the key whose inverse
+    is 0, then one for saves whose keys found no place. probes: how many places a key may have. period: if not 0, an
+    entry with a number may as well be that which so many places, or a multiple, are before.
+    """
+
+    places: int
+    probes: int
+    keep: tuple[str, ...]
+    period: int = 0
+
+    @property
+    def words(self) -> int:
+        """Of an entry."""
+        return 2 + len(self.keep)
+
+
+def add_to_key(
+    code: Builder, entry: Map, table: KeyTable, key: Register, value: Register | None, saved: SavedValues
+) -> None:  # fmt: skip
+    """Add the code that adds a save to the entry of a key, a u64. value: of 32 or 64 bits."""
+    saves = code.saving(saved)
+    combines = _combines(entry, table, saved.lanes)
+    here = code.here() if combines else None
+    inner = code
+    # Saves under a condition are rare: where no lane has one, the rest is left out.
+    if saves and here and saved.may_branch:
+        inner = code.inner()
+    adds, totals = _together(inner, table, here, key, value, saves) if here else _alone(inner, table, value, saves)
+    place = _find(inner, table, key, adds)
+    _add(inner, table, place, 0, totals, adds)
+    if saves and here and inner is not code:
+        code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
+
+
+def add_to_site(
+    code: Builder, entry: Map, table: KeyTable, site: int, value: Register | None, saved: SavedValues
+) -> None:  # fmt: skip
+    """Add the code that adds a save to the entry with a number, ``places`` + 1 at most. value: of 32 or 64 bits."""
+    saves, lanes = code.saving(saved), saved.lanes
+    is_short = value is None or value.type.bits == 32
+    if is_short and saved.may_branch and _meet(entry, lanes):
+        _hold(code, table, site, value, saves, lanes)
+        return
+    here = code.here() if _combines(entry, table, lanes) else None
+    inner = code
+    if saves and here and saved.may_branch:
+        inner = code.inner()
+    adds, totals = _together(inner, table, here, None, value, saves) if here else _alone(inner, table, value, saves)
+    _add(inner, table, _site_base(inner, entry, table), site, totals, adds)
+    if saves and here and inner is not code:
+        code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
+
+
+def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Mapping[tuple[int, ...], Kept]) -> None:
+    """Add the code where a kernel begins. kept: the map's registers, by their keys."""
+    if (_BASE,) in kept:
+        code.change(_base(code), Operator.MOVE, _site_base(code, entry, table))
+
+
+def bring_sites(code: Builder, table: KeyTable, kept: Mapping[tuple[int, ...], Kept], lanes: Lanes) -> None:
+    """Add the code, where a thread ends, that adds to memory what its lane holds of sites."""
+    for group in range(_MOST_GROUPS):
+        if (_HELD + _OF_GROUP * group,) not in kept:
+            continue
+        registers = _registers(code, table, group)
+        place = code.locate(code.lane(), _base(code), table.words)
+        holding = code.inner()
+        first = group * lanes.number * table.words + 1
+        updates = _updates(holding, table, registers)
+        # Most warps raise nothing, and what another one raises meanwhile only gets greater: a load costs less than an
+        # atomic.
+        found = {
+            word: holding.load(At(place, first + word))
+            for word, (operator, _) in enumerate(updates)
+            if operator is Operator.MAX
+        }
+        for word, (operator, value) in enumerate(updates):
+            when = holding.compare(Relation.LT, found[word], value) if word in found else None
+            holding.update(operator, At(place, first + word), value, when)
+        code.apart(code.compare(Relation.NE, registers["count"], 0), holding)
+
+
+def _hold(
+    code: Builder, table: KeyTable, site: int, value: Register | None, saves: Register | None, lanes: Lanes
+) -> None:  # fmt: skip
+    """Add the code that adds a save to what the site's lane holds, if that is here, else to memory."""
+    is_held, keep = site < _MOST_GROUPS * lanes.number, table.keep
+    here = saving = code.here()
+    if saves:
+        saving = code.over(here, Reduction.BALLOT, saves)
+    least = value
+    if value and saves:
+        least, value = code.select(saves, value, -1, Type.U32), code.select(saves, value, 0, Type.U32)
+    totals: dict[str, Register | Constant] = {}
+    least_of = code.over(here, Reduction.MIN, least) if least and "min" in keep else None
+    greatest_of = code.over(here, Reduction.MAX, value) if value and "max" in keep else None
+    if least_of:
+        totals["min"] = least_of
+    if greatest_of:
+        totals["max"] = greatest_of
+    # Clocks are the same in all lanes: if the values are, their sum is a product.
+    is_product = is_held and {"sum", "min", "max"} == set(keep)
+    if value and "sum" in keep and not is_product:
+        totals["sum"] = code.over(here, Reduction.SUM, value, Type.U64)
+    number = code.compute(Operator.POPC, saving, type_=Type.U32)
+    together, apart = code.inner(), code.inner()
+    if is_held:
+        group, holder = divmod(site, lanes.number)
+        registers = _registers(code, table, group)
+        leads = together.compare(Relation.EQ, together.lane(), holder)
+        count = together.convert(Type.U64, number)
+        together.change(registers["count"], Operator.ADD, count, leads)
+        for name in keep:
+            total = totals.get(name)
+            if total is not None:
+                together.change(registers[name], _OPERATORS[name], total, leads)
+            elif least_of is not None:
+                together.add_product(registers[name], least_of, number, leads)
+    memory = apart if is_held else code
+    if value and is_product:
+        totals["sum"] = memory.over(here, Reduction.SUM, value, Type.U64)
+    below = memory.below(here)
+    leads = memory.compare(Relation.EQ, below, Constant(Type.LANES, 0))
+    if saves:
+        leads = memory.compute(Operator.AND, memory.compare(Relation.NE, number, 0), leads)
+    adding = memory.inner()
+    totals["count"] = adding.convert(Type.U64, number)
+    # Zero is added: for a place that is the same in all lanes some targets would add up over the lanes once more.
+    place = adding.locate(adding.convert(Type.U32, below), _base(code))
+    _add(adding, table, place, site, totals, None)
+    memory.apart(leads, adding, here)
+    if is_held:
+        condition = code.absent(here, holder)
+        if is_product and least_of and greatest_of:
+            differs = code.compare(Relation.NE, least_of, greatest_of)
+            condition = code.compute(Operator.OR, differs, condition)
+        code.branch(condition, apart, together)
+
+
+_OPERATORS = {"sum": Operator.ADD, "min": Operator.MIN, "max": Operator.MAX}
+
+
+def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
+    """Return the registers in which lanes hold a group's entries: of 64 bits the count and the sum, else of 32."""
+    first = _HELD + _OF_GROUP * group
+    registers = {"count": code.kept(first)}
+    forms = {"sum": (1, Type.U64, 0), "min": (2, Type.U32, (1 << 32) - 1), "max": (3, Type.U32, 0)}
+    for name in table.keep:
+        number, type_, initial = forms[name]
+        registers[name] = code.kept(first + number, type_=type_, initial=initial)
+    return registers
+
+
+def _alone(
+    code: Builder, table: KeyTable, value: Register | None, saves: Register | None
+) -> tuple[Register | None, dict[str, Register | Constant]]:
+    """Return what each thread adds for itself: a predicate, whether it does; by name the count, and what is kept."""
+    totals: dict[str, Register | Constant] = {"count": Constant(Type.U64, 1)}
+    for name in table.keep:
+        if value is not None:
+            totals[name] = value
+    return saves, totals
+
+
+def _together(
+    code: Builder, table: KeyTable, here: Register, key: Register | None, value: Register | None,
+    saves: Register | None,
+) -> tuple[Register, dict[str, Register | Constant]]:  # fmt: skip
+    """As ``_alone``, of all lanes with the key together: the lowest of them adds, for all."""
+    same = here if key is None else code.over(here, Reduction.MATCH, key)
+    if saves:
+        # Lanes that save nothing are a group of their own: each operation between lanes is executed by all of its set.
+        saving = code.over(here, Reduction.BALLOT, saves)
+        others = code.compute(Operator.NOT, saving)
+        same = code.compute(Operator.AND, same, code.select(saves, saving, others, Type.LANES))
+    leads = code.lowest(same)
+    if saves:
+        leads = code.compute(Operator.AND, leads, saves)
+    totals: dict[str, Register | Constant] = {"count": code.size(same)}
+    for name in table.keep:
+        if value is None:
+            continue
+        if name == "sum":
+            totals[name] = code.over(same, Reduction.SUM, value, Type.U64)
+        else:
+            totals[name] = code.over(same, Reduction.MIN if name == "min" else Reduction.MAX, value)
+    return leads, totals
+
+
+def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) -> Register:
+    """Return the place of a key's entry, or of the last one if the key finds no place."""
+    places, base = table.places, code.base()
+    word = code.compute(Operator.NOT, key)
+    # The upper half of the product depends on all bits of the key.
+    mixed = code.compute(Operator.XOR, code.compute(Operator.SHR, key, 32), key)
+    mixed = code.compute(Operator.SHR, code.compute(Operator.MUL, mixed, _MULTIPLIER), 32)
+    first = code.convert(Type.U32, mixed)
+    place = code.compute(Operator.SHR, first, 32 - (places.bit_length() - 1))
+    # Odd, so that all places would be tried in turn.
+    step = code.compute(Operator.OR, first, 1)
+    # The key whose inverse is 0 has an entry of its own: nothing is put into it, and it is found at once.
+    place = code.select(code.compare(Relation.EQ, word, 0), places, place, Type.U32)
+    old, found = code.variable(Constant(Type.U64, 0)), code.variable(base)
+    searches = adds or code.variable(Constant(Type.PRED, 1))
+    for number in range(table.probes):
+        if number:
+            place = code.compute(Operator.AND, code.compute(Operator.ADD, place, step), places - 1)
+        code.relocate(found, place, base, table.words, searches)
+        code.swap(old, At(found, 0), 0, word, searches)
+        # Neither free nor the key's.
+        searches = code.compute(Operator.AND, code.compare(Relation.NE, old, 0), searches)
+        searches = code.compute(Operator.AND, code.compare(Relation.NE, old, word), searches)
+    lost = code.locate(places + 1, base, table.words)
+    return code.select(searches, lost, found, Type.U64)
+
+
+def _updates(
+    code: Builder, table: KeyTable, totals: Mapping[str, Register | Constant]
+) -> list[tuple[Operator, Register | Constant]]:
+    """Return what is done to the words of an entry after its key, and with which values."""
+    updates: list[tuple[Operator, Register | Constant]] = [(Operator.ADD, totals["count"])]
+    for name in table.keep:
+        wide = totals[name]
+        if isinstance(wide, Register) and wide.type.bits < 64:
+            wide = code.convert(Type.U64, wide)
+        if isinstance(wide, Register) and name == "min":
+            wide = code.compute(Operator.NOT, wide)
+        updates.append((Operator.ADD if name == "sum" else Operator.MAX, wide))
+    return updates
+
+
+def _add(
+    code: Builder, table: KeyTable, place: Register, entry: int, totals: Mapping[str, Register | Constant],
+    when: Register | None,
+) -> None:  # fmt: skip
+    """Add the updates of the entry that is so many after a place."""
+    # Next to each other, so that in the machine code one branch skips all of them.
+    for word, (operator, value) in enumerate(_updates(code, table, totals), 1):
+        code.update(operator, At(place, entry * table.words + word), value, when)
+
+
+def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
+    """Return the place of the entry of site 0: threads on other multiprocessors use other places of an entry, if it has
+    several."""
+    base = code.base()
+    # From as many multiprocessors on as there are copies.
+    copies = most_copies(entry.kind, entry.size)
+    uses = min(table.places // table.period, COPIES_MOST // copies) if table.period else 1
+    if uses < 2:
+        return base
+    unit = code.compute(Operator.SHR, code.special(Special.CUID), copies.bit_length() - 1)
+    use = code.compute(Operator.AND, unit, uses - 1)
+    return code.locate(use, base, table.period * table.words)
+
+
+def _base(code: Builder) -> Kept:
+    return code.kept(_BASE)
+
+
+def _meet(entry: Map, lanes: Lanes) -> bool:
+    """Return whether what the lanes of a warp save is added up before it goes to memory."""
+    return entry.level is Level.THREAD and lanes.combining is Combining.REDUCE
+
+
+def _combines(entry: Map, table: KeyTable, lanes: Lanes) -> bool:
+    """Return whether the lanes of a warp with one key add at once."""
+    needed = (Combining.REDUCE,) if table.keep else (Combining.REDUCE, Combining.MATCH)
+    return entry.level is Level.THREAD and lanes.combining in needed
