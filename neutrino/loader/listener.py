@@ -374,6 +374,10 @@ def serve_twins(connection: socket.socket, header: bytes, settings: Settings) ->
         # MemoryError has no text. The hook shows one line.
         first_line, *_ = str(error).splitlines() or [type(error).__name__]
         status, answer = _TEXT_FOLLOWS, first_line.encode()[:_LONGEST_REASON]
+    except Exception as error:  # noqa: BLE001 - else the kernel's reason would be that this worker has exited
+        first_line, *_ = str(error).splitlines() or [""]
+        text = f"a fault of Neutrino: {type(error).__name__}: {first_line}"
+        status, answer = _TEXT_FOLLOWS, text.encode(errors="replace")[:_LONGEST_REASON]
     # Nobody may read the answer to a request that was made ahead, so that it must fit into the socket.
     if kind == _MAKE_AHEAD and status == _ENTRY_FOLLOWS:
         status, answer = _MAY_BE_CACHED, b""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,9 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.cache.store import Cache
 from neutrino.errors import ToolMissingError
 from neutrino.loader import listener
+from neutrino.loader.run_probes import RunProbes
+from neutrino.probing.selection import Selection
 from neutrino.toolchain.location import find_tool
+from neutrino.verification import load_probes
 from tests.loader.conftest import IMAGE, Bench
 
 PROGRAM = """
@@ -53,6 +59,23 @@ def test_a_process_that_calls_more_often_than_there_are_descriptors_is_answered(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
     assert (result.stdout, result.returncode) == ("the key does not fit the image\n", 0), result.stderr
+
+
+def test_a_fault_of_the_patcher_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object) -> bytes:
+        raise ModuleNotFoundError("No module named 'zstandard'\nand more")
+
+    monkeypatch.setattr(listener, "make_entry", fail)
+    monkeypatch.setattr(listener, "image_key", lambda *_: bytes(32))
+    probes = RunProbes.of(load_probes(["block_sched"]))
+    settings = listener.Settings(probes, Selection(), bytes(32), Cache(tmp_path), None)
+    ours, its = socket.socketpair()
+    with ours, its:
+        header = struct.pack("<8sII32s16sIIQ", b"NTASK", 2, os.getpid(), bytes(32), b"sm_90", 0, 0, 3)
+        ours.sendall(b"ptx")
+        listener.serve_twins(its, header, settings)
+        reply = ours.recv(4096)
+    assert reply[24:].decode() == "a fault of Neutrino: ModuleNotFoundError: No module named 'zstandard'"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
