@@ -172,6 +172,21 @@ def powers(kind):
     return np.concatenate([-high[::-1], zero, low, nan]), np.concatenate([-low[::-1], zero, high, nan])
 
 
+def numbers_of_keys(words, kind):
+    """Return the numbers of keys. words: u64. kind: ``f32`` or ``f64``."""
+    size = int(kind[1:]) // 8
+    return np.ascontiguousarray(words.astype(f"<u{size}")).view(f"<f{size}")
+
+
+def numbers_of_places(words, kind):
+    """Return the numbers with places in the order of numbers; NaN for 0 and for the last place. words, kind: as of
+    ``numbers_of_keys``."""
+    size = int(kind[1:]) // 8
+    places = words.astype(f"<u{size}")
+    sign = places.dtype.type(1 << (8 * size - 1))
+    return np.where(places >= sign, places ^ sign, ~places).view(f"<f{size}")
+
+
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
     """Return which rows of a launch's region are results, ``row``, and whose each of them is, by axis.
 
@@ -312,8 +327,14 @@ def _read_hash(copies, row):
     """
     kept = row["kept"]
     tables = copies["words"].reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(kept))
-    key_type = "<i8" if row["fields"][0]["type"][0] == "s" else "<u8"
-    formats = [("key", key_type), *((name, "<u8") for name in ("count", *kept, "missed"))]
+    key_kind, *values = (field["type"] for field in row["fields"])
+    key_type = {"s": "<i8", "u": "<u8"}.get(key_kind[0], f"<f{int(key_kind[1:]) // 8}")
+    # The kind of the values, where they are floating-point numbers.
+    floats = values[0] if values and values[0][0] == "f" else ""
+    formats = [("key", key_type), ("count", "<u8")]
+    for name in kept:
+        formats.append((name, "<u8" if not floats else "<f8" if name == "sum" else f"<f{int(floats[1:]) // 8}"))
+    formats.append(("missed", "<u8"))
     launches = [np.zeros(0, formats)]
     for table in tables:
         # The last entry is of the saves that found no place.
@@ -324,21 +345,32 @@ def _read_hash(copies, row):
         is_site = (found[:, 0] == 0) & (place < row["places"])
         site = place % row.get("period", row["places"])
         words = np.where(is_site, site.astype("<u8"), ~found[:, 0])
-        keys, group = np.unique(words.view(key_type), return_inverse=True)
+        numbers = numbers_of_keys(words, key_kind) if key_kind[0] == "f" else words.view(key_type)
+        keys, group = np.unique(numbers, return_inverse=True)
         rows = np.zeros(len(keys), formats)
         rows["key"] = keys
         np.add.at(rows["count"], group, found[:, 1])
         for number, name in enumerate(kept):
+            column = np.ascontiguousarray(found[:, 2 + number])
+            if floats and name == "sum":
+                parts = np.zeros((len(keys), len(table)))
+                # NaNs need no warning.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    np.add.at(parts, (group, copy), column.view("<f8"))
+                rows[name] = added_in_pairs(parts)
+                continue
+            total = np.zeros(len(keys), "<u8")
             combine = np.add if name == "sum" else np.maximum
-            combine.at(rows[name], group, found[:, 2 + number])
-            if name == "min":
-                rows[name] = ~rows[name]
+            combine.at(total, group, column)
+            total = ~total if name == "min" else total
+            rows[name] = numbers_of_places(total, floats) if floats else total
         # Where a key has an entry, none of its saves is lost.
         rows["missed"] = lost.sum()
         np.subtract.at(rows["missed"], group, lost[copy])
         if "n" in row:
-            # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
-            rows = rows[np.argsort(~rows["sum" if kept else "count"], kind="stable")][: row["n"]]
+            # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys; NaNs last.
+            numbers = rows["sum" if kept else "count"]
+            rows = rows[np.argsort(-numbers if kept and floats else ~numbers, kind="stable")][: row["n"]]
         launches.append(rows)
     return np.concatenate(launches)
 
@@ -420,6 +452,9 @@ def _lost_hash(copies, row):
     # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
     entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
     values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
+    if "sum" in kept and row["fields"][1]["type"][0] == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
     return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neutrino.cli.bucket_ends import bucket_range
+from neutrino.cli.exact_numbers import bucket_range, exact
 from neutrino.cli.row_options import MOST_ROWS
 from neutrino.cli.rows import (
     MOST_KERNELS,
@@ -63,7 +63,11 @@ class _Value:
         if self.number is None:
             self.number, self.count = other.number, other.count
         elif function in ("min", "max"):
-            self.number = {"min": min, "max": max}[function](self.number, other.number)
+            # NaN, where there is nothing else, is neither.
+            if math.isnan(self.number) or math.isnan(other.number):
+                self.number = other.number if math.isnan(self.number) else self.number
+            else:
+                self.number = {"min": min, "max": max}[function](self.number, other.number)
         else:
             self.number += other.number
             self.count += other.count
@@ -215,7 +219,11 @@ def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
         value = {"avg": "sum", "topk": "count"}.get(function, function)
         labels = site_labels(kernel, use.value.is_line) if use.value.is_site else {}
         for key, number, count in zip(*(rows[name].tolist() for name in ("key", value, "count")), strict=True):
-            add((label(labels, key) if use.value.is_site else key,), number, count)
+            if use.value.is_site:
+                add((label(labels, key),), number, count)
+            else:
+                # All NaNs are one key.
+                add((math.nan if math.isnan(key) else key,), number, count)
         result.lost = view.dropped
     elif function == "avg":
         # The sum of integers is modulo 2 to the 64.
@@ -280,7 +288,7 @@ def _key_lines(result: _Result, use: Use) -> Iterable[str]:
     """Yield a line for each key, those with the largest numbers first."""
     numbers = {key: value.shown(use.function) for key, value in result.parts.items()}
     sign = 1 if use.function == "min" else -1
-    keys = sorted(numbers, key=lambda key: (sign * numbers[key], key))
+    keys = sorted(numbers, key=lambda key: (math.isnan(numbers[key]), sign * numbers[key], key))
     most = use.most or _MOST_KEYS
     # Places are texts, which may come from the program.
     rows = [(_key(key[0], use), _number(numbers[key])) for key in keys[:most]]
@@ -313,6 +321,8 @@ def _number(value: Any, is_address: bool = False) -> str:
     return f"{value:,.1f}" if abs(value) >= 100_000 else f"{value:.6g}"
 
 
-def _key(key: int | str, use: Use) -> str:
+def _key(key: int | float | str, use: Use) -> str:
     """Return a key as text: a number, or the place of an instruction."""
+    if isinstance(key, float):
+        return exact(key)
     return escaped(key) if isinstance(key, str) else _number(key, use.value.is_address)

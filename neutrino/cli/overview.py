@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
-from neutrino.cli.bucket_ends import bucket_range
+from neutrino.cli.exact_numbers import bucket_range, exact
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.tracing.summary import FieldSummary, KernelSummary, MapSummary, NotProbed
 
@@ -147,7 +147,7 @@ def _keys(entries: Sequence[MapSummary]) -> Columns:
             continue
         key = entry.keys[0]
         place = f" {key.place}" if key.place else ""
-        firsts.append(f"{key.key}{place} ({key.count / saves:.0%} of {saves:,})")
+        firsts.append(f"{exact(key.key)}{place} ({key.count / saves:.0%} of {saves:,})")
     return ["keys", "first"], [numbers, firsts], ["first"]
 
 

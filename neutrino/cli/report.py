@@ -20,7 +20,7 @@ from rich.text import Text
 
 from neutrino.abi.levels import Level
 from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
-from neutrino.cli.bucket_ends import bucket_ends
+from neutrino.cli.exact_numbers import bucket_ends, exact
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
 from neutrino.cli.nothing_saved import NothingSaved, is_nothing
@@ -544,7 +544,8 @@ class _Report:
         for title in ("place", "instruction") if has_places else ():
             table.add_column(title, overflow="fold")
         for key in shown:
-            numbers = [f"    {key.key}", f"{key.count:,}", *(f"{number:,}" for number in key.kept.values())]
+            kept = (f"{number:,}" if isinstance(number, int) else _number(number) for number in key.kept.values())
+            numbers = [f"    {exact(key.key)}", f"{key.count:,}", *kept]
             table.add_row(*numbers, *((escaped(key.place), escaped(key.instruction)) if has_places else ()))
         self.console.print(table)
         if len(shown) < len(entry.keys):

@@ -13,7 +13,7 @@ from neutrino.cli.kernel_names import demangled
 from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report, has_no_count
-from neutrino.tracing.summary import BucketSummary, KernelSummary, MapSummary, TraceSummary
+from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, MapSummary, TraceSummary
 
 
 def trace_document(summary: TraceSummary) -> dict[str, Any]:
@@ -105,13 +105,18 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
         ],
         "sites": [asdict(site) for site in entry.sites],
         **({"buckets": [_bucket_document(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
-        **({"keys": [asdict(key) for key in entry.keys]} if entry.keys else {}),
-        **({"dropped_sum": entry.dropped_sum} if entry.kind.report is Report.KEYS else {}),
+        **({"keys": [_key_document(key) for key in entry.keys]} if entry.keys else {}),
+        **({"dropped_sum": _plain(entry.dropped_sum)} if entry.kind.report is Report.KEYS else {}),
     }
 
 
 def _bucket_document(bucket: BucketSummary) -> dict[str, Any]:
     return {"low": _plain(bucket.low), "high": _plain(bucket.high), "count": bucket.count}
+
+
+def _key_document(key: KeySummary) -> dict[str, Any]:
+    kept = {name: _plain(number) for name, number in key.kept.items()}
+    return asdict(key) | {"key": _plain(key.key), "kept": kept}
 
 
 def _plain(value: int | float) -> int | float | str:

@@ -315,7 +315,7 @@ class _ClauseReader(SnippetReader):
             number = len(call.args) + len(call.keywords)
             message = f"{number} argument{'' if number == 1 else 's'} of {word}"
             raise self._faults.refuse(call, "one-liner", message, f"write {word}({function.arguments})")
-        numbers = (self._number(word, function.is_integer, argument) for argument in call.args[1:])
+        numbers = (self._number(word, argument, is_integer=word == "topk") for argument in call.args[1:])
         constants: dict[str, Any] = dict(zip(function.constants, numbers, strict=True))
         if word == "topk" and not 1 <= constants["n"] <= MOST_ROOM:
             hint = f"write a number of keys from 1 to {MOST_ROOM}"
@@ -333,14 +333,13 @@ class _ClauseReader(SnippetReader):
         if value.is_site:
             # Reports know a field of this name.
             values[0] = ("site", values[0][1])
-        is_integer = function.is_integer or key is not None
-        saved = [(field, *self._value(is_integer, argument, code)) for field, argument in values]
+        saved = [(field, *self._value(argument, code)) for field, argument in values]
         # What only counts saves a 1.
         saved = saved or [("count", Type.U64, Constant(Type.U64, 1))]
         nodes = [argument for _, argument in values]
         self._save_to(name, table, Use(word, constants.get("n", 0), value), saved, nodes, node, code)
 
-    def _number(self, word: str, is_integer: bool, node: ast.expr) -> int | float:
+    def _number(self, word: str, node: ast.expr, *, is_integer: bool) -> int | float:
         """Return a number that is an argument of a function that makes a map. is_integer: fractions are refused."""
         if not is_integer:
             value = self._expressions.evaluate(node, [], Type.F64)
@@ -412,18 +411,15 @@ class _ClauseReader(SnippetReader):
             node.attr = "site"
         return Value("", title, _has_address(node), is_site, is_line)
 
-    def _value(self, is_integer: bool, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
-        """Evaluate a value or key that is saved: return the type of its field, 64 bits of its kind, and the operand.
+    def _value(self, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
+        """Evaluate a value or key that is saved: return the type of its field, and the operand.
 
-        is_integer: fractions are refused.
+        Integers have 64 bits, floating-point numbers at least 32.
         """
         result = self._expressions.evaluate(node, code, Type.U64)
         value = self._type_of(result)
         kind = Type.U64
         if value is not None and value.is_float:
-            if is_integer:
-                hint = "write u64(…) or s64(…) to round it to an integer"
-                raise self._faults.refuse(node, "one-liner", f"'{self._faults.quote(node)}' is {value}", hint)
             kind = Type.F64 if value is Type.F64 else Type.F32
         elif value is not None and value is not Type.PRED and value.is_signed:
             kind = Type.S64

@@ -28,7 +28,7 @@ class Function:
     """A function that makes a map. arguments: in words. table: the keys of the map's table, from the arguments.
 
     field: the name of its one field, "" without a value. constants: names of the arguments after the value. keep: what
-    a map with keys keeps of the values; None for a function that has none. is_integer: takes no fractions.
+    a map with keys keeps of the values; None for a function that has none.
     """
 
     arguments: str
@@ -36,19 +36,18 @@ class Function:
     field: str = "value"
     constants: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = None
-    is_integer: bool = True
 
 
 FUNCTIONS: Mapping[str, Function] = {
     "count": Function("", lambda _: {"type": "sum"}, field="", keep=()),
-    "sum": Function("value", lambda _: {"type": "sum"}, field="sum", keep=("sum",), is_integer=False),
-    "min": Function("value", lambda _: {"type": "min"}, field="min", keep=("min",), is_integer=False),
-    "max": Function("value", lambda _: {"type": "max"}, field="max", keep=("max",), is_integer=False),
-    "avg": Function("value", lambda _: {"type": "avg"}, keep=("sum",), is_integer=False),
-    "hist": Function("value", lambda _: {"type": "histogram", "scale": "log2"}, is_integer=False),
+    "sum": Function("value", lambda _: {"type": "sum"}, field="sum", keep=("sum",)),
+    "min": Function("value", lambda _: {"type": "min"}, field="min", keep=("min",)),
+    "max": Function("value", lambda _: {"type": "max"}, field="max", keep=("max",)),
+    "avg": Function("value", lambda _: {"type": "avg"}, keep=("sum",)),
+    "hist": Function("value", lambda _: {"type": "histogram", "scale": "log2"}),
     "lhist": Function(
         "value, low, high, step", lambda given: {"type": "histogram", "scale": "linear", **given},
-        constants=("low", "high", "step"), is_integer=False,
+        constants=("low", "high", "step"),
     ),
     # Kept as a hash, so that the results of launches and of kernels can be added up.
     "topk": Function("value, n", lambda given: {"type": "hash", "room": _room(given["n"])}, "key", ("n",)),

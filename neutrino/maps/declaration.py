@@ -167,7 +167,7 @@ class MapType(ABC):
         raise TypeError(f"a map of type {row['kind']} has slots, whose records are not combined")
 
     @staticmethod
-    def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int]:
+    def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int | float]:
         """Return how many saves the copies have no room for, in all launches, and the sum of their values.
 
         The sum is 0 for types that keep none. Copied into ``read.py`` as ``read`` is. copies, row: as of ``read``.

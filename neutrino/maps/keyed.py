@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neutrino.abi.records import MAX_TABLE, Field
-from neutrino.abi.scalars import ScalarType
 from neutrino.ir.memory import Kept, MapStatement
+from neutrino.ir.operands import Register
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
+from neutrino.maps.float_keys import as_key, kept_of, numbers_of_keys, numbers_of_places
+from neutrino.maps.float_sums import added_in_pairs
 from neutrino.maps.tables import KeyTable, add_to_key, add_to_site, begin_sites, bring_sites
 
 if TYPE_CHECKING:
@@ -57,8 +59,7 @@ class _Keyed(MapType):
     period: int = field(default=0, kw_only=True)
 
     copies_bytes = 1 << 19
-    field_types = frozenset(scalar for scalar in ScalarType if scalar.value[0] in "us")
-    field_hint = "write a key, of an integer type, and at most one value, of an unsigned one"
+    field_hint = "write a key, and at most one value, of an unsigned or a floating-point type"
     most_fields = 2
     stores_at_sites = True
     combines_lanes = True
@@ -96,14 +97,19 @@ class _Keyed(MapType):
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the code that finds the key's entry in memory, and adds to it."""
         code, table, site = Builder(entry.span), self._table(), saved.site_key()
-        value = code.saved(1, entry.fields[1]) if len(entry.fields) > 1 else None
+        values: Mapping[str, Register] = {}
+        if len(entry.fields) > 1:
+            value = code.saved(1, entry.fields[1])
+            values = kept_of(code, value, self.keep) if value.type.is_float else dict.fromkeys(self.keep, value)
         if site is not None:
-            add_to_site(code, entry, table, site if site < table.places else table.places + 1, value, saved)
+            add_to_site(code, entry, table, site if site < table.places else table.places + 1, values, saved)
             return code.statements
         key = code.saved(0, entry.fields[0])
-        if key.type.bits < 64:
+        if key.type.is_float:
+            key = as_key(code, key)
+        elif key.type.bits < 64:
             key = code.convert(Type.S64 if key.type.is_signed else Type.U64, key)
-        add_to_key(code, entry, table, code.as_bits(Type.U64, key), value, saved)
+        add_to_key(code, entry, table, code.as_bits(Type.U64, key), values, saved)
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
@@ -130,8 +136,14 @@ class _Keyed(MapType):
 
         kept = row["kept"]
         tables = copies["words"].reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(kept))
-        key_type = "<i8" if row["fields"][0]["type"][0] == "s" else "<u8"
-        formats = [("key", key_type), *((name, "<u8") for name in ("count", *kept, "missed"))]
+        key_kind, *values = (field["type"] for field in row["fields"])
+        key_type = {"s": "<i8", "u": "<u8"}.get(key_kind[0], f"<f{int(key_kind[1:]) // 8}")
+        # The kind of the values, where they are floating-point numbers.
+        floats = values[0] if values and values[0][0] == "f" else ""
+        formats = [("key", key_type), ("count", "<u8")]
+        for name in kept:
+            formats.append((name, "<u8" if not floats else "<f8" if name == "sum" else f"<f{int(floats[1:]) // 8}"))
+        formats.append(("missed", "<u8"))
         launches = [np.zeros(0, formats)]
         for table in tables:
             # The last entry is of the saves that found no place.
@@ -142,34 +154,50 @@ class _Keyed(MapType):
             is_site = (found[:, 0] == 0) & (place < row["places"])
             site = place % row.get("period", row["places"])
             words = np.where(is_site, site.astype("<u8"), ~found[:, 0])
-            keys, group = np.unique(words.view(key_type), return_inverse=True)
+            numbers = numbers_of_keys(words, key_kind) if key_kind[0] == "f" else words.view(key_type)
+            keys, group = np.unique(numbers, return_inverse=True)
             rows = np.zeros(len(keys), formats)
             rows["key"] = keys
             np.add.at(rows["count"], group, found[:, 1])
             for number, name in enumerate(kept):
+                column = np.ascontiguousarray(found[:, 2 + number])
+                if floats and name == "sum":
+                    parts = np.zeros((len(keys), len(table)))
+                    # NaNs need no warning.
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        np.add.at(parts, (group, copy), column.view("<f8"))
+                    rows[name] = added_in_pairs(parts)
+                    continue
+                total = np.zeros(len(keys), "<u8")
                 combine = np.add if name == "sum" else np.maximum
-                combine.at(rows[name], group, found[:, 2 + number])
-                if name == "min":
-                    rows[name] = ~rows[name]
+                combine.at(total, group, column)
+                total = ~total if name == "min" else total
+                rows[name] = numbers_of_places(total, floats) if floats else total
             # Where a key has an entry, none of its saves is lost.
             rows["missed"] = lost.sum()
             np.subtract.at(rows["missed"], group, lost[copy])
             if "n" in row:
-                # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
-                rows = rows[np.argsort(~rows["sum" if kept else "count"], kind="stable")][: row["n"]]
+                # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys; NaNs last.
+                numbers = rows["sum" if kept else "count"]
+                rows = rows[np.argsort(-numbers if kept and floats else ~numbers, kind="stable")][: row["n"]]
             launches.append(rows)
         return np.concatenate(launches)
 
     @staticmethod
-    def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int]:
+    def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int | float]:
         """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
 
         copies, row: as of ``read``.
         """
+        import numpy as np
+
         kept = row["kept"]
         # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
         entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
         values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
+        if "sum" in kept and row["fields"][1]["type"][0] == "f":
+            with np.errstate(over="ignore", invalid="ignore"):
+                return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
         return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
     @classmethod
@@ -207,7 +235,7 @@ class Hash(_Keyed):
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
         """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
-        if not _value_is_unsigned(table, fields):
+        if not _value_fits(table, fields):
             return None
         keep = table.get("keep")
         has_value = len(fields) > 1
@@ -250,7 +278,7 @@ class TopK(_Keyed):
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
         """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
-        if not _value_is_unsigned(table, fields):
+        if not _value_fits(table, fields):
             return None
         keep = ("sum",) if len(fields) > 1 else ()
         most = _most_room(len(keep))
@@ -278,11 +306,12 @@ class TopK(_Keyed):
         return f"the {self.n} keys with the greatest {'sum' if self.keep else 'count'} per launch"
 
 
-def _value_is_unsigned(table: MapTable, fields: Sequence[Field]) -> bool:
-    """Return whether the value, if there is one, is unsigned; reports one that is not."""
+def _value_fits(table: MapTable, fields: Sequence[Field]) -> bool:
+    """Return whether the value, if there is one, is no signed integer; reports one that is."""
     for value in fields[1:]:
-        if value.type.value[0] != "u":
-            table.fault("data", f"the value '{value.name}' is {value.type.value}", "write u8, u16, u32 or u64")
+        if value.type.value[0] == "s":
+            hint = "write u8, u16, u32, u64, f32 or f64"
+            table.fault("data", f"the value '{value.name}' is {value.type.value}", hint)
             return False
     return True
 

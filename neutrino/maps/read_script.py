@@ -19,6 +19,7 @@ from neutrino.abi.structures import Struct
 from neutrino.abi.versions import RESULT_VERSIONS
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, MapType
+from neutrino.maps.float_keys import numbers_of_keys, numbers_of_places
 from neutrino.maps.float_scales import powers
 from neutrino.maps.float_sums import added_in_pairs
 from neutrino.maps.log import (
@@ -103,7 +104,8 @@ def python_layout() -> str:
 
     # How copies of sums are added up, and which buckets histograms of floating-point numbers have.
     lines += ["", "", *_source(added_in_pairs)]
-    lines += ["", "", *_source(powers)]
+    for function in (powers, numbers_of_keys, numbers_of_places):
+        lines += ["", "", *_source(function)]
 
     # Whose the rows of a region are.
     lines += ["", "", *_source(row_owners)]
@@ -120,7 +122,7 @@ def python_layout() -> str:
     for kind in MAP_TYPES:
         if kind.lost is not MapType.lost and kind.lost not in lost_names:
             lost_names[kind.lost] = f"_lost_{kind.name}"
-            lines += ["", "", *_function(kind, "lost", "tuple[int, int]")]
+            lines += ["", "", *_function(kind, "lost", "tuple[int, int | float]")]
 
     # The table of types, in the order of their numbers in files.
     lines += ["", "", "MAP_TYPES = ("]
@@ -157,7 +159,7 @@ def _function(kind: type[MapType], method: str, result: str) -> list[str]:
             f"def {method}(copies: Rows, row: Mapping[str, Any]) -> {result}:",
             f"def _{method}_{kind.name}(copies, row):",
         ),
-        *((("    import numpy as np\n\n", ""),) if method == "read" else ()),
+        ("    import numpy as np\n\n", ""),
     ):
         if method_text not in source:
             raise NeutrinoError(f"{kind.__name__}.{method} lacks {method_text!r}")

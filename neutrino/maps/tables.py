@@ -51,9 +51,10 @@ class KeyTable:
 
 
 def add_to_key(
-    code: Builder, entry: Map, table: KeyTable, key: Register, value: Register | None, saved: SavedValues
+    code: Builder, entry: Map, table: KeyTable, key: Register, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the code that adds a save to the entry of a key, a u64. value: of 32 or 64 bits."""
+    """Add the code that adds a save to the entry of a key, a u64. values: by name, what the entry keeps the sum, the
+    least or the greatest of: unsigned numbers of 32 or 64 bits, or for a sum an f64."""
     saves = code.saving(saved)
     combines = _combines(entry, table, saved.lanes)
     here = code.here() if combines else None
@@ -61,7 +62,7 @@ def add_to_key(
     # Saves under a condition are rare: where no lane has one, the rest is left out.
     if saves and here and saved.may_branch:
         inner = code.inner()
-    adds, totals = _together(inner, table, here, key, value, saves) if here else _alone(inner, table, value, saves)
+    adds, totals = _together(inner, table, here, key, values, saves) if here else _alone(values, saves)
     place = _find(inner, table, key, adds)
     _add(inner, table, place, 0, totals, adds)
     if saves and here and inner is not code:
@@ -69,11 +70,16 @@ def add_to_key(
 
 
 def add_to_site(
-    code: Builder, entry: Map, table: KeyTable, site: int, value: Register | None, saved: SavedValues
+    code: Builder, entry: Map, table: KeyTable, site: int, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the code that adds a save to the entry with a number, ``places`` + 1 at most. value: of 32 or 64 bits."""
+    """Add the code that adds a save to the entry with a number, ``places`` + 1 at most.
+
+    values: as of ``add_to_key``.
+    """
     saves, lanes = code.saving(saved), saved.lanes
-    is_short = value is None or value.type.bits == 32
+    # One number of 32 bits, whatever is kept of it.
+    value = next(iter(values.values()), None)
+    is_short = all(each is value and each.type is Type.U32 for each in values.values())
     if is_short and saved.may_branch and _meet(entry, lanes):
         _hold(code, table, site, value, saves, lanes)
         return
@@ -81,7 +87,7 @@ def add_to_site(
     inner = code
     if saves and here and saved.may_branch:
         inner = code.inner()
-    adds, totals = _together(inner, table, here, None, value, saves) if here else _alone(inner, table, value, saves)
+    adds, totals = _together(inner, table, here, None, values, saves) if here else _alone(values, saves)
     _add(inner, table, _site_base(inner, entry, table), site, totals, adds)
     if saves and here and inner is not code:
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
@@ -188,18 +194,14 @@ def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
 
 
 def _alone(
-    code: Builder, table: KeyTable, value: Register | None, saves: Register | None
+    values: Mapping[str, Register], saves: Register | None
 ) -> tuple[Register | None, dict[str, Register | Constant]]:
     """Return what each thread adds for itself: a predicate, whether it does; by name the count, and what is kept."""
-    totals: dict[str, Register | Constant] = {"count": Constant(Type.U64, 1)}
-    for name in table.keep:
-        if value is not None:
-            totals[name] = value
-    return saves, totals
+    return saves, {"count": Constant(Type.U64, 1), **values}
 
 
 def _together(
-    code: Builder, table: KeyTable, here: Register, key: Register | None, value: Register | None,
+    code: Builder, table: KeyTable, here: Register, key: Register | None, values: Mapping[str, Register],
     saves: Register | None,
 ) -> tuple[Register, dict[str, Register | Constant]]:  # fmt: skip
     """As ``_alone``, of all lanes with the key together: the lowest of them adds, for all."""
@@ -213,11 +215,9 @@ def _together(
     if saves:
         leads = code.compute(Operator.AND, leads, saves)
     totals: dict[str, Register | Constant] = {"count": code.size(same)}
-    for name in table.keep:
-        if value is None:
-            continue
+    for name, value in values.items():
         if name == "sum":
-            totals[name] = code.over(same, Reduction.SUM, value, Type.U64)
+            totals[name] = code.over(same, Reduction.SUM, value, Type.F64 if value.type.is_float else Type.U64)
         else:
             totals[name] = code.over(same, Reduction.MIN if name == "min" else Reduction.MAX, value)
     return leads, totals

@@ -157,10 +157,11 @@ def _by_site(
     map_class: sum, min or max. The others: of the map as it is written.
     """
     (value, *others) = fields
-    if others or value.type.value[0] != "u":
+    if others or value.type.value[0] == "s":
         what = f"{len(fields)} fields" if others else f"a field of {value.type.value}"
         message = f"{_a(map_class)} per site with {what}"
-        hint = "write one field, of u8, u16, u32 or u64" + (", and a map for each of the others" if others else "")
+        hint = "write one field, of u8, u16, u32, u64, f32 or f64"
+        hint += ", and a map for each of the others" if others else ""
         document.report(document.value(*path, "per"), "per", message, hint)
         return None
     key = "site" if value.name != "site" else "site_"

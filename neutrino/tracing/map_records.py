@@ -41,7 +41,8 @@ class MapRecords:
         self.launches = len(written)
         if self._whole is not None:
             self.launches = self._whole.launches if entry.name in self._whole.maps else 0
-        self.dropped = self.dropped_sum = 0
+        self.dropped = 0
+        self.dropped_sum: int | float = 0
 
     def views(self) -> Iterator[MapView]:
         """Yield views of a few launches each. Raises TraceError for damaged data."""

@@ -82,9 +82,9 @@ class KeySummary:
     else "".
     """
 
-    key: int
+    key: int | float
     count: int
-    kept: dict[str, int]
+    kept: dict[str, int | float]
     place: str = ""
     instruction: str = ""
 
@@ -114,7 +114,7 @@ class MapSummary:
     sites: tuple[SiteSummary, ...] = ()
     buckets: tuple[BucketSummary, ...] = ()
     keys: tuple[KeySummary, ...] = ()
-    dropped_sum: int = 0
+    dropped_sum: int | float = 0
     per: Per = Per.LAUNCH
     all_zero: int = 0
 
@@ -293,14 +293,15 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
             parts = [_combined(parts)]
     rows = _combined(parts) if parts else np.empty(0, [("key", "<u8"), ("count", "<u8")])
     names = [name for name in rows.dtype.names or () if name not in ("key", "missed")]
-    # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys.
-    order = np.argsort(~rows["sum" if "sum" in names else "count"], kind="stable")
+    # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys. NaNs are last.
+    sizes = rows["sum" if "sum" in names else "count"]
+    order = np.argsort(-sizes if sizes.dtype.kind == "f" else ~sizes, kind="stable")
     order = order[: entry.document().get("n")]
     by_number = sites_by_number(sites) if entry.fields[0].name == "site" else {}
     summaries = []
     for number in order.tolist():
-        key = int(rows["key"][number])
-        kept = {name: int(rows[name][number]) for name in names}
+        key = rows["key"][number].item()
+        kept = {name: rows[name][number].item() for name in names}
         place, instruction = place_of(by_number.get(key, {}))
         summaries.append(KeySummary(key, kept.pop("count"), kept, place, instruction))
     return MapSummary(
@@ -318,10 +319,15 @@ def _combined(parts: Sequence[Array]) -> Array:
     for name in rows.dtype.names or ():
         if name in ("key", "missed"):
             continue
+        is_float = rows[name].dtype.kind == "f"
         if name == "min":
-            combined[name] = (1 << 64) - 1
-        combine = {"min": np.minimum, "max": np.maximum}.get(name, np.add)
-        combine.at(combined[name], group, rows[name])
+            combined[name] = np.nan if is_float else (1 << 64) - 1
+        elif name == "max" and is_float:
+            combined[name] = np.nan
+        # NaNs are not the least or the greatest, but the sum.
+        extremes = {"min": np.fmin, "max": np.fmax} if is_float else {"min": np.minimum, "max": np.maximum}
+        with np.errstate(over="ignore", invalid="ignore"):
+            extremes.get(name, np.add).at(combined[name], group, rows[name])
     return combined
 
 
@@ -450,7 +456,9 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
     for entry in summary.maps:
         # That a ring keeps the last records only is what was asked for.
         if entry.dropped and entry.kind.report is Report.KEYS:
-            sums = f", sums {entry.dropped_sum:,}" if entry.dropped_sum else ""
+            lost = entry.dropped_sum
+            sums = f", sums {lost:,}" if isinstance(lost, int) else f", sums {lost:.6g}"
+            sums = sums if lost else ""
             notes.append(
                 f"{name}: {_counted(entry.dropped, 'save')} of map {entry.name} found no place for "
                 f"{'its key' if entry.dropped == 1 else 'their keys'}: counts may be that much too low{sums}, and keys "

@@ -322,7 +322,7 @@ class MapView:
         return len(records) - int(np.count_nonzero(words.any(axis=1)))
 
     @property
-    def dropped_sum(self) -> int:
+    def dropped_sum(self) -> int | float:
         """Of a map with keys that keeps sums, the sum of the values whose keys found no place; 0 for others."""
         if self.map.kind.layout is not Layout.COPIES:
             return 0

@@ -168,7 +168,6 @@ def test_topk_by_sum() -> None:
         ('type = "hash"\nkeep = "sum"', 'key = "u32", value = "u32"', "no list of different words"),
         ('type = "hash"\nkeep = ["sum", "min"]\nroom = 8193', 'key = "u32", value = "u32"', "room is 8193"),
         ('type = "hash"', 'key = "u32", value = "s32"', "the value 'value' is s32"),
-        ('type = "hash"', 'key = "f32"', "field 'key' of a hash is f32"),
         ('type = "hash"', 'key = "u32", value = "u32", more = "u32"', "data names 3 fields"),
         ('type = "hash"\ncap = 2', 'key = "u32"', "a hash has one record"),
         ('type = "topk"', 'key = "u32"', "has no n"),

@@ -8,6 +8,7 @@ from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapSt
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
+from neutrino.ptx.instrument.lane_totals import LaneTree
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
@@ -95,6 +96,9 @@ class Lowering:
             self._set(target, f"match.any.sync.b{bits}", source, lanes)
         elif bits == 32 == target.type.bits and reduction in _REDUCTIONS:
             self._set(target, f"redux.sync.{_REDUCTIONS[reduction]}.u32", source, lanes)
+        elif reduction is Reduction.SUM and target.type is Type.F64:
+            tree = LaneTree(lanes, lanes, self._take, self._lines, self._count_float)
+            self._names[target.name] = tree.add_up(source)
         elif reduction is Reduction.SUM and target.type.bits == 64:
             self._names[target.name] = self._sum(source, bits, lanes)
         elif reduction in {Reduction.MIN, Reduction.MAX} and bits == 64:

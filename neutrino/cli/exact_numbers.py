@@ -1,4 +1,4 @@
-"""The ends of a histogram's buckets as text."""
+"""Numbers that must not be rounded as text: keys, and the ends of a histogram's buckets."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def bucket_ends(low: Number, high: Number) -> tuple[str, str]:
         text = _shortest(low, is_single)
         return text, text
     return _end(low, -math.inf, ">", is_single), _end(high, math.inf, "<", is_single)
+
+
+def exact(number: Number) -> str:
+    """Return a number as text: a floating-point one in the shortest way that is read as the same."""
+    if isinstance(number, int):
+        return str(number)
+    return "NaN" if math.isnan(number) else _shortest(number, _as_single(number) == number)
 
 
 def bucket_range(low: Number, high: Number) -> str:
