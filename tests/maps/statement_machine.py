@@ -1,0 +1,230 @@
+"""Runs the statements of map types as docs/ir.md defines them, for one warp of any number of lanes: no target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from neutrino.ir.memory import (
+    Accumulate,
+    Apart,
+    At,
+    AtomicUpdate,
+    Below,
+    Branch,
+    CompareAndSwap,
+    Elect,
+    Here,
+    IsAbsent,
+    IsSaving,
+    Kept,
+    LoadCell,
+    Locate,
+    MapStatement,
+    OneOf,
+    OverLanes,
+    ReadSaved,
+    When,
+)
+from neutrino.ir.operands import Constant, Register, Special, Value
+from neutrino.ir.statements import (
+    Collective,
+    Compare,
+    Convert,
+    Operation,
+    Operator,
+    Reduction,
+    Reinterpret,
+    Relation,
+    Select,
+)
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Combining, Lanes
+
+
+@dataclass
+class Warp:
+    """lanes: of the target. memory: the record's words. kept: by key, the registers, a value by lane. sums: by cell,
+    what each lane has accumulated. saved: by field and lane; saving: the lanes that save."""
+
+    lanes: Lanes
+    memory: list[int]
+    kept: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
+    sums: dict[int, list[int]] = field(default_factory=dict)
+    saved: Sequence[Sequence[int]] = ()
+    saving: frozenset[int] = frozenset()
+
+    def run(self, statements: Sequence[MapStatement], here: Sequence[int]) -> None:
+        """Execute statements by the lanes that are here together."""
+        _Run(self, {}).run(statements, sorted(here))
+
+
+@dataclass
+class _Run:
+    warp: Warp
+    registers: dict[str, dict[int, int]]
+
+    def run(self, statements: Sequence[MapStatement], here: Sequence[int]) -> None:
+        for statement in statements:
+            if isinstance(statement, Branch):
+                (condition,) = {self.value(statement.condition, lane) for lane in here}
+                self.run(statement.then if condition else statement.otherwise, here)
+            elif isinstance(statement, Apart):
+                if some := [lane for lane in here if self.value(statement.condition, lane)]:
+                    self.run(statement.then, some)
+            elif isinstance(statement, OverLanes):
+                self.reduce(statement, here)
+            elif isinstance(statement, Collective):
+                values = [self.value(statement.source, lane) for lane in here]
+                combine: Callable[..., int] = {Reduction.MAX: max}[statement.reduction]
+                for lane in here:
+                    # Where lanes are not combined, each has its own.
+                    alone = self.warp.lanes.combining is Combining.NOTHING
+                    result = self.value(statement.source, lane) if alone else combine(values)
+                    self.put(statement.destination, lane, result)
+            else:
+                for lane in here:
+                    self.step(statement, lane, here)
+
+    def reduce(self, statement: OverLanes, here: Sequence[int]) -> None:
+        found = {}
+        for lane in here:
+            mask = self.value(statement.lanes, lane)
+            group = [other for other in range(self.warp.lanes.number) if mask >> other & 1]
+            # All of them execute it, with the same set.
+            assert lane in group
+            assert set(group) <= set(here)
+            assert {self.value(statement.lanes, other) for other in group} == {mask}
+            values = {other: self.value(statement.source, other) for other in group}
+            mine = values[lane]
+            found[lane] = {
+                Reduction.SUM: sum(values.values()),
+                Reduction.MIN: min(values.values()),
+                Reduction.MAX: max(values.values()),
+                Reduction.ANY: int(any(values.values())),
+                Reduction.BALLOT: sum(1 << other for other, value in values.items() if value),
+                Reduction.MATCH: sum(1 << other for other, value in values.items() if value == mine),
+            }[statement.reduction]
+        for lane, value in found.items():
+            self.put(statement.destination, lane, value)
+
+    def step(self, statement: MapStatement, lane: int, here: Sequence[int]) -> None:
+        warp = self.warp
+        if isinstance(statement, When):
+            if self.value(statement.condition, lane):
+                for change in statement.then:
+                    self.step(change, lane, here)
+            return
+        when = getattr(statement, "when", None)
+        if when is not None and not self.value(when, lane):
+            return
+        if isinstance(statement, Operation):
+            self.put(statement.destination, lane, self.operation(statement, lane))
+        elif isinstance(statement, Compare):
+            left, right = (_signed(self.value(side, lane), _type(side)) for side in (statement.left, statement.right))
+            self.put(statement.destination, lane, int(_RELATIONS[statement.relation](left, right)))
+        elif isinstance(statement, Select):
+            chosen = statement.then if self.value(statement.condition, lane) else statement.otherwise
+            self.put(statement.destination, lane, self.value(chosen, lane))
+        elif isinstance(statement, (Convert, Reinterpret)):
+            source = self.value(statement.source, lane)
+            self.put(statement.destination, lane, _signed(source, _type(statement.source)))
+        elif isinstance(statement, ReadSaved):
+            self.put(statement.destination, lane, warp.saved[statement.number][lane])
+        elif isinstance(statement, IsSaving):
+            self.put(statement.destination, lane, int(lane in warp.saving))
+        elif isinstance(statement, Here):
+            self.put(statement.destination, lane, sum(1 << other for other in here))
+        elif isinstance(statement, Below):
+            self.put(statement.destination, lane, self.value(statement.lanes, lane) & ((1 << lane) - 1))
+        elif isinstance(statement, IsAbsent):
+            mask = self.value(statement.lanes, lane)
+            self.put(statement.destination, lane, int(not mask >> self.value(statement.lane, lane) & 1))
+        elif isinstance(statement, Elect):
+            alone = warp.lanes.combining is Combining.NOTHING
+            self.put(statement.destination, lane, int(alone or lane == min(here)))
+        elif isinstance(statement, Locate):
+            base = self.value(statement.base, lane) if statement.base is not None else 0
+            self.put(statement.destination, lane, base + self.value(statement.cell, lane) * statement.words)
+        elif isinstance(statement, LoadCell):
+            self.put(statement.destination, lane, warp.memory[self.cell(statement.cell, lane)])
+        elif isinstance(statement, CompareAndSwap):
+            cell = self.cell(statement.cell, lane)
+            old = warp.memory[cell]
+            if old == self.value(statement.expected, lane):
+                warp.memory[cell] = self.value(statement.desired, lane)
+            self.put(statement.destination, lane, old)
+        elif isinstance(statement, AtomicUpdate):
+            cell, value = self.cell(statement.cell, lane), self.value(statement.value, lane)
+            combined = _OPERATORS[statement.operator](warp.memory[cell], value)
+            warp.memory[cell] = combined % (1 << 64)
+        elif isinstance(statement, Accumulate):
+            sums = warp.sums.setdefault(statement.cell, [0] * warp.lanes.number)
+            sums[lane] = _OPERATORS[statement.operator](sums[lane], self.value(statement.amount, lane)) % (1 << 64)
+        else:
+            raise NotImplementedError(type(statement).__name__)
+
+    def operation(self, statement: Operation, lane: int) -> int:
+        values = [self.value(source, lane) for source in statement.sources]
+        kind = _type(statement.sources[0])
+        bits = self.warp.lanes.number if kind is Type.LANES else kind.bits
+        if statement.operator in {Operator.NOT, Operator.MOVE, Operator.POPC, Operator.HIGHEST}:
+            (value,) = values
+            return {
+                Operator.NOT: value ^ ((1 << bits) - 1), Operator.MOVE: value, Operator.POPC: value.bit_count(),
+                Operator.HIGHEST: value.bit_length() - 1,
+            }[statement.operator]  # fmt: skip
+        if statement.operator is Operator.MUL_ADD:
+            return values[0] * values[1] + values[2]
+        if statement.operator is Operator.MUL_HIGH:
+            return values[0] * values[1] >> bits
+        if statement.operator is Operator.SHR:
+            return _signed(values[0], kind) >> values[1]
+        return _OPERATORS[statement.operator](values[0], values[1])
+
+    def cell(self, cell: int | OneOf | At, lane: int) -> int:
+        if isinstance(cell, At):
+            return self.value(cell.place, lane) + cell.after
+        if isinstance(cell, OneOf):
+            return cell.then if self.value(cell.condition, lane) else cell.otherwise
+        return cell
+
+    def value(self, value: Value, lane: int) -> int:
+        if isinstance(value, Constant):
+            return value.bits
+        if isinstance(value, Kept):
+            return self.of_kept(value)[lane]
+        if isinstance(value, Register):
+            return self.registers[value.name][lane]
+        return {Special.LANE: lane, Special.CUID: 77}[value]  # type: ignore[index]
+
+    def of_kept(self, register: Kept) -> list[int]:
+        return self.warp.kept.setdefault(register.key, [register.initial] * self.warp.lanes.number)
+
+    def put(self, register: Register, lane: int, value: int) -> None:
+        bits = self.warp.lanes.number if register.type is Type.LANES else register.type.bits
+        value %= 1 << bits
+        if isinstance(register, Kept):
+            self.of_kept(register)[lane] = value
+        else:
+            self.registers.setdefault(register.name, {})[lane] = value
+
+
+_OPERATORS: Mapping[Operator, Callable[[int, int], int]] = {
+    Operator.ADD: lambda a, b: a + b, Operator.SUB: lambda a, b: a - b, Operator.MUL: lambda a, b: a * b,
+    Operator.AND: lambda a, b: a & b, Operator.OR: lambda a, b: a | b, Operator.XOR: lambda a, b: a ^ b,
+    Operator.MIN: min, Operator.MAX: max, Operator.SHL: lambda a, b: a << b, Operator.DIV: lambda a, b: a // b,
+}  # fmt: skip
+_RELATIONS: Mapping[Relation, Callable[[int, int], bool]] = {
+    Relation.EQ: lambda a, b: a == b, Relation.NE: lambda a, b: a != b, Relation.LT: lambda a, b: a < b,
+    Relation.LE: lambda a, b: a <= b, Relation.GT: lambda a, b: a > b, Relation.GE: lambda a, b: a >= b,
+}  # fmt: skip
+
+
+def _type(value: Value) -> Type:
+    assert not isinstance(value, str)
+    return value.type  # type: ignore[union-attr]
+
+
+def _signed(value: int, kind: Type) -> int:
+    return value - (1 << kind.bits) if kind.is_signed and value >> (kind.bits - 1) else value

@@ -1,0 +1,197 @@
+"""What map types' statements compute in a warp of 32 and of 64 lanes, without any target: as their readers read it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+
+import numpy as np
+import pytest
+
+from neutrino.ir.memory import Kept
+from neutrino.ir.operands import Constant
+from neutrino.ir.statements import Operator
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, Combining, Lanes
+from neutrino.maps.declaration import Map
+from neutrino.verification import read_probes
+from tests.maps.statement_machine import Warp
+
+WAYS = [
+    *(Lanes(32, combining) for combining in Combining), Lanes(64, Combining.MATCH), Lanes(64, Combining.REDUCE),
+]  # fmt: skip
+VISITS = 20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A SAVE of values of which nothing is known; or at a site."""
+
+    lanes: Lanes
+    may_branch: bool
+    is_conditional: bool
+    site: int | None = None
+
+    def constant(self, number: int) -> int | None:
+        return None
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        return ()
+
+    def site_key(self) -> int | None:
+        return self.site
+
+
+def declared(table: str, data: str) -> Map:
+    """The map with a table."""
+    declared_fields = re.findall(r'(\w+) = "[us](\d+)"', data)
+    registers = " ".join(f".reg .b{bits} %{name};" for name, bits in declared_fields)
+    probes = read_probes(
+        "test.toml",
+        f"""platform = "cuda"
+[map.M]
+{table}
+level = "thread"
+data = {{ {data} }}
+[probe.loads]
+position = "ld.global"
+level = "thread"
+before = "{registers} SAVE [ M ] {{ {', '.join('%' + name for name, _ in declared_fields)} }};"
+""",
+    )
+    return probes.maps[0]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What lanes save at once. lanes: that are there; saving: those of them that save; values: by field and lane."""
+
+    lanes: list[int]
+    saving: frozenset[int]
+    values: list[list[int]]
+
+
+def visits(lanes: Lanes, random: np.random.Generator, draw: list[list[int]], *, conditional: bool) -> Iterator[Visit]:
+    """Some, by lanes that are together by chance. draw: for each field, of which values."""
+    for _ in range(VISITS):
+        here = [lane for lane in range(lanes.number) if random.random() < random.choice([0.1, 0.9, 1.0])] or [0]
+        same = random.random() < 0.5
+        values = []
+        for choices in draw:
+            chosen = [choices[index] for index in random.integers(0, len(choices), lanes.number)]
+            values.append([chosen[0]] * lanes.number if same else chosen)
+        saving = frozenset(lane for lane in here if not conditional or random.random() < 0.6)
+        yield Visit(here, saving, values)
+
+
+def run(entry: Map, facts: Facts, random: np.random.Generator, draw: list[list[int]]) -> tuple[Warp, list[Visit]]:
+    """Save at visits, then end in two groups of lanes."""
+    words = entry.size // 8
+    warp = Warp(facts.lanes, [0] * words)
+    every = list(visits(facts.lanes, random, draw, conditional=facts.is_conditional))
+    # The registers that saves name are known when the kernel's entry is written.
+    code = entry.kind.save(entry, facts)
+    kept = list(dict.fromkeys(kept_in(code)))
+    everyone = list(range(facts.lanes.number))
+    warp.run(entry.kind.begin(entry, kept, facts.lanes), everyone)
+    for visit in every:
+        warp.saved, warp.saving = visit.values, visit.saving
+        warp.run(code, visit.lanes)
+    middle = int(random.integers(1, facts.lanes.number))
+    for group in (everyone[middle:], everyone[:middle]):
+        warp.run(entry.kind.settle(entry, kept, facts.lanes), group)
+    for cell, sums in warp.sums.items():
+        warp.memory[cell] = (warp.memory[cell] + sum(sums)) % (1 << 64)
+    return warp, every
+
+
+def kept_in(node: object) -> Iterator[Kept]:
+    """The kept registers that statements name."""
+    if isinstance(node, Kept):
+        yield node
+    elif isinstance(node, (tuple, list)):
+        for item in node:
+            yield from kept_in(item)
+    elif is_dataclass(node):
+        for member in fields(node):
+            yield from kept_in(getattr(node, member.name))
+
+
+def rows(entry: Map, warp: Warp) -> np.ndarray:
+    """What the reader makes of the record."""
+    record = np.array(warp.memory, "<u8").view(entry.dtype)
+    return entry.kind.read(record.reshape(1, 1), entry.document()).reshape(-1)
+
+
+def saved(every: list[Visit]) -> Iterator[tuple[int, ...]]:
+    """Each record, of one lane."""
+    for visit in every:
+        for lane in sorted(visit.saving):
+            yield tuple(field[lane] for field in visit.values)
+
+
+SCALES = {
+    "held": 'type = "histogram"\nscale = "linear"\nlow = 0\nhigh = 40\nstep = 1',
+    "last": 'type = "histogram"\nscale = "linear"\nlow = 0\nhigh = 900\nstep = 3',
+    "log2": 'type = "histogram"\nscale = "log2"',
+}
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("may_branch", [False, True])
+@pytest.mark.parametrize("lanes", WAYS, ids=str)
+@pytest.mark.parametrize("scale", SCALES)
+def test_histograms(scale: str, lanes: Lanes, may_branch: bool, conditional: bool) -> None:
+    entry = declared(SCALES[scale], 'value = "u64"')
+    random = np.random.default_rng(7)
+    warp, every = run(entry, Facts(lanes, may_branch, conditional), random, [[0, 1, 5, 38, 39, 77, 1000, 1 << 63]])
+    counts = Counter(value for (value,) in saved(every))
+    for low, high, count in rows(entry, warp).tolist():
+        assert count == sum(number for value, number in counts.items() if low <= value <= high)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("may_branch", [False, True])
+@pytest.mark.parametrize("lanes", WAYS, ids=str)
+@pytest.mark.parametrize("site", [None, 3, 40, 200])
+@pytest.mark.parametrize("kind", ["u32", "u64"])
+def test_tables(kind: str, site: int | None, lanes: Lanes, may_branch: bool, conditional: bool) -> None:
+    entry = declared('type = "hash"\nroom = 64\nkeep = ["min", "sum", "max"]', f'key = "u64", value = "{kind}"')
+    random = np.random.default_rng(11)
+    most = (1 << int(kind[1:])) - 1
+    keys = [0, 1, 77, (1 << 64) - 1, 1 << 40] if site is None else [site]
+    warp, every = run(entry, Facts(lanes, may_branch, conditional, site), random, [keys, [0, 3, 1000, most, most - 1]])
+    groups: dict[int, list[int]] = defaultdict(list)
+    for key, value in saved(every):
+        groups[key].append(value)
+    wanted = {key: (len(some), sum(some) % (1 << 64), min(some), max(some), 0) for key, some in groups.items()}
+    names = ["key", "count", "sum", "min", "max", "missed"]
+    assert {key: tuple(row) for key, *row in rows(entry, warp)[names].tolist()} == wanted
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("lanes", WAYS, ids=str)
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+@pytest.mark.parametrize("type_", ["min", "max", "avg"])
+def test_whole_values(type_: str, kind: str, lanes: Lanes, conditional: bool) -> None:
+    entry = declared(f'type = "{type_}"', f'value = "{kind}"')
+    random = np.random.default_rng(3)
+    bits = int(kind[1:])
+    draw = [0, 1, (1 << bits) - 1, 1 << (bits - 1), 12345]
+    warp, every = run(entry, Facts(lanes, False, conditional), random, [draw])
+    numbers = [value - (1 << bits) if kind[0] == "s" and value >> (bits - 1) else value for (value,) in saved(every)]
+    (row,) = rows(entry, warp)
+    if type_ == "avg":
+        assert (row["count"], row["mean"]) == (len(numbers), sum(numbers) / len(numbers))
+    else:
+        assert row["value"] == {"min": min, "max": max}[type_](numbers)
+
+
+def test_types_are_not_mixed() -> None:
+    entry = declared('type = "sum"', 'value = "u64"')
+    code = Builder(entry.span)
+    wide = code.variable(Constant(Type.U64, 1))
+    with pytest.raises(TypeError, match="u32"):
+        code.compute(Operator.ADD, wide, Constant(Type.U32, 1))
