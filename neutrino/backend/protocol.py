@@ -165,6 +165,39 @@ class Options:
     dump: Dump = field(default_factory=Dump)
 
 
+@dataclass(frozen=True)
+class TwinText:
+    """The kernel, or a function that it calls a copy of: its text before and after probing.
+
+    line: the line of the file's text where it begins.
+    """
+
+    name: str
+    line: int
+    original: str
+    probed: str
+    is_kernel: bool = False
+
+
+@dataclass(frozen=True)
+class ShownTwin:
+    """A twin (instrumented copy) as it is shown to people.
+
+    probed: the text of the twin and of its copies of functions. parts: these, in the order of the file's text. added:
+    how many instructions were inserted.
+    """
+
+    twin: Twin
+    probed: str
+    parts: tuple[TwinText, ...]
+    added: int
+
+    @property
+    def original(self) -> str:
+        """The kernel's text without probes."""
+        return next(part.original for part in self.parts if part.is_kernel)
+
+
 class Target(Protocol):
     """An assembly language of devices, and all that is to be known of these to probe their kernels.
 
@@ -303,6 +336,9 @@ class Target(Protocol):
 
     def planner(self, shipped: Shipped, probes: ProbeSet) -> Backend[Any, Any, Any]:
         """Return a way of probing that is only asked for plans, so that it needs no tools."""
+
+    def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
+        """Write the twin of a planned kernel. entry: what came of assembling it, None if it was not assembled."""
 
     def length_warning(self, kernel: PlannedKernel) -> str:
         """Return what to say of a planned kernel's twin before it is assembled, "" of one that does not take long.

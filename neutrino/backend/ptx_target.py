@@ -24,7 +24,8 @@ from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 
 if TYPE_CHECKING:
-    from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, Tools
+    from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, ShownTwin, Tools
+    from neutrino.cache.entry import KernelEntry
     from neutrino.probing.ir.probe_set import ProbeSet
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
@@ -233,6 +234,15 @@ class PtxTarget:
         from neutrino.backend.ptx_twin import PtxTwins
 
         return PtxTwins(_source(shipped), probes, LATEST_PTX)
+
+    def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
+        """As ``Target``."""
+        from neutrino.backend.ptx_shown import show
+        from neutrino.ptx.instrument.plan import KernelPlan
+
+        if not isinstance(kernel, KernelPlan):
+            raise TypeError(f"{kernel.name} was not planned by this target")
+        return show(kernel, entry)
 
     def length_warning(self, kernel: PlannedKernel) -> str:
         """As ``Target``."""

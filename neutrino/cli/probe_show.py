@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +19,12 @@ from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
+    from neutrino.backend.protocol import PlannedKernel, ShownTwin
     from neutrino.cache.entry import KernelEntry
     from neutrino.probing.ir.probe_set import ProbeSet
-    from neutrino.ptx.instrument.plan import KernelPlan
-    from neutrino.ptx.instrument.twin import TwinKernel
 
 _MAX_LISTED = 20
 """Kernels that the error lists if a name selects several."""
-# Also matches inside comments and strings, but those are the same in the original and the probed text.
-_DECLARATION = re.compile(r"(?<!\w)\.(?:reg|local|shared|param|pragma)\b[^;(){}]*;")
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -68,91 +64,39 @@ def run(options: argparse.Namespace) -> int:
         say(f"{kernel.name}: {_why_not_probed(kernel)}")
         return NOTHING
 
-    from neutrino.ptx.instrument.kernel_rewriter import write_twin
-    from neutrino.ptx.instrument.plan import KernelPlan
-    from neutrino.ptx.snippets.lowering import lower
+    from neutrino.backend.registry import target_of_device
 
-    if not isinstance(kernel.plan, KernelPlan):
-        raise NeutrinoError(f"{kernel.name}: its code is not in PTX, which alone can be shown")
-    written = write_twin(kernel.plan)
+    target = target_of_device(kernel.arch)
     if not options.text_only:
-        _warn_of_length(written)
+        _warn_of_length(kernel.name, target.length_warning(kernel.plan))
     entry, failure = (None, "") if options.text_only else _assemble(kernel, probes, options.max_registers)
     manifest = _manifest(entry)
-    twin = _with_probes_of(manifest, kernel.plan, written)
-    shown = _Shown(file, kernel, twin, kernel.plan.lines, _probed_text(twin, entry))
+    shown = _Shown(file, kernel, kernel.plan, target.show(kernel.plan, entry))
     if options.json:
         print(json.dumps(_document(shown, entry, manifest), indent=1))
     else:
         # Comments find a probe's code by its instructions.
-        _print(_lines(shown, lower(probes), _assembly_result(entry, manifest) or failure, diff=options.diff))
+        _print(_lines(shown, target.lowered(probes), _assembly_result(entry, manifest) or failure, diff=options.diff))
     return DONE
 
 
-def _warn_of_length(twin: TwinKernel) -> None:
-    """Say on stderr, before the assembler is waited for, that a twin is long."""
-    warning = twin.length_warning
+def _warn_of_length(name: str, warning: str) -> None:
+    """Say on stderr, before the assembler is waited for, that a kernel's twin is long. warning: "" if it is not."""
     if warning:
         say(
-            f"{twin.name}: {warning} (--text-only does not assemble; a position that fewer instructions match makes it "
+            f"{name}: {warning} (--text-only does not assemble; a position that fewer instructions match makes it "
             "shorter)"
         )
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A kernel of a file, and its twin (instrumented copy), which may call private copies of functions.
-
-    lines: name → line of the PTX file where the kernel or function begins. probed: the text of the twin and the copies.
-    """
+    """A kernel of a file, and its twin (instrumented copy), which may call private copies of functions."""
 
     file: File
     kernel: Preview
-    twin: TwinKernel
-    lines: Mapping[str, int]
-    probed: str
-
-    def texts(self) -> dict[str, str]:
-        """Return the text of the twin and of each copy of a function, by the names of these."""
-        from neutrino.ptx.text.module import parse
-
-        module = parse(self.probed)
-        return {entry.name: module.source(entry.statement) for entry in (*module.functions, *module.entries)}
-
-
-def _with_probes_of(manifest: dict[str, Any], plan: KernelPlan, twin: TwinKernel) -> TwinKernel:
-    """Return the twin with the probes that the assembled one has, with notes about the others.
-
-    manifest: of the assembled twin, empty without one. twin: as planned.
-    """
-    from dataclasses import replace
-
-    from neutrino.abi.reasons import Reason
-    from neutrino.ptx.instrument.module_twins import FewerProbes
-    from neutrino.ptx.instrument.twin import TwinKernel as Twin
-    from neutrino.twins.probe_units import ProbeLeftOut
-
-    rows = {row["probe"]: row for row in manifest.get("probes_left_out", [])}
-    if rows.keys() == {probe.probe for probe in twin.probes_left_out}:
-        return twin
-    names = [probe.name for probe in plan.rewriting.probes.probes if probe.name not in rows]
-    fewer = FewerProbes(plan).twin(names)
-    reasons = {reason.word: reason for reason in Reason}
-    notes = [
-        ProbeLeftOut(**{**row, "reason": reasons[row["reason"]], "maps": tuple(row["maps"])}) for row in rows.values()
-    ]
-    return replace(fewer if isinstance(fewer, Twin) else twin, probes_left_out=tuple(notes))
-
-
-def _probed_text(twin: TwinKernel, entry: KernelEntry | None) -> str:
-    """Return the PTX of a twin and its copies of functions.
-
-    entry: the result of assembling it, whose text may differ, as by a register cap; a refused twin has none there. None
-    if it was not assembled.
-    """
-    if entry is None or "probed.ptx" not in entry.files:
-        return twin.whole_text()
-    return entry.files["probed.ptx"].decode("latin-1")
+    plan: PlannedKernel
+    text: ShownTwin
 
 
 def _single(selected: Sequence[tuple[File, Preview]], names: Sequence[str]) -> tuple[File, Preview]:
@@ -240,12 +184,11 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
     from neutrino.cli.difference import compare, hunks
     from neutrino.cli.probe_comments import with_comments
     from neutrino.demangle import demangle
-    from neutrino.ptx.snippets.lowering import lower
 
-    file, kernel, twin = shown.file, shown.kernel, shown.twin
+    file, kernel, twin = shown.file, shown.kernel, shown.text.twin
     # Several probes at one instruction are one site here.
     instructions = len({(site.number, site.function, site.line, site.instruction) for site in twin.sites})
-    added = f"{counted(_instructions_added(shown), 'instruction')} inserted"
+    added = f"{counted(shown.text.added, 'instruction')} inserted"
     yield f"// {escaped(demangle(kernel.name))}: {counted(instructions, 'site')}, {added}"
     yield f"// {escaped(file.name)}, image {kernel.container}.{kernel.image}, {kernel.arch}"
     if assembly:
@@ -259,53 +202,17 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
     if diff:
         yield "--- original"
         yield "+++ with the probes"
-    for number, part in enumerate(_parts(shown)):
+    for number, part in enumerate(shown.text.parts):
         # Whole texts are separated by an empty line; the parts of a diff by the lines that begin with @@.
         if number and not diff:
             yield ""
         lines = compare(_split(part.original), _split(part.probed))
         sites = [site for site in twin.sites if site.function == part.name]
-        lines = with_comments(lines, sites, lower(probes), first=part.line, is_kernel=part.is_kernel)
+        lines = with_comments(lines, sites, probes, first=part.line, is_kernel=part.is_kernel)
         if diff:
             yield from hunks(lines, first=part.line)
         else:
             yield from (line.text for line in lines if line.mark != "-")
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The kernel, or a function that it calls a copy of: its text before and after probing.
-
-    line: the line of the PTX file where it begins.
-    """
-
-    name: str
-    line: int
-    original: str
-    probed: str
-    is_kernel: bool = False
-
-
-def _parts(shown: _Shown) -> Iterator[_Part]:
-    """Yield the functions that the probes change, and the kernel, in the order of the PTX file."""
-    twin, lines, texts = shown.twin, shown.lines, shown.texts()
-    parts = [_Part(copy.name, lines[copy.name], copy.original_text, texts[copy.copy_name]) for copy in twin.all_copies]
-    parts.append(_Part(twin.name, lines[twin.name], twin.original_text, texts[twin.twin_name], is_kernel=True))
-    yield from sorted(parts, key=lambda part: part.line)
-
-
-def _instructions_added(shown: _Shown) -> int:
-    """Return how many instructions the probes added to the kernel, and to the copies of functions that it calls."""
-    return sum(_instruction_count(part.probed) - _instruction_count(part.original) for part in _parts(shown))
-
-
-def _instruction_count(text: str) -> int:
-    """Return how many instructions a PTX text has, for the difference of two texts.
-
-    Semicolons in comments count too; they are the same in both texts, so the difference does not have them.
-    """
-    # Each instruction ends with a semicolon, and so do declarations.
-    return text.count(";") - len(_DECLARATION.findall(text))
 
 
 def _split(text: str) -> list[str]:
@@ -329,7 +236,7 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
     """Return the JSON document about a kernel: its sites, the cost of its twin, and both texts."""
     from neutrino.demangle import demangle
 
-    kernel, twin = shown.kernel, shown.twin
+    kernel, twin = shown.kernel, shown.text.twin
     return {
         "file": shown.file.name,
         "kernel": kernel.name,
@@ -337,7 +244,7 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
         "container": kernel.container,
         "image": kernel.image,
         "arch": kernel.arch,
-        "line": shown.lines[kernel.name],
+        "line": shown.plan.lines[kernel.name],
         "sites": [
             {
                 "probe": site.probe,
@@ -351,13 +258,13 @@ def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]
             for site in twin.sites
         ],
         "probes_left_out": [asdict(probe) | {"reason": probe.reason.word} for probe in twin.probes_left_out],
-        "instructions_added": _instructions_added(shown),
+        "instructions_added": shown.text.added,
         "reason": entry.reason.word if entry is not None else None,
         "detail": entry.detail if entry is not None else "",
         "registers": manifest.get("registers"),
         **({"max_registers": manifest["max_registers"]} if "max_registers" in manifest else {}),
         "spills": manifest.get("spills"),
         "assembler": manifest.get("assembler"),
-        "original": twin.original_text,
-        "probed": shown.probed,
+        "original": shown.text.original,
+        "probed": shown.text.probed,
     }
