@@ -70,11 +70,16 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> ToyTarget:
     return target
 
 
+def toy_image(arch: str) -> bytes:
+    """The text in a container; the format has no kind of image for it."""
+    return build_container([build_entry(ImageKind.NVVM, TEXT.lstrip().encode(), arch)])
+
+
 def patched(probes: ProbeSet, *names: str) -> Entry:
-    image = build_container([build_entry(ImageKind.NVVM, TEXT.lstrip().encode(), "sm_90")])
-    return read_entry(
-        patch_image(image, probes, "toy64", selection=Selection(names), assembler=None, key=bytes(32)), "entry"
+    data = patch_image(
+        toy_image("sm_90"), probes, "toy64", selection=Selection(names), assembler=None, key=bytes(32)
     )
+    return read_entry(data, "entry")
 
 
 @dataclass
