@@ -32,7 +32,7 @@ from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
-from neutrino.ptx.instrument.records import Code, Records, widened_half
+from neutrino.ptx.instrument.records import Code, Records, Written, widened_half
 from neutrino.ptx.instrument.registers import (
     FLOATING,
     Guard,
@@ -49,6 +49,7 @@ from neutrino.ptx.instrument.registers import (
 )
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.measures import machine_arithmetic
 
 
@@ -115,6 +116,7 @@ class Emission:
         self._read: dict[str | None, Value] = {}
         # And, by the register that holds it, what it reads of the instruction, where more is known of that.
         self._given: dict[str, Value] = {}
+        self._written = Written([])
         # In a function: the registers that hold such values.
         self._for_parameters: dict[str, Kept] | None = None if kernel is None else {}
         self.architecture = architecture
@@ -198,6 +200,7 @@ class Emission:
         self._locals = {}
         self._read = {}
         self._given = {}
+        self._written = Written([])
         self.registers.change(snippet)
         slots = Slots(self.block, self.scratch.take, of_groups=level is Level.GROUP)
         # In threads without a slot of the level the snippet must not change registers that other snippets use there.
@@ -212,6 +215,8 @@ class Emission:
                 if not waits:
                     code.lines += code.stores
                     code.stores.clear()
+                    if code.branches:
+                        self._written.parted, code.branches = len(self._written.instructions), False
                 is_own = all(register.is_local for register in statement.writes)
                 self._instruction(statement, resolve, guard if is_own else inside, code.lines)
                 continue
@@ -223,6 +228,7 @@ class Emission:
                 self._maps, index, statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
                 waits=waits, ending=ending, counted=counted, later=later, given=self._given,
+                written=self._written,
             )  # fmt: skip
             target = self._maps.maps[index]
             save.write(target.kind.save(target, save))
@@ -357,11 +363,11 @@ class Emission:
             and all(register.is_local for register in statement.writes)
         ):
             guard = None
-        prefix = guard.prefix if guard is not None else ""
+        when = guard
         if own is not None:
             # Before the operands, as in the text: this may append code and take scratch registers.
             register = self._operand_text(own, statement.opcode, -1, resolve, lines)
-            prefix = f"@{'!' if statement.is_inverted else ''}{register} "
+            when = Guard(register, statement.is_inverted)
         opcode, operands = self._moved(statement, resolve, lines) or (
             statement.opcode,
             [
@@ -370,11 +376,18 @@ class Emission:
             ],
         )
         if own is not None and guard is not None:
-            prefix = f"@{both(register, statement.is_inverted, guard, self.scratch.take, lines)} "
+            when = Guard(both(register, statement.is_inverted, guard, self.scratch.take, lines), False)
         if statement.opcode.startswith("mov.b"):
             self._check_parameter(statement)
         self.count_arithmetic(statement.opcode)
-        lines.append(f"{prefix}{opcode} {', '.join(operands)};")
+        self._write(opcode, *operands, when=when, lines=lines)
+
+    def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: list[str]) -> None:
+        """Append an instruction, and keep it decoded. when: its guard."""
+        guard = f"{'!' if when.negated else ''}{when.register}" if when is not None else None
+        instruction = Instruction.of(opcode, *operands, guard=guard)
+        self._written.instructions.append(instruction)
+        lines.append(instruction.text)
 
     def _moved(self, move: Assembly, resolve: Resolver, lines: list[str]) -> tuple[str, list[str]] | None:
         """Return the opcode and operands of a move between a predicate and a number, either of which a value of the
@@ -464,14 +477,14 @@ class Emission:
             width, wider = max(value.loaded, 16), bits(value.type)
             if opcode == f"mov.b{width}" and width < wider and not value.type.startswith("f"):
                 name = self.scratch.take(f"b{width}")
-                lines.append(f"cvt.u{width}.u{wider} {name}, {value.text};")
+                self._write(f"cvt.u{width}.u{wider}", name, value.text, lines=lines)
                 return name
         if fault is not None:
             raise UnsupportedError(fault)
         # An operand of the program may be a special register, which most instructions do not take.
         if value.text in SPECIAL_REGISTERS and not reads_special(opcode):
             name = self.scratch.take(f"b{bits(value.type or '')}")
-            lines.append(f"mov.{value.type} {name}, {value.text};")
+            self._write(f"mov.{value.type}", name, value.text, lines=lines)
             return name
         return value.text
 

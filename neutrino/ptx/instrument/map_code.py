@@ -51,12 +51,10 @@ from neutrino.ptx.instrument.records import (
     LogCode,
     Records,
     Saved,
+    Written,
     as_bits,
     converted,
-    copied_from,
-    is_clock,
-    is_constant,
-    moved_from,
+    takes_whole,
 )
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
@@ -344,13 +342,14 @@ class SaveCode(_AtMap):
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
     predicate of the threads that save, None for all. waits, ending, counted, later: as in ``Emission.snippet``.
-    given: by register, of the operands that the snippet has read, those of which more is known.
+    given: by register, of the operands that the snippet has read, those of which more is known. written: what the
+    snippet has before the save.
     """
 
     def __init__(
         self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
-        given: Mapping[str, Value],
+        given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
         super().__init__(maps, index, code.lines, maps.keep_for_type, self._checked, ending=ending)
         self._save = save
@@ -364,6 +363,7 @@ class SaveCode(_AtMap):
         self._counted = counted
         self._later = later
         self._given = given
+        self._written = written
         self._predicate: str | None = None
 
     def write(self, statements: Iterable[MapStatement]) -> None:
@@ -376,6 +376,8 @@ class SaveCode(_AtMap):
         for statement in rest:
             if isinstance(statement, _STORES):
                 self._lines = self._code.stores
+            if isinstance(statement, (Branch, Apart)):
+                self._code.branches = True
             self._write(statement)
 
     def _checked(self, opcode: str) -> None:
@@ -495,14 +497,17 @@ class SaveCode(_AtMap):
         """As ``_append_to_log``, to a log of groups."""
         later = self._later
         waits = self._waits or later is not None
+        written, guard = self._written, self._guard
         fitting = self._maps.records.fitting(self._save.map, values, self._lines, waits)
         saved = []
-        for value in fitting:
-            is_read = is_clock(value, self._guard, self._lines)
-            is_same = is_read or is_constant(value, self._guard, self._lines)
-            copied = self._given.get(copied_from(value, self._guard, self._lines), value)
+        for value, kept_field, given in zip(fitting, self._save.map.fields, values, strict=True):
+            is_whole = takes_whole(kept_field, given)
+            is_read = is_whole and written.is_clock(given, guard)
+            is_same = is_read or written.is_constant(given, guard)
+            is_copy = is_whole or kept_field.type.value[0] in "us"
+            copied = self._given.get(written.copied_from(given, guard), value) if is_copy else value
             choices = copied.choices if len(copied.choices) == 2 else ()
-            moved = self._given.get(moved_from(value, self._guard, self._lines), value)
+            moved = self._given.get(written.moved_from(given, guard), value) if is_whole else value
             total = later.sum_of(moved.address) if later is not None and moved.address is not None else None
             saved.append(Saved(value.text, value.type or "", is_same, is_read, choices, total))
         guard = self._copied_guard(waits=waits)
@@ -512,6 +517,7 @@ class SaveCode(_AtMap):
                 self._lines.append(f"activemask.b32 {later.mask};")
             later.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, later.kin))
             return
+        self._code.branches = True
         log.append(saved, guard, self._code.stores, ending=self._ending)
 
     def _copied_guard(self, *, waits: bool) -> Guard | None:

@@ -3,8 +3,7 @@ many there were."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
@@ -18,6 +17,7 @@ from neutrino.ptx.analysis.pointers import Sum
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
 from neutrino.ptx.isa.forms import FLOATS, field_for
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
@@ -133,11 +133,6 @@ def as_bits(value: Value, take: Take, lines: list[str]) -> str:
     return copied(value, take, lines).text if value.type in FLOATING else value.text
 
 
-_IMMEDIATE = re.compile(r"-?\d\w*")
-# A line that writes a register: its predicate, opcode, what it writes (the first of two after "|"), what it reads.
-_WRITES = re.compile(r"(@\S+ )?([\w.]+) (\{[^}]*\}|[^,;|]*)(?:\|[^,;]*)?, (.*);")
-
-
 @dataclass(frozen=True)
 class Saved:
     """The value of a field in the lanes that save. text: a register that can be stored in the field. is_same: whether
@@ -154,59 +149,86 @@ class Saved:
     base: tuple[str, int] | None = None
 
 
-def is_clock(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
-    """Whether a value is the clock, read by the last of the lines after any label or branch: lanes that save it
-    together have read it together."""
-    parts = [number for number, line in enumerate(lines, 1) if line.endswith(":") or " bra" in f" {line}"]
-    return _source(value.text, _MOVE, guard, lines[max(parts, default=0) :]) in {"%clock64", "%clock"}
+@dataclass
+class Written:
+    """The instructions of a snippet so far, decoded. parted: how many of them are before its last label or branch."""
+
+    instructions: list[Instruction]
+    parted: int = 0
+
+    def is_clock(self, value: Value, guard: Guard | None) -> bool:
+        """Whether a value is the clock, read after any label or branch: lanes that save it together have read it
+        together. guard: of the threads that save."""
+        return _source(value.text, _is_move, guard, self.instructions[self.parted :]) in {"%clock64", "%clock"}
+
+    def is_constant(self, value: Value, guard: Guard | None) -> bool:
+        """Whether a value is the same in all threads for which the guard holds: an immediate, or a register that the
+        last of the instructions that write it sets to one, under the guard or none."""
+        source = _source(value.text, _is_conversion, guard, self.instructions)
+        return value.type is None or (value.type != "pred" and source.removeprefix("-")[:1].isdigit())
+
+    def copied_from(self, value: Value, guard: Guard | None) -> str:
+        """The register, or the integer, of which an integer value is a copy, extended or cut; "" if it was computed."""
+        return _source(value.text, _is_integer_copy, guard, self.instructions)
+
+    def moved_from(self, value: Value, guard: Guard | None) -> str:
+        """As ``copied_from``, but all bits of it."""
+        return _source(value.text, _is_move, guard, self.instructions)
 
 
-def is_constant(value: Value, guard: Guard | None, lines: Sequence[str]) -> bool:
-    """Whether a value is the same in all threads for which the guard holds: an immediate, or a register that the last
-    of the lines that write it sets to one, under the guard or none."""
-    return value.type is None or _IMMEDIATE.fullmatch(_source(value.text, _CONVERSION, guard, lines)) is not None
+def _is_move(instruction: Instruction) -> bool:
+    return instruction.mnemonic.word == "mov"
 
 
-_MOVE = re.compile(r"mov\..*")
-_CONVERSION = re.compile(r"(?:mov|cvt)\..*")
-_INTEGER_COPY = re.compile(r"mov\.[bus]\d+|cvt\.[us]\d+\.[us]\d+")
+def _is_conversion(instruction: Instruction) -> bool:
+    return instruction.mnemonic.word in {"mov", "cvt"}
 
 
-def copied_from(value: Value, guard: Guard | None, lines: Sequence[str]) -> str:
-    """The register, or the integer, of which an integer value is a copy, extended or cut; "" if it was computed.
-    lines, guard: as of ``is_constant``."""
-    return _source(value.text, _INTEGER_COPY, guard, lines)
+def _is_integer_copy(instruction: Instruction) -> bool:
+    word, *types = instruction.parts
+    if word == "mov":
+        return len(types) == 1 and types[0][0] in "bus"
+    return word == "cvt" and len(types) == 2 and all(kind[0] in "us" for kind in types)
 
 
-def moved_from(value: Value, guard: Guard | None, lines: Sequence[str]) -> str:
-    """As ``copied_from``, but all bits of it."""
-    return _source(value.text, _MOVE, guard, lines)
-
-
-def _source(text: str, copies: re.Pattern[str], guard: Guard | None, lines: Sequence[str]) -> str:
-    """What a register was last set to by the lines, through copies by opcodes that match, under the guard or none: no
-    register that they write, or "" where they compute it otherwise."""
-    for line in reversed(lines):
-        # Most lines name other registers.
-        match = _WRITES.fullmatch(line) if text in line else None
-        if match is None or text not in re.split(r"[{}, ]+", match[3]):
+def _source(
+    text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction]
+) -> str:
+    """What a register was last set to, through copies, under the guard or none: no register that the instructions
+    write, or "" where they compute it otherwise. copies: says which instructions are some."""
+    for instruction in reversed(written):
+        if text not in instruction.written:
             continue
-        predicate, opcode, destination, source = match.groups()
-        if destination != text or not copies.fullmatch(opcode):
+        if instruction.operands[0] != text or not copies(instruction):
             return ""
-        if predicate is not None and (guard is None or predicate != guard.prefix):
+        own = instruction.predicate
+        if own is not None and (guard is None or (own, instruction.negated) != (guard.register, guard.negated)):
             return ""
-        text = source
+        text = instruction.operands[1]
     return text
+
+
+def takes_whole(field: Field, value: Value) -> bool:
+    """Whether what ``converted`` returns is the value, or a copy of it by moves alone."""
+    width = max(field.type.size * 8, 16)
+    if value.type == "pred":
+        return False
+    kind = value.type or _EXACT_FLOAT.get(value.text[:2].lower(), f"b{width}")
+    half = value.used_as if value.used_as in _HALVES else kind
+    if half in _HALVES and field.type in _FLOAT_FIELDS and bits(kind) == 16:
+        return False
+    return bits(kind) == width or (bits(kind) == 32 and width == 16)
 
 
 @dataclass
 class Code:
     """Inserted instructions, one per entry. lines: those that may stand anywhere; stores: the predicated stores after
-    them, which may not stand between a product and a sum that ptxas fuses: it would no longer fuse these."""
+    them, which may not stand between a product and a sum that ptxas fuses: it would no longer fuse these. branches:
+    whether there are labels among the stores."""
 
     lines: list[str]
     stores: list[str]
+    branches: bool = False
 
     @property
     def all(self) -> list[str]:
