@@ -37,10 +37,8 @@ _MOST_REFUSED = 3
 _MOST_KEYS = 20
 """Keys that are printed per kernel, unless the one-liner says how many."""
 UNNAMED, SAVE, PRINT = "unnamed", "save", "print"
-_OF_OTHER_TYPE = re.compile(r"(field '(\w+)' is \w+): make the field (\w+), or save ([\w.]+)\.bits$")
+_OF_OTHER_TYPE = re.compile(r"(field '\w+' is \w+): make the field (\w+), or save ([\w.]+)\.bits$")
 """What is said of probe files."""
-_OF_INTEGERS = frozenset({"value", "key"})
-"""Fields of functions that take integers alone."""
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _HISTOGRAMS = ("hist", "lhist")
 _TOTALS = {"count": "total", "sum": "total", "avg": "mean", "topk": "total", "min": "least", "max": "greatest"}
@@ -194,9 +192,7 @@ def _results(
 
 def _remedy(said: re.Match[str]) -> str:
     """Return what to write in a one-liner, in place of what is said of probe files."""
-    field, kind, operand = said[2], said[3], said[4]
-    written = f"{kind}({operand})"
-    return f"{said[1]}: write " + (f"u64({written}), which rounds it" if field in _OF_INTEGERS else written)
+    return f"{said[1]}: write {said[2]}({said[3]})"
 
 
 def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
