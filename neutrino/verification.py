@@ -8,18 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
+from neutrino.probing.capabilities import capability_faults
 from neutrino.probing.faults import DECLARATION_FAULTS
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, verified
 from neutrino.probing.ir.verifier import verify as verify_typed
 from neutrino.probing.merging import merge, merge_faults
+from neutrino.probing.model import DEFAULT_PLATFORM
 from neutrino.probing.nearest import nearest
-from neutrino.probing.platforms import mixed_platforms, require_platform
+from neutrino.probing.platforms import mixed_platforms, require_verified
+from neutrino.probing.target import Verifier
 from neutrino.probing.toml import read_probe_file, read_probe_text
 from neutrino.probing.written import WrittenProbes
-from neutrino.ptx.snippets.verifier import verify, verify_draft
-from neutrino.ptx.snippets.writer import TARGET
 from neutrino.resources import probe_path, shipped_probes
+from neutrino.targets import LANGUAGES
 
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
 """Codes of faults that may only be caused by a register declaration that could not be read."""
@@ -50,14 +52,14 @@ class Checked:
         return all(diagnostic.severity != "error" for diagnostic in self.diagnostics)
 
     def probe_set(self) -> ProbeSet:
-        """Return the probes, which are for CUDA kernels.
+        """Return the probes.
 
-        Raises ProbeError with all diagnostics if there is an error, and for probes for another platform.
+        Raises ProbeError with all diagnostics if there is an error, and for a platform without a verifier.
         """
         if not self.is_valid:
             raise ProbeError(list(self.diagnostics))
-        require_platform(self.written, "cuda")
-        # For the type checker: valid probes for CUDA always make a set.
+        require_verified(self.written, LANGUAGES)
+        # For the type checker: valid probes for such a platform always make a set.
         if self.probes is None:
             raise TypeError("valid probes of a known platform make a set")
         return self.probes
@@ -83,9 +85,9 @@ def load_texts(
     from neutrino.language.reader import read_python_text
 
     readers: list[_Read] = [
-        partial(read_python_text, file, text, defines)
+        partial(read_python_text, file, text, LANGUAGES[DEFAULT_PLATFORM], defines)
         if file.endswith(".py")
-        else partial(read_probe_text, file, text)
+        else partial(read_probe_text, file, text, LANGUAGES)
         for file, text in files
     ]
     if one_liners:
@@ -127,9 +129,10 @@ def _live_readers(functions: Sequence[object], source: str | None, defines: Mapp
     from neutrino.language.live import live_texts
     from neutrino.language.reader import read_live_text, read_python_text
 
-    readers: list[_Read] = [partial(read_live_text, part, defines) for part in live_texts(functions)]
+    language = LANGUAGES[DEFAULT_PLATFORM]
+    readers: list[_Read] = [partial(read_live_text, part, language, defines) for part in live_texts(functions)]
     if source is not None:
-        readers.append(partial(read_python_text, "<source>", source, defines))
+        readers.append(partial(read_python_text, "<source>", source, language, defines))
     return readers
 
 
@@ -138,7 +141,7 @@ def read_probes(file: str, text: str) -> ProbeSet:
 
     file: its path, for messages; paths in the text are relative to it.
     """
-    return _check([lambda: read_probe_text(file, text)]).probe_set()
+    return _check([lambda: read_probe_text(file, text, LANGUAGES)]).probe_set()
 
 
 def check_probes(
@@ -163,7 +166,7 @@ def _read_one_liners(texts: Sequence[str]) -> DraftProbes:
     # Imported here because most runs have none.
     from neutrino.language.one_liner import read_one_liner
 
-    return read_one_liner("\n".join(texts))
+    return read_one_liner("\n".join(texts), LANGUAGES[DEFAULT_PLATFORM])
 
 
 def require_constants(defines: Mapping[str, int | float], parts: Sequence[WrittenProbes | DraftProbes]) -> None:
@@ -194,8 +197,8 @@ def _read_file(path: str | Path, defines: Mapping[str, int | float] | None = Non
         # Imported here because most probes are in TOML.
         from neutrino.language.reader import read_python_file
 
-        return read_python_file(path, defines or {})
-    return read_probe_file(path)
+        return read_python_file(path, LANGUAGES[DEFAULT_PLATFORM], defines or {})
+    return read_probe_file(path, LANGUAGES)
 
 
 def _check(readers: Sequence[_Read]) -> Checked:
@@ -223,13 +226,13 @@ def _check(readers: Sequence[_Read]) -> Checked:
 
     sets: list[ProbeSet] = []
     for part in written:
-        if isinstance(part, DraftProbes):
-            probe_set, faults = _verify_typed(part)
-        elif part.platform == "cuda":
-            probe_set, faults = _verify_assembly(part, diagnostics)
-        else:
-            # There is no verifier for the assembly of other platforms.
+        verifier = LANGUAGES[part.platform].verifier
+        if verifier is None:
             continue
+        if isinstance(part, DraftProbes):
+            probe_set, faults = _verify_typed(part, verifier)
+        else:
+            probe_set, faults = _verify_assembly(part, verifier, diagnostics)
         diagnostics += faults
         if probe_set is not None:
             sets.append(probe_set)
@@ -246,30 +249,34 @@ def _check(readers: Sequence[_Read]) -> Checked:
     return Checked(probes, tuple(written), tuple(in_order), is_read)
 
 
-def _verify_typed(part: DraftProbes) -> tuple[ProbeSet | None, list[Diagnostic]]:
+def _verify_typed(part: DraftProbes, verifier: Verifier) -> tuple[ProbeSet | None, list[Diagnostic]]:
     """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
     faults = verify_typed(part)
-    # What is wrong by itself is so on any target, and is said once.
-    places = {(fault.line, fault.column) for fault in faults}
-    faults += [fault for fault in verify_draft(part) if (fault.line, fault.column) not in places]
+    # What is wrong by itself is so on any target, and what the target lacks needs no further rule: each is said once.
+    for find in (partial(capability_faults, target=verifier), verifier.verify_draft):
+        places = {(fault.line, fault.column) for fault in faults}
+        faults += [fault for fault in find(part) if (fault.line, fault.column) not in places]
     if not part.is_whole or any(fault.severity == "error" for fault in faults):
         return None, faults
     probe_set = verified(
         part.file, part.source, reads_back=False, target="", maps=part.maps, registers=part.registers,
         probes=part.probes, warnings=part.warnings, callbacks=part.callbacks,
+        platform=part.platform,
     )  # fmt: skip
     return probe_set, faults
 
 
-def _verify_assembly(part: WrittenProbes, earlier: Sequence[Diagnostic]) -> tuple[ProbeSet | None, list[Diagnostic]]:
-    """Verify probes whose snippets are PTX. Returns the probe set (None if there are errors), and the new faults.
+def _verify_assembly(
+    part: WrittenProbes, verifier: Verifier, earlier: Sequence[Diagnostic]
+) -> tuple[ProbeSet | None, list[Diagnostic]]:
+    """Verify hand-written probes. Returns the probe set (None if there are errors), and the new faults.
 
     earlier: diagnostics of all files so far. Errors that only follow from those are left out: an error at the same
     place, and one about a register if a declaration of the file could not be read.
     """
-    outcome = verify(part)
+    outcome = verifier.verify(part)
     if outcome.probes is not None:
-        return _probe_set(part, outcome.probes), list(outcome.diagnostics)
+        return _probe_set(part, verifier.name, outcome.probes), list(outcome.diagnostics)
     error_places = {(item.file, item.line, item.column) for item in earlier if item.severity == "error"}
     lacks_declarations = any(item.file == part.file and item.code in DECLARATION_FAULTS for item in earlier)
     return None, [
@@ -280,12 +287,12 @@ def _verify_assembly(part: WrittenProbes, earlier: Sequence[Diagnostic]) -> tupl
     ]
 
 
-def _probe_set(part: WrittenProbes, probes: tuple[Probe, ...]) -> ProbeSet:
-    """Return the probe set of a file. probes: those of the file, verified and lowered to PTX."""
+def _probe_set(part: WrittenProbes, target: str, probes: tuple[Probe, ...]) -> ProbeSet:
+    """Return the probe set of a file. probes: those of the file, verified as the target's assembly."""
     return verified(
-        part.file, part.source, reads_back=not part.is_older, target=TARGET, maps=part.maps,
+        part.file, part.source, reads_back=not part.is_older, target=target, maps=part.maps,
         registers=part.registers, probes=probes, warnings=part.warnings,
-        analyze_hooks=part.analyze_hooks, callbacks=part.callbacks,
+        analyze_hooks=part.analyze_hooks, callbacks=part.callbacks, platform=part.platform,
     )  # fmt: skip
 
 

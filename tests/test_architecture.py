@@ -22,7 +22,7 @@ def test_each_module_is_in_the_table(package: str) -> None:
 
 def test_ptx_has_few_modules() -> None:
     """Each has a reason of its own to be read; what is smaller belongs to another."""
-    assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 54
+    assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 56
 
 
 MOST_LINES = {".py": 700, ".c": 600, ".h": 600}

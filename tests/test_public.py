@@ -16,9 +16,9 @@ import pytest
 
 import neutrino
 from neutrino.errors import NeutrinoError, ProbeError
-from neutrino.probing.toml import read_probe_text
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
+from tests.fronts import read_probe_text
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIL = """[map.M]

@@ -25,8 +25,8 @@ from neutrino.device.kind import DeviceKind
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
-from neutrino.probing.writing import trace_text
 from neutrino.resources import tool_path
+from neutrino.targets import trace_text
 from neutrino.version import __version__
 
 STUB = Path(__file__).resolve().parent.parent / "loader" / "lib" / "libneutrino_stub.so"

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from neutrino.abi.reasons import Reason
 from neutrino.ahead.plan import Plan, PlannedImage, SkippedImage, make_plan
 from neutrino.assemble.emit import Emit
-from neutrino.backend.capabilities import check_capabilities
 from neutrino.backend.protocol import Options, PlannedKernel, Shipped
 from neutrino.backend.protocol import Plan as ProbePlan
 from neutrino.backend.registry import EMBEDDED_DEVICE, is_unit, target_of_device
@@ -21,6 +20,7 @@ from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, kernel_names
 from neutrino.patch.image import make_twins
+from neutrino.probing.capabilities import check_capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.assemble.emit import Emit
 from neutrino.backend import ptx_devices
-from neutrino.backend.capabilities import Capabilities
 from neutrino.device.kind import DeviceKind
 from neutrino.device.linked_source import RELOCATABLE_SECTION, LinkedSource, find_linked_source, is_linked
 from neutrino.device.source import DEBUG_SECTION, Source, find_source, picked_image
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
+from neutrino.probing.capabilities import Capabilities
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import ASSEMBLER_HINT, find_assembler, find_assembler_for, find_linking_tools

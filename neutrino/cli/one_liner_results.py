@@ -109,9 +109,11 @@ def results_of(
     records are read. Raises ProbeError if the one-liners have faults.
     """
     from neutrino.language.one_liner import uses_of_maps
+    from neutrino.probing.model import DEFAULT_PLATFORM
+    from neutrino.targets import LANGUAGES
 
     has_times = any(_TIMES.search(text) for text in texts)
-    uses = uses_of_maps("\n".join(texts))
+    uses = uses_of_maps("\n".join(texts), LANGUAGES[DEFAULT_PLATFORM])
     return partial(_results, uses=uses, most_rows=most_rows, reading=reading, has_times=has_times)
 
 

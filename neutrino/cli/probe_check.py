@@ -94,8 +94,10 @@ def _check(name: str, defines: Mapping[str, int | float]) -> _Checked:
     file = probes.file if probes else diagnostics[0].file
     if probes is not None and all(item.severity != "error" for item in diagnostics) and not _is_shipped(file):
         from neutrino.probing.first_lane import first_lane_warnings
+        from neutrino.targets import LANGUAGES
 
-        diagnostics = sorted([*diagnostics, *first_lane_warnings(probes)], key=lambda item: (item.line, item.column))
+        missed = first_lane_warnings(probes, LANGUAGES[probes.platform].words)
+        diagnostics = sorted([*diagnostics, *missed], key=lambda item: (item.line, item.column))
     return _Checked(file, probes, diagnostics)
 
 
@@ -123,6 +125,7 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
     """
     from neutrino.cli.probe_documents import snippet_sizes
     from neutrino.probing.ir.draft import DraftProbes
+    from neutrino.targets import LANGUAGES
 
     sizes = snippet_sizes(probes)
     # Probes in Python have typed statements, which become instructions when they are lowered to a target.
@@ -143,9 +146,9 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
         yield f"  probe {escaped(probe.name)}: {place}, level {probe.level.value}, {size}"
     if len(probes.probes) > _MAX_LISTED:
         yield f"  … {counted(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
-    # The platform of snippets in PTX is "cuda"; the only other one is "hip".
-    if probes.platform != "cuda":
-        yield "  its assembly is for AMD's GPUs: not verified, and not yet inserted into kernels"
+    language = LANGUAGES[probes.platform]
+    if language.verifier is None:
+        yield f"  its assembly is for {language.vendor}'s GPUs: not verified, and not yet inserted into kernels"
 
 
 def _document(checked: _Checked) -> dict[str, Any]:

@@ -32,8 +32,8 @@ def configure(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the file. Returns the exit status. Raises NeutrinoError for an output that is one of the probes' files."""
     from neutrino.cli.loading import load
-    from neutrino.probing.writing import write
     from neutrino.ptx.snippets.lowering import lower
+    from neutrino.targets import written
 
     if options.target is not None:
         from neutrino.backend.registry import device_arch
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         except NeutrinoError as error:
             raise NeutrinoError(str(error).replace("--arch", "--target", 1)) from error
     probes = load(options.probe, defines=options.define)
-    text = write(lower(probes))
+    text = written(lower(probes))
     output: Path | None = options.output
     if output is None:
         print(text, end="")

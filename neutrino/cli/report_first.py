@@ -17,11 +17,13 @@ def maps_of_first_lanes(path: Path) -> frozenset[str]:
     # Here, since most reports need not wait for what reads probes.
     from neutrino.probing.first_lane import saved_by_first
     from neutrino.probing.toml import read_probe_file
+    from neutrino.targets import LANGUAGES
 
     found: set[str] = set()
     for file in (path / "probe.toml", *path.glob("probe-*.toml")):
         try:
-            found |= saved_by_first(read_probe_file(file))
+            probes = read_probe_file(file, LANGUAGES)
+            found |= saved_by_first(probes, LANGUAGES[probes.platform].words)
         except (NeutrinoError, OSError):
             continue
     return frozenset(found)

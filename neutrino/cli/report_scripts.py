@@ -30,9 +30,10 @@ def _run_scripts(path: Path, file: Path) -> int:
     # Here, since a report without scripts need not wait for what reads probes.
     from neutrino.loader.scripts import Scripts, analyze
     from neutrino.probing.toml import read_probe_file
+    from neutrino.targets import LANGUAGES
 
     try:
-        probes = read_probe_file(file)
+        probes = read_probe_file(file, LANGUAGES)
     except (NeutrinoError, OSError) as error:
         return fail(f"{path}: its probes cannot be read: {error}")
     source = f"named by {escaped(_who_named(path, file))}"

@@ -14,7 +14,6 @@ from neutrino.language.faults import Faults, LanguageError
 
 UNNAMED = "unnamed"
 """The name that the map ``@`` has in traces."""
-EXAMPLE = "write POSITION { STATEMENT }, as in 'ld.global { @bytes = sum(BYTES) }'"
 
 _FILTER = re.compile(r"(?<=\s)/(?!/)")
 _CLOSING = re.compile(r"/\s*\{")
@@ -42,19 +41,20 @@ class ClauseText:
         self._faults = faults
         # As in Python's nodes: lines from 1, columns in bytes.
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.example = f"write POSITION {{ STATEMENT }}, as in '{faults.words.load} {{ @bytes = sum(BYTES) }}'"
 
     def clauses(self) -> Iterator[Clause]:
         """Find the clauses. Raises LanguageError where one cannot be read to its end, which is reported."""
         at = self._after_space(0)
         if at == len(self.text):
-            raise self.refuse(0, "there is no probe", EXAMPLE)
+            raise self.refuse(0, "there is no probe", self.example)
         while at < len(self.text):
             if self.text[at] == "}":
                 raise self.refuse(at, "'}' closes nothing", "each clause is POSITION { STATEMENT }")
             end = self._head(at)
             head = at, end
             if not self.text[slice(*head)].strip():
-                raise self.refuse(at, "there is no position", EXAMPLE)
+                raise self.refuse(at, "there is no position", self.example)
             brace, chosen = end, None
             if self.text[end] == "/":
                 closing = _CLOSING.search(self.text, end + 1)
@@ -78,7 +78,7 @@ class ClauseText:
             elif character == "{" or _FILTER.match(self.text, at):
                 return at
             at += 1
-        raise self.refuse(start, f"'{self.text[start:].strip():.40}' has no statements", EXAMPLE)
+        raise self.refuse(start, f"'{self.text[start:].strip():.40}' has no statements", self.example)
 
     def _after_space(self, at: int) -> int:
         """Return where the next clause begins: after spaces and semicolons."""

@@ -415,7 +415,7 @@ class ExpressionReader(ConstantReader):
             words = argument.attr
         if words is None or _OPCODE.fullmatch(words) is None:
             alias = self._alias
-            hint = f'write {alias}.has("v4"), {alias}.has({alias}.f32) or {alias}.has("ld.global")'
+            hint = f'write {alias}.has("v4"), {alias}.has({alias}.f32) or {alias}.has("{self._faults.words.load}")'
             message = "has takes a type, or a text: a modifier, an opcode or a class"
             raise self._faults.refuse(argument or node, "python-call", message, hint)
         number, target = self._temporary(Type.U32, node), self._temporary(Type.PRED, node)
@@ -441,7 +441,8 @@ class ExpressionReader(ConstantReader):
             number = self.constant_integer(which)
             name, is_known = str(number), 0 <= number <= _MAX_PARAMETER
         if not is_known:
-            hint = f"they are numbered from 0, up to {_MAX_PARAMETER}, and have the names of the PTX text"
+            language = self._faults.words.language
+            hint = f"they are numbered from 0, up to {_MAX_PARAMETER}, and have the names of the {language} text"
             raise self._faults.refuse(which, "python-expression", f"no parameter is called {shown(name)}", hint)
         if "dtype" not in options:
             if "offset" in options:

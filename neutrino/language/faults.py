@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from neutrino.errors import Diagnostic, Span
 from neutrino.probing.document import printable
+from neutrino.probing.target import Words
 
 FAULTS: dict[str, str] = {
     "not-python": "text that is not Python",
@@ -41,10 +42,14 @@ class TooManyFaultsError(Exception):
 
 
 class Faults:
-    """Collects the faults of one file. source: its text, with ``\\n`` at the ends of lines. diagnostics: the faults."""
+    """Collects the faults of one file. source: its text, with ``\\n`` at the ends of lines. diagnostics: the faults.
 
-    def __init__(self, file: str, source: str) -> None:
-        """file: the path that diagnostics name. source: as described at the class."""
+    words: of the target that the file's probes are for, which tracepoints are made of and hints name.
+    """
+
+    def __init__(self, file: str, source: str, words: Words) -> None:
+        """file: the path that diagnostics name. The others: as described at the class."""
+        self.words = words
         self._file = file
         self._lines = source.split("\n")
         # Line number → the byte offset (UTF-8) at which each of its characters ends; only lines that are not ASCII.

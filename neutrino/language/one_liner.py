@@ -28,7 +28,7 @@ from neutrino.errors import Diagnostic, ProbeError
 from neutrino.ir.operands import Constant, Register, SavedOperand, SiteOperand, Special
 from neutrino.ir.statements import Operation, Operator
 from neutrino.ir.types import Type
-from neutrino.language.clauses import EXAMPLE, UNNAMED, Clause, ClauseText, map_of
+from neutrino.language.clauses import UNNAMED, Clause, ClauseText, map_of
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.locals import Result
 from neutrino.language.statements import Names, SnippetReader
@@ -66,6 +66,7 @@ from neutrino.probing.ir.structured import Save, Statement, walk
 from neutrino.probing.maps import MAX_MAP_NAME, read_map
 from neutrino.probing.model import Subject, Tracepoint
 from neutrino.probing.nearest import nearest
+from neutrino.probing.target import Language, Words
 from neutrino.probing.tracepoints import parse_tracepoint
 
 FILE = "-e"
@@ -80,23 +81,8 @@ _SMALL = frozenset({"leader", "thread", "block", _LINE})
 """Values of the instruction that are not shown in capitals."""
 _SHOWN_WORDS = sorted({word.upper() if word in {*SITE_OPERANDS} - _SMALL else word for word in _WORDS})
 _OPERAND = re.compile(r"out|in[1-9]", re.ASCII)
-_OF_MEMORY = frozenset({"ld", "ldu", "st", "atom", "red"})
-_OF_ONE_TYPE = _OF_MEMORY | {
-    "add", "sub", "mul", "mad", "min", "max", "abs", "neg", "div", "rem", "fma", "rcp", "sqrt", "rsqrt", "sin", "cos",
-    "lg2", "ex2", "tanh", "copysign",
-}  # fmt: skip
-"""Opcodes whose operands, but for addresses, have the type that is named."""
 _HALVES = frozenset({Type.F16, Type.BF16})
 """Types of operands that fields of f32 take."""
-_VECTORS = frozenset({"v2", "v4", "v8"})
-_PREDICATES: Mapping[str, tuple[str, ...]] = {
-    "setp": ("out",), "testp": ("out",), "isspacep": ("out",), "selp": ("in3",), "vote": ("in1",),
-}  # fmt: skip
-"""Opcodes → their operands that are predicates, whatever type is named."""
-_OF_BITS = frozenset({"and", "or", "xor", "not", "mov"})
-"""Opcodes whose operands are all predicates if the type is."""
-_JOINING = frozenset({"and", "or", "xor"})
-"""Parts of opcodes of comparisons whose result is joined with a predicate."""
 _NAMES = frozenset({*TYPES, *COMPUTING, "bits", "has", "is_global", "warp"})
 """Written in small letters alone."""
 _AXES = frozenset("XYZW")
@@ -106,8 +92,8 @@ _LANGUAGE = re.compile(rf"\b{_ALIAS}\.(\w+)(?:\(\))?")
 class _OneLineFaults(Faults):
     """Faults that quote the text as it was written: without the names that it was given for Python's parser."""
 
-    def __init__(self, source: str) -> None:
-        super().__init__(FILE, source)
+    def __init__(self, source: str, words: Words) -> None:
+        super().__init__(FILE, source, words)
         self._text = source
 
     def quote(self, node: ast.AST) -> str:
@@ -471,13 +457,9 @@ class _ClauseReader(SnippetReader):
         return self._made[name]
 
 
-def _operand_type(tracepoint: Tracepoint) -> Type | None:
-    """Return the type of OUT and IN, where a position names it: f32 of ``ld.global.f32``; None of ``ld.global``."""
-    kinds: set[Type | None] = set()
-    for pattern in tracepoint.patterns:
-        named = [Type(part) for part in pattern.opcode[1:] if part in TYPES and not part.startswith("u")]
-        # A conversion has two.
-        kinds.add(named[0] if len(named) == 1 and (named[0].bits >= 32 or named[0].is_float) else None)
+def _operand_type(tracepoint: Tracepoint, words: Words) -> Type | None:
+    """Return the type of OUT and IN, where a position names it, and all of its patterns the same one."""
+    kinds = {words.type_of_operands(pattern) for pattern in tracepoint.patterns}
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -488,43 +470,13 @@ def _operand_of(node: ast.expr) -> str:
     return value.attr if is_operand and isinstance(value, ast.Attribute) else ""
 
 
-def _typed_operands(tracepoint: Tracepoint, *, elements: bool = False) -> Mapping[str, Type]:
-    """Return the types of the operands, by name, where a position names one that can be computed with as it is: s8 of
-    ``ld.global.s8``, f32 of ``add.f32``, none of ``add.f16``; u32 of a predicate, which is 1 or 0.
+def _typed_operands(tracepoint: Tracepoint, words: Words, *, elements: bool = False) -> Mapping[str, Type]:
+    """Return the types of the operands, by name, where a position names one that can be computed with as it is.
 
     elements: also of vectors, whose elements have it.
     """
-    found = [_kinds_of(pattern.opcode, elements=elements) for pattern in tracepoint.patterns]
+    found = [words.operand_types(pattern, elements=elements) for pattern in tracepoint.patterns]
     return {name: kind for name, kind in found[0].items() if all(each.get(name) is kind for each in found)}
-
-
-def _kinds_of(opcode: tuple[str, ...], *, elements: bool) -> Mapping[str, Type]:
-    """Return the types of operands of the instructions with an opcode, as ``_typed_operands`` of one position."""
-    if not opcode:
-        return {}
-    first = opcode[0]
-    predicates = set(_PREDICATES.get(first, ()))
-    if first in {"set", "setp"} and _JOINING.intersection(opcode):
-        predicates.add("in3")
-    if "pred" in opcode:
-        predicates |= {"out", "in1", "in2"} if first in _OF_BITS else {"out"}
-    kinds = dict.fromkeys(predicates, Type.U32)
-    named = [Type(part) for part in opcode[1:] if part in TYPES]
-    if first == "cvt" and len(named) == 2:
-        both = {"out": named[0], "in1": named[1]}
-        return {name: kind for name, kind in both.items() if not kind.is_float or kind.bits >= 32}
-    if len(named) != 1 or (named[0].is_float and named[0].bits < 32):
-        return kinds
-    if "wide" in opcode:
-        wide = Type(f"{named[0].value[0]}{2 * named[0].bits}")
-        return {"out": wide, "in1": named[0], "in2": named[0], "in3": wide}
-    if first == "setp":
-        return {"in1": named[0], "in2": named[0], **kinds}
-    if first in _OF_ONE_TYPE and (elements or not _VECTORS.intersection(opcode)):
-        # The first operand of those of memory is the address.
-        others = ("in2", "in3") if first in _OF_MEMORY else tuple(f"in{number}" for number in range(1, 10))
-        kinds |= dict.fromkeys(("out", *others), named[0])
-    return kinds
 
 
 def _shown(name: str) -> str:
@@ -541,23 +493,26 @@ def _has_address(node: ast.expr) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "addr" for each in ast.walk(node))
 
 
-def read_one_liner(text: str) -> DraftProbes:
-    """Read the probes of one line, without verifying them. Raises ProbeError with all its faults."""
-    return _read(text)[0]
+def read_one_liner(text: str, language: Language) -> DraftProbes:
+    """Read the probes of one line, without verifying them. Raises ProbeError with all its faults.
+
+    language: of the target that they are for.
+    """
+    return _read(text, language)[0]
 
 
-def uses_of_maps(text: str) -> Mapping[str, Use]:
+def uses_of_maps(text: str, language: Language) -> Mapping[str, Use]:
     """Return how the maps of a one-liner are used, by name. Raises ProbeError as ``read_one_liner``."""
-    return _read(text)[1]
+    return _read(text, language)[1]
 
 
-def _read(text: str) -> tuple[DraftProbes, Mapping[str, Use]]:
+def _read(text: str, language: Language) -> tuple[DraftProbes, Mapping[str, Use]]:
     """Read a text: its probes, and how its maps are used. Raises ProbeError with all faults."""
     if len(text) > MAX_SIZE:
         message = f"the text has {len(text)} characters, more than {MAX_SIZE}"
         raise ProbeError([Diagnostic(FILE, 1, 1, "", message, "longer probes go in a .py file", code="too-large")])
-    faults = _OneLineFaults(text)
-    reader = _Reader(faults, text)
+    faults = _OneLineFaults(text, language.words)
+    reader = _Reader(faults, text, language)
     try:
         draft = reader.read()
     except RecursionError:
@@ -574,8 +529,9 @@ def _read(text: str) -> tuple[DraftProbes, Mapping[str, Use]]:
 class _Reader:
     """Reads the clauses of one text. uses: how its maps are used."""
 
-    def __init__(self, faults: _OneLineFaults, text: str) -> None:
+    def __init__(self, faults: _OneLineFaults, text: str, language: Language) -> None:
         self._faults = faults
+        self._language = language
         self._text = ClauseText(faults, text)
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
@@ -600,7 +556,7 @@ class _Reader:
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
         return DraftProbes(
             FILE, self._text.text, maps, registers, tuple(probes), is_whole=not self._faults.diagnostics,
-            unread=frozenset(unread),
+            unread=frozenset(unread), platform=self._language.platform,
         )  # fmt: skip
 
     def _probes(self, number: int, clause: Clause) -> list[Probe]:
@@ -616,7 +572,7 @@ class _Reader:
         if "," in unquoted:
             hint = "write | between positions, and quotes around the name of a function with a comma"
             raise text.refuse(start + unquoted.index(","), "',' in a position", hint)
-        tracepoint, position_faults = parse_tracepoint(re.sub("['\"]", " ", position))
+        tracepoint, position_faults = parse_tracepoint(re.sub("['\"]", " ", position), self._faults.words)
         for fault in position_faults:
             self._faults.report(text.node_at(start + fault.start), fault.code, fault.message, fault.hint)
         words = _Words(f"start_{number}")
@@ -630,7 +586,7 @@ class _Reader:
             raise text.refuse(clause.filter[0] - 1, "the filter is empty", "write /EXPRESSION/, or leave it out")
         condition = words.visit(chosen.body) if isinstance(chosen, ast.Expression) else None
         if not statements:
-            raise text.refuse(start, f"'{position}' has no statements", EXAMPLE)
+            raise text.refuse(start, f"'{position}' has no statements", text.example)
         for node in ast.walk(ast.Module(statements, [])):
             name = getattr(node, "map_name", None)
             if isinstance(name, str) and len(name) > MAX_MAP_NAME:
@@ -654,9 +610,9 @@ class _Reader:
                     "the docs on latency"
                 )
                 raise self._text.refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
-        operand_type = _operand_type(tracepoint) if tracepoint is not None else None
-        kinds = _typed_operands(tracepoint) if tracepoint is not None else {}
-        of_elements = _typed_operands(tracepoint, elements=True) if tracepoint is not None else {}
+        operand_type = _operand_type(tracepoint, self._faults.words) if tracepoint is not None else None
+        kinds = _typed_operands(tracepoint, self._faults.words) if tracepoint is not None else {}
+        of_elements = _typed_operands(tracepoint, self._faults.words, elements=True) if tracepoint is not None else {}
         # A predicate's type is no other operand's.
         if not all(kind.is_float or kind is Type.U32 for kind in kinds.values()) or kinds.get("in2") is Type.U32:
             operand_type = None

@@ -46,8 +46,8 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save, walk
 from neutrino.probing.maps import MAP_KEYS, read_map
 from neutrino.probing.model import Lanes, Tracepoint
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.syntax import MAX_REGISTER_NAME
+from neutrino.probing.target import Language
 from neutrino.probing.toml import find_script, probe_file_text
 from neutrino.probing.tracepoints import parse_tracepoint
 
@@ -56,26 +56,29 @@ PROBE_KEYS = ("pos", "position", "level", "before", "after", "lanes", "size", "c
 _NOTHING: Mapping[str, Number] = {}
 
 
-def read_python_file(path: str | Path, defines: Mapping[str, Number] = _NOTHING) -> DraftProbes:
+def read_python_file(path: str | Path, language: Language, defines: Mapping[str, Number] = _NOTHING) -> DraftProbes:
     """Read the probes of a Python file, without verifying them. defines: other values of its constants, by name.
+
+    language: of the target that they are for.
 
     Raises ProbeError with all faults of the file, NeutrinoError if it cannot be read.
     """
-    return read_python_text(str(path), probe_file_text(path, "a probe file"), defines)
+    return read_python_text(str(path), probe_file_text(path, "a probe file"), language, defines)
 
 
-def read_live_text(part: LiveText, defines: Mapping[str, Number] = _NOTHING) -> DraftProbes:
+def read_live_text(part: LiveText, language: Language, defines: Mapping[str, Number] = _NOTHING) -> DraftProbes:
     """Read probes from the text of a running program, without verifying them. Otherwise as ``read_python_text``."""
-    return read_python_text(part.file, part.text, defines, part)
+    return read_python_text(part.file, part.text, language, defines, part)
 
 
 def read_python_text(
-    file: str, text: str, defines: Mapping[str, Number] = _NOTHING, program: LiveText | None = None
+    file: str, text: str, language: Language, defines: Mapping[str, Number] = _NOTHING, program: LiveText | None = None
 ) -> DraftProbes:
     """Read the probes of a Python file's text, without verifying them. file: its path, for diagnostics.
 
-    defines: other values of its constants, by name; names that the file does not have are no fault. program: which
-    probes to read, if the text is a program's. Raises ProbeError with all faults of the text.
+    language: of the target that they are for. defines: other values of its constants, by name; names that the file does
+    not have are no fault. program: which probes to read, if the text is a program's. Raises ProbeError with all faults
+    of the text.
     """
     # Line ends as Python's parser counts them, and no byte order mark.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -83,12 +86,12 @@ def read_python_text(
     if len(text) > MAX_SIZE:
         message = f"the file has {len(text)} characters, more than {MAX_SIZE}"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, "is it a probe file?", code="too-large")])
-    faults = Faults(file, text)
+    faults = Faults(file, text, language.words)
     module = _parse(file, text)
     try:
         if program is not None:
             module = declarations(module, program)
-        draft = _Reader(faults, file, text, defines, program).read(module)
+        draft = _Reader(faults, file, text, language, defines, program).read(module)
     except RecursionError:
         message = "expressions or statements are nested too deeply"
         raise ProbeError([Diagnostic(file, 1, 1, "", message, code="python-expression")]) from None
@@ -134,14 +137,17 @@ class _Reader:
     """
 
     def __init__(
-        self, faults: Faults, file: str, source: str, defines: Mapping[str, Number], program: LiveText | None
-    ) -> None:
+        self, faults: Faults, file: str, source: str, language: Language, defines: Mapping[str, Number],
+        program: LiveText | None,
+    ) -> None:  # fmt: skip
         """file: the path, for diagnostics. source: the text, with the line ends that the parser counts.
 
-        defines, program: as for ``read_python_text``. Functions of a program that no probe calls are no fault.
+        language, defines, program: as for ``read_python_text``. Functions of a program that no probe calls are no
+        fault.
         """
         self._is_program = program is not None
         self._faults = faults
+        self._language = language
         self._defines = defines
         self._file = file
         self._source = source
@@ -201,7 +207,7 @@ class _Reader:
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
         return DraftProbes(
             self._file, self._source, maps, registers, tuple(probes), tuple(self._warnings), tuple(self._callbacks),
-            tuple(self._constants), not self._faults.diagnostics, frozenset(unread),
+            tuple(self._constants), not self._faults.diagnostics, frozenset(unread), self._language.platform,
         )  # fmt: skip
 
     def _declaration(self, node: ast.stmt, functions: list[ast.FunctionDef]) -> None:
@@ -271,9 +277,8 @@ class _Reader:
             initial = expressions.constant(register_type, number, node.value).bits
         self._declare(node.target.id, node)
         name = f"%{node.target.id}"
-        # A special register with axes, such as %tid, is in the table as %tid.x.
-        is_special = name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS
-        if not name.isascii() or len(name) > MAX_REGISTER_NAME or is_special:
+        is_reserved = self._faults.words.is_reserved(name)
+        if not name.isascii() or len(name) > MAX_REGISTER_NAME or is_reserved:
             message = f"a register that all probes share cannot be called {node.target.id}"
             # The length of a register's name includes the %.
             hint = f"up to {MAX_REGISTER_NAME - 1} letters of ASCII, digits and underscores; no special register's name"
@@ -453,10 +458,10 @@ class _Reader:
         """
         position, place = table.get("pos") or table.get("position") or (None, decorator)
         if not isinstance(position, str):
-            hint = 'write pos="kernel" or an opcode such as pos="ld.global"'
+            hint = f'write pos="kernel" or an opcode such as pos="{self._faults.words.load}"'
             self._faults.report(place, "python-decorator", f"probe {node.name} has no position", hint)
             return None
-        tracepoint, tracepoint_faults = parse_tracepoint(position)
+        tracepoint, tracepoint_faults = parse_tracepoint(position, self._faults.words)
         for fault in tracepoint_faults:
             self._faults.report(self._faults.within(place, fault.start), fault.code, fault.message, fault.hint)
         return tracepoint

@@ -93,8 +93,8 @@ class RunProbes:
 
         kept_as: of ``ProbeSources.digest``, None not to keep it. What names scripts, which may vanish, is not kept.
         """
-        from neutrino.probing.writing import trace_text
         from neutrino.ptx.snippets.lowering import lower
+        from neutrino.targets import trace_text
 
         is_kept = not (probes.analyze_hooks or probes.callbacks)
         return cls(

@@ -25,7 +25,6 @@ from typing import TypeVar
 
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
-from neutrino.backend.capabilities import check_capabilities
 from neutrino.backend.manifest import site_rows
 from neutrino.backend.protocol import Backend, Options, Plan, Shipped, Target, Tools
 from neutrino.backend.registry import target_of_device
@@ -33,6 +32,7 @@ from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import read_container
+from neutrino.probing.capabilities import check_capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.values import Twin, ignore

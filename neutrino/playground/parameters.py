@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from neutrino.errors import NeutrinoError
-from neutrino.probing.model import STATE_SPACES
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, read_address, read_instruction, vector_elements
+from neutrino.ptx.isa.opcodes import STATE_SPACES
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.module import Function, Kind, Module, Parameter
 

@@ -9,12 +9,11 @@ from neutrino.errors import Diagnostic
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, Subject
+from neutrino.probing.target import Words
 from neutrino.probing.written import WrittenProbe, WrittenProbes, WrittenSave
 
 CODE = "first-lane"
 
-_OF_WHOLE_WARPS = frozenset({"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix"})
-"""First parts of opcodes that all lanes of a warp must execute together."""
 _FIRST = {Level.WARP: "the warp's first lane", Level.BLOCK: "the block's thread 0"}
 _HINTS = {
     Level.WARP: 'level = "group" runs once for each group of lanes together, and can save to a record per warp',
@@ -22,12 +21,12 @@ _HINTS = {
 }
 
 
-def first_lane_warnings(probes: WrittenProbes | DraftProbes) -> Iterator[Diagnostic]:
+def first_lane_warnings(probes: WrittenProbes | DraftProbes, target: Words) -> Iterator[Diagnostic]:
     """Yield a warning for each probe at level warp or block that runs where the first thread may be absent, or at the
     kernel's ends, where others may go on after it. Nothing for probes that run only where all lanes do."""
     lines = probes.source.split("\n")
     for probe in probes.probes:
-        words = _misses(probe)
+        words = _misses(probe, target)
         if not words:
             continue
         line, column = probe.span.line, probe.span.column
@@ -36,31 +35,31 @@ def first_lane_warnings(probes: WrittenProbes | DraftProbes) -> Iterator[Diagnos
         yield Diagnostic(probes.file, line, column, source, message, _HINTS[probe.level], "warning", CODE)
 
 
-def saved_by_first(probes: WrittenProbes) -> frozenset[str]:
+def saved_by_first(probes: WrittenProbes, target: Words) -> frozenset[str]:
     """Return the names of the maps that probes with such a warning save to."""
     return frozenset(
         statement.map.name
-        for probe in probes.probes if _misses(probe)
+        for probe in probes.probes if _misses(probe, target)
         for snippet in (probe.before, probe.after) if snippet is not None
         for statement in snippet.statements if isinstance(statement, WrittenSave)
     )  # fmt: skip
 
 
-def _misses(probe: Probe | WrittenProbe) -> str:
+def _misses(probe: Probe | WrittenProbe, target: Words) -> str:
     """What a probe may miss, in words; "" if nothing."""
     if probe.level not in _FIRST:
         return ""
-    if any(_may_miss(pattern, probe) for pattern in probe.tracepoint.patterns):
+    if any(_may_miss(pattern, probe, target) for pattern in probe.tracepoint.patterns):
         return f"this stands for {_FIRST[probe.level]}: nothing where it does not take part"
     if probe.tracepoint.is_kernel and probe.after is not None:
         return f"this is where {_FIRST[probe.level]} ends: others may go on"
     return ""
 
 
-def _may_miss(pattern: Pattern, probe: Probe | WrittenProbe) -> bool:
+def _may_miss(pattern: Pattern, probe: Probe | WrittenProbe, target: Words) -> bool:
     """Whether a pattern matches places that the first thread may not reach."""
     if pattern.subject is Subject.KERNEL:
         return False
     # The opcodes are those of warps: the first thread of a block may belong to another warp than theirs.
     is_of_whole = probe.level is Level.WARP and pattern.subject is Subject.OPCODE
-    return not (is_of_whole and pattern.opcode[0] in _OF_WHOLE_WARPS)
+    return not (is_of_whole and target.is_of_whole_warps(pattern))

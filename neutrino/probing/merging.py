@@ -81,6 +81,7 @@ def merge(parts: Sequence[ProbeSet]) -> ProbeSet:
         # dict.fromkeys: a script that several files name runs once.
         analyze_hooks=tuple(dict.fromkeys(hook for part in parts for hook in part.analyze_hooks)),
         callbacks=tuple(dict.fromkeys(callback for part in parts for callback in part.callbacks)),
+        platform=parts[0].platform,
     )
 
 

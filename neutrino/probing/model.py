@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
-"""State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
+DEFAULT_PLATFORM = "cuda"
+"""``platform`` of probe files that name none, and of those in Python."""
+
+Meaning = Callable[[str, Sequence[str]], bool | None]
+"""Whether a word that is no modifier holds for an opcode with these modifiers; None of a word that is a modifier."""
+
+
+def _modifiers_alone(word: str, modifiers: Sequence[str]) -> bool | None:
+    """A ``Meaning``, where all words are modifiers."""
+    return None
 
 
 class Lanes(enum.Enum):
@@ -106,15 +114,18 @@ class Pattern:
         """Whether the pattern matches instructions, which have operands for a snippet to read."""
         return self.subject in {Subject.OPCODE, Subject.CLASS, Subject.ANY}
 
-    def matches(self, instruction: Sequence[str], groups: Set[str] = frozenset()) -> bool:
+    def matches(
+        self, instruction: Sequence[str], groups: Set[str] = frozenset(), meaning: Meaning = _modifiers_alone
+    ) -> bool:
         """Return whether the pattern matches an opcode.
 
-        instruction: the dotted parts of the opcode. groups: the classes that it belongs to.
+        instruction: the dotted parts of the opcode. groups: the classes that it belongs to. meaning: of the target's
+        words that are no modifiers.
 
         For an opcode pattern, the first parts must be equal, and its other parts must occur in the same order among
-        the modifiers. ``shared`` also matches ``shared::cta`` and ``shared::cluster``; ``generic`` matches if there is
-        no state space, and a ``*`` stands for any modifiers or letters. The caller checks what does not follow from the
-        opcode: ``function``, ``lines``, ``callees``, ``ranges``, ``predicated`` and their opposites.
+        the modifiers. ``shared`` also matches ``shared::cta`` and ``shared::cluster``, and a ``*`` stands for any
+        modifiers or letters. The caller checks what does not follow from the opcode: ``function``, ``lines``,
+        ``callees``, ``ranges``, ``predicated`` and their opposites.
         """
         # Kernels, functions and lines are found in another way.
         if not instruction or not self.has_operands:
@@ -126,15 +137,15 @@ class Pattern:
         known: Set[str] = frozenset() if self.subject is Subject.OPCODE else {instruction[0], *groups}
         if not known.isdisjoint(self.without):
             return False
-        if any(has_parts(instruction, groups, parts) for parts in self.excludes):
+        if any(has_parts(instruction, groups, parts, meaning) for parts in self.excludes):
             return False
-        if not all(has_parts(instruction, groups, parts) for parts in self.requires):
+        if not all(has_parts(instruction, groups, parts, meaning) for parts in self.requires):
             return False
         if self.subject is Subject.ANY:
             return True
         if self.subject is Subject.CLASS:
             return self.group in groups
-        return _fits(instruction, self.opcode)
+        return _fits(instruction, self.opcode, meaning)
 
 
 @dataclass(frozen=True)
@@ -154,22 +165,27 @@ class Tracepoint:
         """Whether every alternative matches instructions, so that a snippet may use helpers such as ``OUT``."""
         return all(pattern.has_operands for pattern in self.patterns)
 
-    def matches(self, instruction: Sequence[str], groups: Set[str] = frozenset()) -> bool:
+    def matches(
+        self, instruction: Sequence[str], groups: Set[str] = frozenset(), meaning: Meaning = _modifiers_alone
+    ) -> bool:
         """Return whether an alternative matches an opcode; see ``Pattern.matches``."""
-        return any(pattern.matches(instruction, groups) for pattern in self.patterns)
+        return any(pattern.matches(instruction, groups, meaning) for pattern in self.patterns)
 
 
-def has_parts(instruction: Sequence[str], groups: Set[str], parts: tuple[str, ...]) -> bool:
+def has_parts(
+    instruction: Sequence[str], groups: Set[str], parts: tuple[str, ...], meaning: Meaning = _modifiers_alone
+) -> bool:
     """Return whether an instruction matches a dotted opcode, or has the class or modifier that a single part names."""
     if len(parts) > 1:
-        return _fits(instruction, parts)
+        return _fits(instruction, parts, meaning)
     (word,) = parts
-    if word == "generic":
-        return "memory" in groups and _fits(instruction, (instruction[0], word))
+    holds = meaning(word, instruction[1:])
+    if holds is not None:
+        return "memory" in groups and holds
     return word in groups or any(_is_modifier(part, word) for part in instruction)
 
 
-def _fits(instruction: Sequence[str], opcode: tuple[str, ...]) -> bool:
+def _fits(instruction: Sequence[str], opcode: tuple[str, ...], meaning: Meaning) -> bool:
     """Return whether the first parts are equal, and the others occur in the same order among the modifiers."""
     first, modifiers = instruction[0], instruction[1:]
     if opcode[0] != first and not ("*" in opcode[0] and fnmatchcase(first, opcode[0])):
@@ -177,12 +193,11 @@ def _fits(instruction: Sequence[str], opcode: tuple[str, ...]) -> bool:
     # Each search continues after the modifier that the part before it matched.
     remaining = iter(modifiers)
     for part in opcode[1:]:
-        # No modifier is called so: an access is generic if it has no state space.
-        if part == "generic":
-            if any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers):
-                return False
+        holds = meaning(part, modifiers)
         # "*" stands for any number of modifiers, which there may be everywhere.
-        elif part != "*" and not any(_is_modifier(modifier, part) for modifier in remaining):
+        if holds is None and part != "*":
+            holds = any(_is_modifier(modifier, part) for modifier in remaining)
+        if holds is False:
             return False
     return True
 

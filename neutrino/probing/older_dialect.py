@@ -76,16 +76,18 @@ def read_datamodel(document: Document, path: KeyPath, table: Mapping[str, Any]) 
     return Datamodel(Level(level), map_type, int(size_word), cap)
 
 
-def make_map(document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side]) -> Map | None:
+def make_map(
+    document: Document, name: str, datamodel: Datamodel, sides: Sequence[Side], saved: str
+) -> Map | None:
     """Return the map of an older probe: it has the probe's name, and the fields that the ``SAVE`` statements give.
 
     The result is None if a ``SAVE`` is invalid. A map with other faults, which are reported, is returned, so that saves
     to it can be verified. name, datamodel: of the probe. sides: before and after, of which at least one has typed
-    saves.
+    saves. saved: what a SAVE of two operands saves, for hints.
     """
     errors_before = document.errors
     # The fields of one record for each side that saves: one or two.
-    records = [_fields(document, side) for side in sides if side.typed_saves]
+    records = [_fields(document, side, saved) for side in sides if side.typed_saves]
     if document.errors > errors_before:
         return None
     check_map_name(document, (name,), name)
@@ -132,7 +134,7 @@ def _check_record(document: Document, name: str, datamodel: Datamodel, fields: t
         check_field(document, place, type(datamodel.map_type), field.name, field.type)
 
 
-def _fields(document: Document, side: Side) -> tuple[Field, ...]:
+def _fields(document: Document, side: Side, saved: str) -> tuple[Field, ...]:
     """Return the fields of the record that the saves of one side make, named after their operands.
 
     An invalid save is reported, and gives no fields.
@@ -144,7 +146,7 @@ def _fields(document: Document, side: Side) -> tuple[Field, ...]:
         if isinstance(scalar, Fault):
             document.fault(side.path, scalar)
         elif not save.operands:
-            fault = Fault(save.start, "save-operands", "the SAVE saves nothing", "write 'SAVE.u64 { %a, %b };'")
+            fault = Fault(save.start, "save-operands", "the SAVE saves nothing", f"write 'SAVE.u64 {saved}'")
             document.fault(side.path, fault)
         else:
             for _, word in save.operands:

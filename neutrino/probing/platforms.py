@@ -7,21 +7,26 @@ from collections.abc import Sequence
 
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.target import Languages
 from neutrino.probing.written import WrittenProbes
 
 _PLATFORM = re.compile(r"[ \t]*platform[ \t]*=[ \t]*", re.MULTILINE)
 
 
-def require_platform(parts: Sequence[WrittenProbes | DraftProbes], platform: str) -> None:
-    """Raise ProbeError if files are for another platform than this, with a fault at the ``platform`` of each.
+def require_verified(parts: Sequence[WrittenProbes | DraftProbes], languages: Languages) -> None:
+    """Raise ProbeError if the assembly of files cannot be verified, with a fault at the ``platform`` of each.
 
-    parts: the files, as they were read. platform: ``cuda``.
+    parts: the files, as they were read.
     """
-    hint = 'write its snippets in PTX, with platform = "cuda", for NVIDIA GPUs and the embedded device'
+    taken = next(language for language in languages.values() if language.verifier is not None)
+    hint = (
+        f'write its snippets in {taken.words.language}, with platform = "{taken.platform}", for {taken.devices}'
+    )
     faults = [
-        platform_fault(part, f'platform is "{part.platform}": AMD\'s assembly is not put into kernels yet', hint)
+        platform_fault(part, f'platform is "{part.platform}": {vendor}\'s assembly is not put into kernels yet', hint)
         for part in parts
-        if part.platform != platform
+        for vendor in [languages[part.platform].vendor]
+        if languages[part.platform].verifier is None
     ]
     if faults:
         raise ProbeError(faults)

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from neutrino.abi.levels import Level
-from neutrino.abi.records import Field
-from neutrino.errors import Span
-from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import Document, KeyPath, shown_key, shown_name
 from neutrino.probing.levels import misfit
 from neutrino.probing.nearest import nearest
-from neutrino.probing.registers import REGISTER_WORD, Registers
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.syntax import (
-    Fault,
-    SaveCall,
-    Statement,
-    TypedSave,
-    parse_declaration,
-    parse_save,
-    split_lines,
-    split_statements,
-)
+from neutrino.probing.syntax import Fault, SaveCall, Statement, TypedSave, is_save, parse_save
+from neutrino.probing.target import Language, Snippets
 from neutrino.probing.written import WrittenInstruction, WrittenSave, WrittenSnippet
 
-_SAVE_WORD = re.compile(r"SAVE\b")
-_GUARDED_SAVE = re.compile(r"@\s*!?\s*%[^\s@!]+\s+SAVE\s*\[")
 _Part = Statement | SaveCall | TypedSave
 
 
@@ -50,23 +35,17 @@ class Side(NamedTuple):
         return tuple(part for part in self.parts if isinstance(part, TypedSave))
 
 
-def read_side(document: Document, registers: Registers, path: KeyPath, text: str, platform: str) -> Side:
+def read_side(document: Document, language: Language, snippets: Snippets, path: KeyPath, text: str) -> Side:
     """Parse a snippet, add the registers that it declares to those of the file, and report its faults.
 
-    path: of its text in the document. platform: ``cuda`` for PTX, ``hip`` for AMD's assembly, which has no declarations
-    and no guards.
+    path: of its text in the document. snippets: of the file, in its language.
     """
-    statements, faults = split_lines(text) if platform == "hip" else split_statements(text)
+    statements, faults = snippets.statements(path, text)
     parts: list[_Part] = []
     unread = False
     for statement in statements:
-        if statement.text.startswith(".reg") and platform == "cuda":
-            declarations, declaration_faults = parse_declaration(statement)
-            faults += declaration_faults
-            for declaration in declarations:
-                registers.declare(path, declaration)
-        elif _SAVE_WORD.match(statement.text) or (platform == "cuda" and _GUARDED_SAVE.match(statement.text)):
-            call = parse_save(statement)
+        if is_save(statement.text, language.save_guard):
+            call = parse_save(statement, language.save_guard, language.words.saved[1])
             if isinstance(call, Fault):
                 faults.append(call)
                 unread = True
@@ -82,22 +61,20 @@ def read_side(document: Document, registers: Registers, path: KeyPath, text: str
 class SnippetReader:
     """Converts the parsed sides of a file's probes to snippets.
 
-    maps: of the file by name, None for those that are invalid. platform: ``cuda`` or ``hip``. levelless: names of the
-    maps whose level is missing or invalid.
+    snippets: of the file. maps: of the file by name, None for those that are invalid. levelless: names of the maps
+    whose level is missing or invalid.
     """
 
     def __init__(
         self,
         document: Document,
-        registers: Registers,
+        snippets: Snippets,
         maps: Mapping[str, Map | None],
-        platform: str,
         levelless: Collection[str] = (),
     ) -> None:
         self._document = document
-        self._registers = registers
+        self._snippets = snippets
         self._maps = maps
-        self._platform = platform
         self._levelless = levelless
         self.saved: set[str] = set()
         """Names of the maps that the snippets so far save to."""
@@ -112,24 +89,24 @@ class SnippetReader:
         reserved: set[str] = set()  # added registers, whose values are needed until the save
         record_operands: list[str] = []  # of the typed saves so far
         typed_saves = side.typed_saves
-        last_uses = _last_uses(side)
+        last_uses = self._last_uses(side)
         for index, part in enumerate(side.parts):
             if isinstance(part, Statement):
-                body.append(self._instruction(side.path, part))
+                body.append(self._snippets.instruction(side.path, part))
             elif isinstance(part, SaveCall):
                 body += self._save(side.path, part, level)
             # Typed saves without a map for them have been reported, and are left out.
             elif record_map:
                 # The fields for these operands: each typed save fills the next ones of the record.
                 fields = record_map.fields[len(record_operands) : len(record_operands) + len(part.operands)]
-                moves, words = self._operands(side.path, part.operands, fields, reserved)
+                moves, words = self._snippets.saved(side.path, part.operands, fields, reserved)
                 if part.type.startswith("b"):
                     # SAVE.b32 takes the bits of a value, whatever its type.
                     words = [f"{word}.bits" if _VALUE.fullmatch(word) else word for word in words]
                 # Until the save of the whole record, instructions may change these registers.
                 span = self._document.span(self._document.within(side.path, part.start))
                 used_later = {word for word in words if last_uses.get(word, -1) > index}
-                copies, words = self._copied(words, used_later, span, reserved)
+                copies, words = self._snippets.copied(words, used_later, span, reserved)
                 body += [*moves, *copies]
                 record_operands += words
                 if part is typed_saves[-1]:
@@ -138,18 +115,6 @@ class SnippetReader:
                     body.append(WrittenSave(record_map, tuple(record_operands), place))
                     self.saved.add(record_map.name)
         return WrittenSnippet(tuple(body)) if body else None
-
-    def _instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """Return an instruction, and declare registers in it that only an off-by-one ``%name<N>`` would cover.
-
-        path: of the snippet, for the places of faults. See ``Registers.extend_range``.
-        """
-        span = self._document.span(self._document.within(path, statement.start))
-        if self._platform == "cuda":
-            for match in REGISTER_WORD.finditer(statement.text):
-                offset = self._document.within(path, statement.start + match.start())
-                self._registers.extend_range(match.group(), offset)
-        return WrittenInstruction(" ".join(statement.text.split()), span)
 
     def _save(self, path: KeyPath, call: SaveCall, level: Level | None) -> list[WrittenInstruction | WrittenSave]:
         """Return a save, preceded by moves of its special registers; [] if its map is unknown or invalid.
@@ -175,7 +140,7 @@ class SnippetReader:
             words = tuple(" ".join(word.split()) for _, word in call.operands)
             return [WrittenSave(target, words, self._document.span(offset), call.guard, call.is_inverted)]
         # The registers that this adds are needed only until this save, so the next one may reuse them.
-        moves, operand_words = self._operands(path, call.operands, fields, reserved=set())
+        moves, operand_words = self._snippets.saved(path, call.operands, fields, reserved=set())
         if target.by_site:
             operand_words.insert(0, "SITE")
         save = WrittenSave(target, tuple(operand_words), self._document.span(offset), call.guard, call.is_inverted)
@@ -199,96 +164,23 @@ class SnippetReader:
         self._document.report(offset, "unknown-map", f"there is no map {shown_key(name)}", hint)
         return None
 
-    # Operands
+    def _last_uses(self, side: Side) -> dict[str, int]:
+        """Return register → index of the last part before the last typed SAVE that is an instruction and names it.
 
-    def _operands(
-        self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
-    ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return moves of special registers into added registers, and the operands of a save with those instead.
-
-        A SAVE cannot read special registers itself. path: of the snippet. words: offset in it and text of each operand.
-        fields: those that the operands are saved to. reserved: names that added registers must not have; those added
-        join it.
+        Such an instruction may change the register, so a typed SAVE before it has to keep the value in a copy.
         """
-        moves = []
-        operands = []
-        for (start, text), field in zip(words, fields, strict=True):
-            word = " ".join(text.split())  # single spaces, also where the operand has line ends
-            offset = self._document.within(path, start)
-            if self._platform == "cuda":
-                self._registers.extend_range(word, offset)
-                if word in SPECIAL_REGISTERS:
-                    move, word = self._read_special(word, field, offset, reserved)
-                    moves.append(move)
-            operands.append(word)
-        return moves, operands
-
-    def _read_special(self, word: str, field: Field, offset: int, reserved: set[str]) -> tuple[WrittenInstruction, str]:
-        """Return the move of a special register, an operand of SAVE, into an added register, and that one's name.
-
-        It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself. word: the
-        special register. field: that it is saved to. offset: in the source. reserved: as for ``_operands``.
-        """
-        type_name = SPECIAL_REGISTERS[word]  # u32, b32 or u64
-        # Not b32, bits that are no number: the verifier reports that they do not fit.
-        is_extended = type_name == "u32" and field.type.size == 8
-        message = f"{word} inside SAVE is read into a register first"
-        self._document.warn(offset, "special-register-saved", message, f"write mov.{type_name} %r, {word};")
-        span = self._document.span(offset)
-        # %tid.x → %save_tid_x
-        name = "%save_" + word.removeprefix("%").replace(".", "_") + ("_u64" if is_extended else "")
-        name = self._registers.add(name, Type.U64 if is_extended else Type(type_name), span, reserved)
-        text = f"cvt.u64.u32 {name}, {word}" if is_extended else f"mov.{type_name} {name}, {word}"
-        return WrittenInstruction(text, span), name
-
-    def _copied(
-        self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
-    ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return moves that copy operands which later instructions may change, and the operands with the copies.
-
-        words: the operands. used_later: registers that instructions between here and the save of the record name.
-        reserved: as for ``_operands``.
-        """
-        copies = []
-        operands = []
-        for word in words:
-            register_type = self._registers.type_of(word)
-            # Of other types (pred, or None of a helper or a number), nothing has to be copied or can be saved.
-            if word in used_later and register_type in _MOV_TYPES:
-                name = self._registers.add(f"{word}_saved", register_type, span, reserved)
-                copies.append(WrittenInstruction(f"mov.{_MOV_TYPES[register_type]} {name}, {word}", span))
-                operands.append(name)
-            else:
-                operands.append(word)
-        return copies, operands
-
-
-def _last_uses(side: Side) -> dict[str, int]:
-    """Return register → index of the last part before the last typed SAVE that is an instruction and names it.
-
-    Such an instruction may change the register, so a typed SAVE before it has to keep the value in a copy.
-    """
-    last = max((index for index, part in enumerate(side.parts) if isinstance(part, TypedSave)), default=0)
-    # A register that several instructions name gets the index of the last one.
-    return {
-        word: index
-        for index, part in enumerate(side.parts[:last])
-        if isinstance(part, Statement)
-        for word in REGISTER_WORD.findall(part.text)
-    }
+        last = max((index for index, part in enumerate(side.parts) if isinstance(part, TypedSave)), default=0)
+        # A register that several instructions name gets the index of the last one.
+        return {
+            word: index
+            for index, part in enumerate(side.parts[:last])
+            if isinstance(part, Statement)
+            for word in self._snippets.named(part.text)
+        }
 
 
 _VALUE = re.compile(r"(?:OUT|IN[1-9])(?:\.(?:[xyzw]|\d{1,3}))?|PARAM\.(?:\d{1,4}|[A-Za-z_$%][\w$]*)", re.ASCII)
 """The helpers whose types depend on the instruction, or on the kernel."""
-
-_MOV_TYPES = {
-    **dict.fromkeys(("b16", "u16", "s16", "f16"), "b16"),
-    **dict.fromkeys(("b32", "u32", "s32", "f16x2"), "b32"),
-    **dict.fromkeys(("b64", "u64", "s64"), "b64"),
-    "f32": "f32", "f64": "f64",
-}  # fmt: skip
-"""Type of a register that can be saved → the type of ``mov`` for it."""
-
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"

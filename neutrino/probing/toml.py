@@ -1,7 +1,7 @@
 """Reads probe files in TOML, of both dialects, into ``WrittenProbes``.
 
-This package reads the keys, maps and registers of the file; what the assembly in a snippet means is verified in
-``neutrino.ptx.snippets.verifier``. All faults of a file are reported at once, each at its line and column.
+This package reads the keys, maps and registers of the file; what the assembly in a snippet means is verified by its
+target (``target.py``). All faults of a file are reported at once, each at its line and column.
 """
 
 from __future__ import annotations
@@ -13,42 +13,36 @@ from typing import Any, NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import MAX_MAPS
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
-from neutrino.ir.operands import Register
-from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key, shown_name
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
-from neutrino.probing.model import Lanes, Pattern, Subject, Tracepoint
+from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Pattern, Subject, Tracepoint
 from neutrino.probing.reading import read_text_file
-from neutrino.probing.registers import Registers
 from neutrino.probing.snippets import Side, SnippetReader, read_side
-from neutrino.probing.syntax import REGISTER_TYPES, TypedSave
+from neutrino.probing.syntax import TypedSave
+from neutrino.probing.target import Language, Languages
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.written import WrittenProbe, WrittenProbes
-
-PLATFORMS = ("cuda", "hip")
-"""Values of ``platform``: whose assembly the snippets are in, NVIDIA's PTX or AMD's."""
 
 TOP_KEYS = ("platform", "map", "probe", "analyze_hook", "callback", "CALLBACK")
 """The keys at the top level of a file; any other table there is a probe of the older dialect."""
 _PROBE_KEYS = ("position", "pos", "level", "lanes", "before", "after", "register")
 _OLDER_KEYS = ("position", "pos", "datamodel", "level", "lanes", "before", "after", "register")
-_REGISTER_FILES = ("sgpr", "vgpr")
 _MAX_NAME_LENGTH = 200
 _MAX_SCRIPTS = 64
 _MAX_REGISTERS = 512
-"""Registers of a thread that AMD's or NVIDIA's compilers count."""
+"""Registers of a thread that compilers count."""
 # Stands in for an invalid position.
 _ANYWHERE = Tracepoint("", (Pattern(Subject.ANY),))
 
 
-def read_probe_file(path: str | Path) -> WrittenProbes:
-    """Return the probes of one TOML file, not yet verified.
+def read_probe_file(path: str | Path, languages: Languages) -> WrittenProbes:
+    """Return the probes of one TOML file, not yet verified. languages: by platform.
 
     Raises ProbeError with all its faults, and NeutrinoError if it cannot be read.
     """
-    return read_probe_text(str(path), probe_file_text(path, "TOML"))
+    return read_probe_text(str(path), probe_file_text(path, "TOML"), languages)
 
 
 def probe_file_text(path: str | Path, language: str) -> str:
@@ -80,17 +74,17 @@ def probe_file_text(path: str | Path, language: str) -> str:
         raise ProbeError([Diagnostic(str(path), line, column, "", message, hint, code="not-utf-8")]) from error
 
 
-def read_probe_text(file: str, text: str) -> WrittenProbes:
+def read_probe_text(file: str, text: str, languages: Languages) -> WrittenProbes:
     """Return the probes of a TOML text, not yet verified. Raises ProbeError with all its faults.
 
-    file: its path, for messages; paths in the text are relative to its folder.
+    file: its path, for messages; paths in the text are relative to its folder. languages: by platform.
     """
-    return read_document(Document(file, text))
+    return read_document(Document(file, text), languages)
 
 
-def read_document(document: Document) -> WrittenProbes:
+def read_document(document: Document, languages: Languages) -> WrittenProbes:
     """Return the probes of a parsed TOML document, not yet verified. Raises ProbeError with all its faults."""
-    return _Reader(document).read()
+    return _Reader(document, languages).read()
 
 
 def find_script(file: str, script: str) -> tuple[str, str]:
@@ -116,10 +110,10 @@ class _Entry(NamedTuple):
 class _Reader:
     """Reads one document; faults are reported to it."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, languages: Languages) -> None:
         self._document = document
-        self._platform = self._read_platform()
-        self._registers = Registers(document)
+        self._language = self._read_platform(languages)
+        self._snippets = self._language.snippets(document)
         # By name, of both dialects. None: the table has faults that leave no map.
         self._maps: dict[str, Map | None] = {}
         # Names of the tables [probe.NAME].
@@ -155,7 +149,7 @@ class _Reader:
             place = document.key("probe") if "probe" in document.tables else 0
             document.report(place, "no-probe", "no [probe.NAME] in the file", "write [probe.NAME] with a position")
 
-        reader = SnippetReader(document, self._registers, self._maps, self._platform, levelless)
+        reader = SnippetReader(document, self._snippets, self._maps, levelless)
         probes = [
             self._probe(entry, probe_sides, level, record_map, reader)
             for entry, probe_sides, (level, record_map) in zip(entries, sides, levels_and_maps, strict=True)
@@ -171,11 +165,10 @@ class _Reader:
             document.file,
             document.text,
             tuple(sorted(maps, key=_position)),
-            # AMD's assembly declares none in its snippets.
-            self._noted_registers(probes) if self._platform == "hip" else self._registers.all,
+            self._snippets.registers(probes),
             tuple(probes),
             tuple(diagnostics),
-            platform=self._platform,
+            platform=self._language.platform,
             analyze_hooks=hooks,
             callbacks=callbacks,
             is_older=any(entry.is_older for entry in entries),
@@ -187,15 +180,16 @@ class _Reader:
 
     # The top of the file
 
-    def _read_platform(self) -> str:
-        """Return the value of ``platform``; ``cuda`` without one, and after reporting an unknown one."""
-        platform = self._document.tables.get("platform", "cuda")
-        if platform in PLATFORMS:
-            return str(platform)  # it is a string already, which mypy does not see
-        hint = 'AMD\'s is called "hip"' if platform in ("rocm", "amd") else 'write platform = "cuda"'
+    def _read_platform(self, languages: Languages) -> Language:
+        """Return the language of ``platform``; the default one without it, and after reporting an unknown one."""
+        platform = self._document.tables.get("platform", DEFAULT_PLATFORM)
+        if isinstance(platform, str) and platform in languages:
+            return languages[platform]
+        meant = next((language for language in languages.values() if platform in language.other_platforms), None)
+        hint = f'{meant.vendor}\'s is called "{meant.platform}"' if meant else f'write platform = "{DEFAULT_PLATFORM}"'
         message = f"platform {shown(platform)} is not known"
         self._document.report(self._document.value("platform"), "platform", message, hint)
-        return "cuda"
+        return languages[DEFAULT_PLATFORM]
 
     def _scripts(self, key: str) -> tuple[str, ...]:
         """Return the absolute paths of the scripts that a key names, one or an array of them.
@@ -268,7 +262,7 @@ class _Reader:
             path = (*entry.path, key)
             text = entry.table.get(key)
             if isinstance(text, str):
-                sides[key] = read_side(self._document, self._registers, path, text, self._platform)
+                sides[key] = read_side(self._document, self._language, self._snippets, path, text)
             elif text is not None:
                 message = f"{key} is {shown(text)}"
                 self._document.report(self._document.value(*path), "snippet", message, "write the snippet as a text")
@@ -298,13 +292,15 @@ class _Reader:
         if not typed_saves:
             place = self._document.value(*entry.path, "datamodel")
             message = f"[{shown_name(entry.name)}] has a datamodel and saves nothing"
-            self._document.warn(place, "unused-map", message, "SAVE.u64 { %a }; saves")
+            self._document.warn(place, "unused-map", message, f"SAVE.u64 {self._language.words.saved[0]} saves")
             return datamodel.level, None
         if entry.name in self._maps:
             message = f"[{entry.name}] makes a map '{entry.name}', which [map.{entry.name}] is already"
             self._document.report(self._document.key(*entry.path), "map-exists", message, "rename one of the two")
             return datamodel.level, None
-        record_map = older_dialect.make_map(self._document, entry.name, datamodel, list(sides.values()))
+        record_map = older_dialect.make_map(
+            self._document, entry.name, datamodel, list(sides.values()), self._language.words.saved[1]
+        )
         self._maps[entry.name] = record_map
         return datamodel.level, record_map
 
@@ -400,19 +396,20 @@ class _Reader:
         # Of both, position is read.
         key = "position" if "position" in table else "pos"
         if key not in table:
-            document.missing(path, "position", 'position = "kernel" or an opcode such as "ld.global"')
+            example = self._language.words.load
+            document.missing(path, "position", f'position = "kernel" or an opcode such as "{example}"')
             return None
         if key == "pos":
             document.warn(document.key(*path, key), "pos", "'pos' is read as 'position'", "write position")
         text = table[key]
         if not isinstance(text, str):
-            hint = 'write a text such as "ld.global"'
+            hint = f'write a text such as "{self._language.words.load}"'
             # An array of patterns, which are the alternatives of one text.
             if isinstance(text, list) and text and all(isinstance(part, str) for part in text):
                 hint = f"write {shown(' | '.join(text))}"
             document.report(document.value(*path, key), "position", f"position is {shown(text)}", hint)
             return None
-        tracepoint, faults = parse_tracepoint(text)
+        tracepoint, faults = parse_tracepoint(text, self._language.words)
         for fault in faults:
             document.fault((*path, key), fault)
         return tracepoint
@@ -420,8 +417,8 @@ class _Reader:
     def _register_note(self, path: KeyPath, table: Mapping[str, Any]) -> tuple[tuple[str, int | str], ...]:
         """Check ``register = { u32 = 2 }``, a compiler's counts of registers by type, and return its items.
 
-        path, table: of the probe. Only AMD's assembly needs them; for PTX, whose snippets declare their registers, the
-        result is empty. Items with faults, which are reported, are in the result too.
+        path, table: of the probe. The result is empty for assembly whose snippets declare their registers. Items with
+        faults, which are reported, are in the result too.
         """
         document = self._document
         register = table.get("register", {})
@@ -432,31 +429,16 @@ class _Reader:
             )
             return ()
         for name, count in register.items():
-            # The file of registers, scalar or vector, which PTX does not have.
-            if name == "type" and self._platform == "hip":
-                document.choice((*path, name), count, _REGISTER_FILES, "type of registers", "register-note")
-            elif name not in REGISTER_TYPES:
-                document.unknown_key((*path, name), REGISTER_TYPES)
+            # The file of registers, scalar or vector, of assembly that has several.
+            if name == "type" and self._language.register_files:
+                files = self._language.register_files
+                document.choice((*path, name), count, files, "type of registers", "register-note")
+            elif name not in self._language.register_types:
+                document.unknown_key((*path, name), self._language.register_types)
             elif not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MAX_REGISTERS:
                 message = f"count of {name} registers is {shown(count)}"
                 document.report(document.value(*path, name), "register-note", message)
-        return tuple(register.items()) if self._platform == "hip" else ()
-
-    def _noted_registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:
-        """Return the registers that ``register = { u32 = 2 }`` of probes in AMD's assembly declares.
-
-        They are called ``P0``, ``P1`` …, those of 64 bits ``PD0``, ``PD1`` …, and all probes share them.
-        """
-        registers: dict[str, Register] = {}
-        for probe in probes:
-            for type_name, count in probe.registers:
-                # Not the item "type", nor one with a fault.
-                if isinstance(count, int) and type_name in REGISTER_TYPES:
-                    stem = "PD" if type_name.endswith("64") else "P"
-                    for name in (f"{stem}{index}" for index in range(count)):
-                        # setdefault: the first probe that counts it declares it.
-                        registers.setdefault(name, Register(name, Type(type_name), 0, probe.span))
-        return tuple(registers.values())
+        return tuple(register.items()) if self._language.register_files else ()
 
 
 def _position(declared: Map) -> tuple[int, int]:

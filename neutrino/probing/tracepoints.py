@@ -26,6 +26,7 @@ from neutrino.probing.conditions import MAX_ALTERNATIVES, ConditionError, Litera
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, SourceLines, Subject, Tracepoint
 from neutrino.probing.nearest import nearest
 from neutrino.probing.syntax import Fault
+from neutrino.probing.target import Words
 
 MAX_WORDS = 64
 """Words in one pattern."""
@@ -42,16 +43,6 @@ _PREDICATED = "@"
 _LINES = re.compile(r"(?:file:)?(?P<file>[^\s:|!]+):(?P<first>\d+)(?:-(?P<last>\d+))?", re.ASCII)
 _WORD = re.compile(r"\S+")
 _MODIFIER = re.compile(r"[A-Za-z0-9_:]+", re.ASCII)
-_EXAMPLES = (
-    'write "kernel", an opcode such as "ld.global", a class such as "memory", "func:NAME", "file.cu:42" or "loop-head"'
-)
-OTHER_NAMES = {
-    "__syncthreads": "bar.sync | barrier.sync", "__syncwarp": "bar.warp.sync", "__threadfence": "membar | fence",
-    "__shfl_sync": "shfl.sync", "atomicadd": "atom.add | red.add", "ldg": "ld.global", "stg": "st.global",
-    "lds": "ld.shared", "sts": "st.shared", "ldl": "ld.local", "stl": "st.local", "ffma": "fma.rn.f32",
-    "imad": "mad.lo", "hmma": "mma", "hgmma": "wgmma.mma_async", "ldgsts": "cp.async",
-}  # fmt: skip
-"""Names in CUDA C++ and in machine code, in lower case → the pattern that matches them in PTX."""
 _NOT_NARROWABLE = {
     Subject.KERNEL: ("kernel", "the option -k selects kernels"),
     Subject.FUNCTION: ("a function", 'instructions in a function are "* func:NAME"'),
@@ -60,7 +51,7 @@ _NOT_NARROWABLE = {
 }
 _SEPARATORS = re.compile(r"[,;/+]|(?<!:):(?!:)|(?<=\s)(?:or|and)(?=\s)")
 """What other languages have between several patterns."""
-_SOURCE_ENDINGS = frozenset({"c", "cc", "cpp", "cu", "cuh", "cxx", "h", "hpp", "inl", "py", "ptx"})
+_SOURCE_ENDINGS = frozenset({"c", "cc", "cpp", "cu", "cuh", "cxx", "h", "hpp", "inl", "py"})
 """How the names of source files end, which look like opcodes."""
 _FLOW = {subject.value: subject for subject in FLOW_SUBJECTS}
 OTHER_PLACES = {
@@ -85,12 +76,15 @@ class _SyntaxError(Exception):
         self.fault = Fault(start, "position", message, hint)
 
 
-def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
-    """Parse a ``position``: return the tracepoint, or None and all faults, at offsets of the text."""
+def parse_tracepoint(text: str, words: Words) -> tuple[Tracepoint | None, list[Fault]]:
+    """Parse a ``position``: return the tracepoint, or None and all faults, at offsets of the text.
+
+    words: of the target that it is for.
+    """
     faults: list[Fault] = []
     patterns: dict[Pattern, None] = {}  # as a set that keeps its order
     if is_condition(text):
-        return _condition(text)
+        return _condition(text, words)
     pieces = text.split("|")
     if len(pieces) > MAX_ALTERNATIVES:
         message = f"position has {len(pieces)} alternatives, more than {MAX_ALTERNATIVES}"
@@ -98,26 +92,26 @@ def parse_tracepoint(text: str) -> tuple[Tracepoint | None, list[Fault]]:
     start = 0  # of the piece in the text
     for piece in pieces:
         try:
-            pattern = _alternative(text, start, start + len(piece))
+            pattern = _alternative(text, start, start + len(piece), words)
             if pattern in patterns:
                 indent = len(piece) - len(piece.lstrip())
                 raise _SyntaxError(start + indent, f"'{piece.strip()}' stands there twice", "once is enough")
             patterns[pattern] = None
         except _SyntaxError as error:
-            joined = _joined(piece)
+            joined = _joined(piece, words)
             faults.append(error.fault._replace(hint=joined) if joined else error.fault)
         start += len(piece) + 1  # and the "|"
     return (None, faults) if faults else (Tracepoint(text, tuple(patterns)), [])
 
 
-def _condition(text: str) -> tuple[Tracepoint | None, list[Fault]]:
+def _condition(text: str, words: Words) -> tuple[Tracepoint | None, list[Fault]]:
     """Parse a position with ``&``, ``!`` and parentheses, as ``parse_tracepoint``."""
     faults: dict[int, Fault] = {}  # by offset: a word may be in several alternatives
     patterns: dict[Pattern, None] = {}
     try:
         for literals in alternatives(text):
             try:
-                patterns[_conjunction(literals)] = None
+                patterns[_conjunction(literals, words)] = None
             except _SyntaxError as error:
                 faults.setdefault(error.fault.start, error.fault)
     except ConditionError as error:
@@ -126,7 +120,7 @@ def _condition(text: str) -> tuple[Tracepoint | None, list[Fault]]:
     return (None, ordered) if ordered else (Tracepoint(text, tuple(patterns)), [])
 
 
-def _conjunction(literals: Sequence[Literal]) -> Pattern:
+def _conjunction(literals: Sequence[Literal], words: Words) -> Pattern:
     """Return the pattern of one alternative of a condition. Raises _SyntaxError."""
     if len(literals) > MAX_WORDS:
         message = f"more than {MAX_WORDS} words in one pattern"
@@ -135,18 +129,18 @@ def _conjunction(literals: Sequence[Literal]) -> Pattern:
     subject = next((literal for literal in literals if not literal.is_negated and not _is_place(literal.text)), None)
     if subject is None:
         if len(literals) == 1 and not literals[0].is_negated and literals[0].text != _PREDICATED:
-            return _subject(_Word(literals[0].start, literals[0].text))
+            return _subject(_Word(literals[0].start, literals[0].text), words)
         hint = 'name instructions, too, as in "* & !func:f"'
         raise _SyntaxError(literals[0].start, f"'{literals[0].text}' does not say which instructions", hint)
-    pattern = _subject(_Word(subject.start, subject.text))
+    pattern = _subject(_Word(subject.start, subject.text), words)
     if pattern.subject in _NOT_NARROWABLE and len(literals) > 1:
         other = next(literal for literal in literals if literal is not subject)
         what, hint = _NOT_NARROWABLE[pattern.subject]
         raise _SyntaxError(other.start, f"'{other.text}' with {what}, which cannot be narrowed", hint)
     for literal in literals:
         if literal is not subject:
-            _check_may_narrow(pattern, _Word(literal.start, literal.text))
-            pattern = _restricted(pattern, literal)
+            _check_may_narrow(pattern, _Word(literal.start, literal.text), words)
+            pattern = _restricted(pattern, literal, words)
     return pattern
 
 
@@ -155,10 +149,10 @@ def _is_place(word: str) -> bool:
     return word == _PREDICATED or word.startswith((_FUNCTION, _RANGE)) or bool(_LINES.fullmatch(word))
 
 
-def _check_may_narrow(pattern: Pattern, word: _Word) -> None:
+def _check_may_narrow(pattern: Pattern, word: _Word, words: Words) -> None:
     """Raise _SyntaxError for a word after a place in the flow graph that does not say where it is."""
     if pattern.is_place and (word.text == _PREDICATED or not _is_place(word.text)):
-        _lines(word)  # raises for what was meant as lines
+        _lines(word, words)  # raises for what was meant as lines
         hint = 'a place is narrowed by "func:NAME", "file.cu:42" and "range:NAME"'
         message = f"'{word.text}' does not narrow '{pattern.subject.value}', which is no instruction"
         raise _SyntaxError(word.start, message, hint)
@@ -171,23 +165,23 @@ def _without_place(pattern: Pattern, word: _Word) -> Pattern:
     return replace(pattern, function="") if word.text.startswith(_FUNCTION) else replace(pattern, lines=None)
 
 
-def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
+def _restricted(pattern: Pattern, literal: Literal, words: Words) -> Pattern:
     """Return a pattern with the condition that a word of the same alternative adds. Raises _SyntaxError."""
     word = _Word(literal.start, literal.text)
     if word.text.startswith((_CALL, _RANGE)):
         return _named(pattern, word, is_negated=literal.is_negated)
     if _is_place(word.text):
         if not literal.is_negated:
-            narrowed = _narrowed(_without_place(pattern, word), word)
+            narrowed = _narrowed(_without_place(pattern, word), word, words)
             # Written twice it means the same, as in "(load & @) & @".
             if pattern in {narrowed, _without_place(pattern, word)}:
                 return narrowed
-            return _narrowed(pattern, word)
+            return _narrowed(pattern, word, words)
         if word.text == _PREDICATED:
             return replace(pattern, unpredicated=True)
         if word.text.startswith(_FUNCTION):
             return replace(pattern, not_functions=(*pattern.not_functions, _function(word)))
-        lines = _lines(word)
+        lines = _lines(word, words)
         return replace(pattern, not_lines=(*pattern.not_lines, lines)) if lines else pattern
     # Raises for a word that is no opcode and no class. Modifiers are written like opcodes of one part; some with ::
     # or capitals.
@@ -195,7 +189,7 @@ def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
         message = f"'{word.text}' is a place between instructions, and matches none"
         raise _SyntaxError(word.start, message, 'join patterns by "|"')
     if not _MODIFIER.fullmatch(word.text):
-        other = _subject(word)
+        other = _subject(word, words)
         if not other.has_operands:
             what, hint = _NOT_NARROWABLE[other.subject]
             raise _SyntaxError(word.start, f"'{word.text}' is {what}, and matches no instructions", hint)
@@ -209,8 +203,7 @@ def _restricted(pattern: Pattern, literal: Literal) -> Pattern:
     parts = tuple(word.text.split("."))
     if not literal.is_negated:
         return replace(pattern, requires=(*pattern.requires, parts))
-    # No modifier is called "generic".
-    if len(parts) == 1 and word.text != "generic":
+    if len(parts) == 1 and word.text not in words.meanings:
         return replace(pattern, without=(*pattern.without, word.text))
     return replace(pattern, excludes=(*pattern.excludes, parts))
 
@@ -229,22 +222,23 @@ def _named(pattern: Pattern, word: _Word, *, is_negated: bool = False) -> Patter
     return replace(pattern, ranges=tuple(dict.fromkeys((*pattern.ranges, name))))
 
 
-def _alternative(text: str, start: int, end: int) -> Pattern:
+def _alternative(text: str, start: int, end: int, target: Words) -> Pattern:
     """Parse one alternative of a position, ``text[start:end]``. Raises _SyntaxError for its first fault."""
     words = list(_words(text, start, end))
     if not words:
-        raise _SyntaxError(start, "position names nothing here" if text.strip() else "position is empty", _EXAMPLES)
+        message = "position names nothing here" if text.strip() else "position is empty"
+        raise _SyntaxError(start, message, _examples(target))
     if len(words) > MAX_WORDS:
         message = f"more than {MAX_WORDS} words in one pattern"
         first_too_many = words[MAX_WORDS]
         raise _SyntaxError(first_too_many.start, message, 'join patterns by "|"')
-    pattern = _subject(words[0])
+    pattern = _subject(words[0], target)
     for word in words[1:]:
-        _check_may_narrow(pattern, word)
+        _check_may_narrow(pattern, word, target)
         if pattern.subject in _NOT_NARROWABLE:
             subject, hint = _NOT_NARROWABLE[pattern.subject]
             raise _SyntaxError(word.start, f"'{word.text}' after {subject}, which cannot be narrowed", hint)
-        pattern = _narrowed(pattern, word)
+        pattern = _narrowed(pattern, word, target)
     return pattern
 
 
@@ -270,7 +264,7 @@ def _ends_name(token: str) -> bool:
     return begins or token == _PREDICATED or bool(_LINES.fullmatch(token))
 
 
-def _subject(word: _Word) -> Pattern:
+def _subject(word: _Word, words: Words) -> Pattern:
     """Parse the first word of an alternative, which says what the pattern matches."""
     if word.text == "kernel":
         return Pattern(Subject.KERNEL)
@@ -283,27 +277,26 @@ def _subject(word: _Word) -> Pattern:
     if word.text.startswith(_FUNCTION):
         return Pattern(Subject.FUNCTION, function=_function(word))
     if word.text.startswith(_CALL) and not word.text.startswith(f"{_CALL}:"):
-        return Pattern(Subject.OPCODE, opcode=("call",), callees=(_function(word, _CALL),))
+        return Pattern(Subject.OPCODE, opcode=(words.call,), callees=(_function(word, _CALL),))
     if word.text.startswith(_RANGE) and not word.text.startswith(f"{_RANGE}:"):
         return Pattern(Subject.RANGE, ranges=(_range(word),))
-    lines = _lines(word)
+    lines = _lines(word, words)
     if lines:
         return Pattern(Subject.LINE, lines=lines)
-    # _OPCODE allows any colons; those of an opcode are pairs, as in fence.proxy::async.
+    # _OPCODE allows any colons; those of an opcode are pairs.
     has_single_colon = re.search(r"(?<!:):(?!:)|:::", word.text)
     if _OPCODE.fullmatch(word.text) and not has_single_colon:
         return Pattern(Subject.OPCODE, opcode=tuple(word.text.split(".")))
-    raise _SyntaxError(word.start, f"'{word.text}' is no pattern", _hint(word.text))
+    raise _SyntaxError(word.start, f"'{word.text}' is no pattern", _hint(word.text, words))
 
 
-def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
+def _narrowed(pattern: Pattern, word: _Word, words: Words) -> Pattern:
     """Return a pattern with the condition that a further word adds, such as ``!tensor`` or ``func:NAME``."""
     exclusion = _EXCLUSION.fullmatch(word.text)
     if exclusion:
-        # "generic" is no modifier of PTX: Pattern.matches gives it a meaning in an opcode only.
-        if exclusion.group(1) == "generic":
-            hint = "name the state space: ld.global"
-            raise _SyntaxError(word.start, "'!generic' excludes nothing: it is no modifier", hint)
+        if exclusion.group(1) in words.meanings:
+            message = f"'!{exclusion.group(1)}' excludes nothing: it is no modifier"
+            raise _SyntaxError(word.start, message, words.meanings[exclusion.group(1)])
         return replace(pattern, without=(*pattern.without, exclusion.group(1)))
     if word.text == _PREDICATED:
         if pattern.predicated:
@@ -315,13 +308,13 @@ def _narrowed(pattern: Pattern, word: _Word) -> Pattern:
         return replace(pattern, function=_function(word))
     if word.text.startswith((_CALL, _RANGE)):
         return _named(pattern, word)
-    lines = _lines(word)
+    lines = _lines(word, words)
     if lines:
         if pattern.lines:
             raise _SyntaxError(word.start, "a second source line", 'join patterns by "|"')
         return replace(pattern, lines=lines)
     if word.text.startswith("!"):
-        raise _SyntaxError(word.start, f"'{word.text}' excludes no single modifier", 'write "!tensor !prefetch"')
+        raise _SyntaxError(word.start, f"'{word.text}' excludes no single modifier", f'write "{words.exclusions}"')
     # The operands of an instruction.
     if pattern.opcode and word.text[0] in "%[{":
         hint = f'a pattern is the opcode alone: "{".".join(pattern.opcode)}"'
@@ -347,14 +340,14 @@ def _range(word: _Word) -> str:
     return name
 
 
-def _lines(word: _Word) -> SourceLines | None:
+def _lines(word: _Word, words: Words) -> SourceLines | None:
     """Parse ``file.cu:42`` or ``file.cu:42-50``; return None for a word that is no source line."""
     match = _LINES.fullmatch(word.text)
     if not match:
         stem, colon, suffix = word.text.partition(":")
-        # A file name with an invalid line number, not an opcode such as fence.proxy::async.
+        # A file name with an invalid line number, not an opcode with a pair of colons.
         if colon and "." in stem and not suffix.startswith(":"):
-            if _joined(word.text):
+            if _joined(word.text, words):
                 raise _SyntaxError(word.start, f"'{word.text}' is no pattern")
             hint = 'write "file.cu:42" or "file.cu:42-50"'
             raise _SyntaxError(word.start, f"'{word.text}' names no source line", hint)
@@ -376,43 +369,52 @@ def _line_number(start: int, digits: str) -> int:
     return int(digits)
 
 
-def _joined(piece: str) -> str:
+def _joined(piece: str, target: Words) -> str:
     """Return how several patterns are joined, for a text that has them with something else between them; else ""."""
     parts = [part.strip() for part in _SEPARATORS.split(piece) if part.strip()]
     if len(parts) == 1 and len(words := piece.split()) > 1:
         # With nothing but spaces: a modifier after an opcode is none.
         is_plain = all("." in word or word in CLASSES or word in _FLOW or word == "kernel" for word in words)
         parts = words if is_plain else []
-    if len(parts) < 2 or not all(map(_begins_a_pattern, parts)):
+    if len(parts) < 2 or not all(_begins_a_pattern(part, target) for part in parts):
         return ""
     return f'join patterns by "|": "{" | ".join(parts)}"'
 
 
-def _begins_a_pattern(word: str) -> bool:
+def _begins_a_pattern(word: str, words: Words) -> bool:
     """Return whether a word is a class, a place, or looks like an opcode: a file and its line are none."""
     name, _, ending = word.partition(".")
     if word in CLASSES or word in _FLOW or word in {"kernel", "*"}:
         return True
-    return _OPCODE.fullmatch(word) is not None and not name.isdigit() and ending not in _SOURCE_ENDINGS
+    is_file = ending in _SOURCE_ENDINGS or ending == words.file_ending
+    return _OPCODE.fullmatch(word) is not None and not name.isdigit() and not is_file
 
 
-def _hint(word: str) -> str:
+def _hint(word: str, words: Words) -> str:
     """Return what may be meant by a word that is no pattern, for a hint."""
     if "," in word:
         return 'join patterns by "|"'
     if word.endswith(";"):
         return "a pattern has no ';' at its end"
     name, _, _ = word.lower().partition(".")
-    if name in OTHER_NAMES:
-        return f'PTX has it as "{OTHER_NAMES[name]}"'
+    if name in words.other_names:
+        return f'{words.language} has it as "{words.other_names[name]}"'
     if word.lower() in OTHER_PLACES:
         return f'did you mean "{OTHER_PLACES[word.lower()]}"?'
     opcode = word.rstrip(".*")
     if word.endswith("*") and _OPCODE.fullmatch(opcode):
         return f'"{opcode}" finds it with all further modifiers'
     if _OPCODE.fullmatch(word.lower()):
-        return f'PTX writes opcodes in lower case: "{word.lower()}"'
+        return f'{words.language} writes opcodes in lower case: "{word.lower()}"'
     if word.startswith("!"):
-        return 'write what to match first: "cp.async.bulk !tensor", or "* !tensor"'
+        return f'write what to match first: "{words.narrowed}", or "* {words.exclusions.partition(" ")[0]}"'
     guess = nearest(word, (*CLASSES, *_FLOW, "kernel"))
-    return f'did you mean "{guess}"?' if guess else _EXAMPLES
+    return f'did you mean "{guess}"?' if guess else _examples(words)
+
+
+def _examples(words: Words) -> str:
+    """Return what a pattern may be, for a hint."""
+    return (
+        f'write "kernel", an opcode such as "{words.load}", a class such as "memory", "func:NAME", "file.cu:42" or '
+        '"loop-head"'
+    )

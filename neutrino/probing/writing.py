@@ -6,8 +6,7 @@ The dialect is the newer one, with tables ``[map.NAME]`` and ``[probe.NAME]``; `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from neutrino.abi.levels import Per
@@ -18,23 +17,21 @@ from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import registers_of
 from neutrino.probing.model import Lanes
 from neutrino.probing.places import BARE_KEY
+from neutrino.probing.target import Language
 
 # Characters that a TOML string must escape: in a basic string, and in one of several lines between triple quotes.
 _ESCAPED_IN_STRING = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED_IN_MULTILINE_STRING = re.compile(r'[\x00-\x08\x0b-\x1f\x7f\\]|"(?="")')
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-_MAX_PER_DECLARATION = 8
-"""Registers of one type in one ``.reg``."""
-
 _Declarations = dict[tuple[str, str], list[Register]]
 """Name of a probe, and ``before`` or ``after`` → the registers that are declared in that snippet."""
 
 
-def trace_text(probe_set: ProbeSet) -> str:
+def text_of_trace(probe_set: ProbeSet, language: Language) -> str:
     """Return the text of the probe file that is stored in a trace or a patched file, so that the set can be read again.
 
     It is the set's source, with its comments, if that gives the same set without warnings wherever it is stored;
-    otherwise the set as ``write`` writes it. probe_set: lowered, so that its snippets are PTX.
+    otherwise the set as ``write`` writes it. probe_set: lowered to the language.
     """
     # Other sources (Python, the older dialect, several files, a file of which only some probes are used) do not read
     # back. A warning is about something that is tolerated, such as a number in quotes; ``write`` writes it correctly.
@@ -42,13 +39,14 @@ def trace_text(probe_set: ProbeSet) -> str:
     # In the source, paths of scripts are relative to the probe file, and would be searched for where the text is
     # stored. The set has absolute paths, and ``write`` writes these.
     has_scripts = bool(probe_set.analyze_hooks or probe_set.callbacks)
-    return probe_set.source if is_clean and not has_scripts else write(probe_set)
+    return probe_set.source if is_clean and not has_scripts else write(probe_set, language)
 
 
-def write(probe_set: ProbeSet) -> str:
+def write(probe_set: ProbeSet, language: Language) -> str:
     """Return a lowered set as the text of a probe file. Reading it gives a set of equal digest, maps and scripts.
 
-    The names of the files that the set was read from stand in a comment in the first line.
+    The names of the files that the set was read from stand in a comment in the first line. language: that it was
+    lowered to.
     """
     # A set that was merged from files has a part for each; any other set has no parts, and is one file itself.
     files = probe_set.parts or (probe_set,)
@@ -65,7 +63,7 @@ def write(probe_set: ProbeSet) -> str:
     # Probes share registers, so where each one is declared follows from all snippets together.
     declarations = _declarations(probe_set)
     for probe in probe_set.probes:
-        lines += ["", *_probe(probe, declarations)]
+        lines += ["", *_probe(probe, declarations, language)]
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +91,7 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"data = {{ {fields} }}"
 
 
-def _probe(probe: Probe, declarations: _Declarations) -> Iterator[str]:
+def _probe(probe: Probe, declarations: _Declarations, language: Language) -> Iterator[str]:
     """Yield the lines of a probe's table. declarations: the registers to declare in each snippet of the set."""
     yield f"[probe.{_key(probe.name)}]"
     yield f"position = {_string(probe.tracepoint.text)}"
@@ -104,7 +102,7 @@ def _probe(probe: Probe, declarations: _Declarations) -> Iterator[str]:
     for key, snippet in _sides(probe):
         if snippet:
             registers = declarations.get((probe.name, key), [])
-            lines = [*_reg_statements(registers), *(statement + ";" for statement in _statements(snippet))]
+            lines = [*language.declarations(registers), *(statement + ";" for statement in _statements(snippet))]
             text = _escape("\n".join(lines), _ESCAPED_IN_MULTILINE_STRING)
             yield f'{key} = """\n{text}\n"""'
 
@@ -146,29 +144,6 @@ def _declarations(probe_set: ProbeSet) -> _Declarations:
         probe_name, key, _ = snippets[index]
         declarations.setdefault((probe_name, key), []).insert(0, register)
     return declarations
-
-
-def _reg_statements(registers: Iterable[Register]) -> Iterator[str]:
-    """Yield ``.reg`` statements for registers, in their order; neighbors of one type share a statement."""
-    for register_type, group in groupby(registers, key=lambda register: register.type):
-        words = [register.name + _initial(register) for register in group]
-        for start in range(0, len(words), _MAX_PER_DECLARATION):
-            yield f".reg .{register_type} {', '.join(words[start : start + _MAX_PER_DECLARATION])};"
-
-
-def _initial(register: Register) -> str:
-    """Return the initial value of a register as ``.reg`` takes it (`` = -1``); ``""`` for 0, the default."""
-    value, register_type = register.initial, register.type  # the value as bits
-    if not value:
-        return ""
-    if register_type == "f32":
-        return f" = 0f{value:08X}"
-    if register_type == "f64":
-        return f" = 0d{value:016X}"
-    sign_bit = 1 << (register_type.bits - 1)
-    if register_type.is_signed and value & sign_bit:
-        value -= 1 << register_type.bits
-    return f" = {value}"
 
 
 def _key(name: str) -> str:

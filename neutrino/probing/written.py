@@ -8,7 +8,7 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Register
 from neutrino.maps.declaration import Map
-from neutrino.probing.model import Lanes, Tracepoint
+from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class WrittenProbe:
 class WrittenProbes:
     """One probe file. Members have the same meaning as in ``ProbeSet``.
 
-    platform: of the snippets' assembly, ``cuda`` or ``hip``. is_older: some probes are in the older dialect.
+    platform: of the snippets' assembly. is_older: some probes are in the older dialect.
     """
 
     file: str
@@ -70,7 +70,7 @@ class WrittenProbes:
     registers: tuple[Register, ...]
     probes: tuple[WrittenProbe, ...]
     warnings: tuple[Diagnostic, ...] = ()
-    platform: str = "cuda"
+    platform: str = DEFAULT_PLATFORM
     analyze_hooks: tuple[str, ...] = ()
     callbacks: tuple[str, ...] = ()
     is_older: bool = False

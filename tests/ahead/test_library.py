@@ -28,9 +28,9 @@ from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, 
 from neutrino.fatbin import read_container
 from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.probing.selection import Selection
-from neutrino.probing.writing import trace_text
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.sass.cubin import read_cubin
+from neutrino.targets import trace_text
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes

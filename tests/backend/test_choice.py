@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.backend.capabilities import Capabilities, lacking
 from neutrino.backend.ptx_target import PtxTarget
 from neutrino.backend.registry import (
     TARGETS,
@@ -24,6 +23,7 @@ from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
 from neutrino.patch.image import patch_image
+from neutrino.probing.capabilities import Capabilities, lacking
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_all, load_probes

@@ -15,7 +15,6 @@ from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_WARPS_PE
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
 from neutrino.assemble.emit import Emit
-from neutrino.backend.capabilities import Capabilities
 from neutrino.backend.entries import unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult, Options, Tools
@@ -27,6 +26,7 @@ from neutrino.ir.statements import Convert, Operation, Operator
 from neutrino.maps.builder import Combining, Lanes
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import copy_stride
+from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.twins.probe_units import ProbeLeftOut

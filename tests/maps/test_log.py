@@ -25,9 +25,9 @@ from neutrino.maps.log import (
     slices,
     slot_slices,
 )
-from neutrino.probing.writing import write
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
+from neutrino.targets import written as write
 from neutrino.verification import read_probes
 from tests.maps.aggregates import kernel_text, probes_of, random_values, read_by, run
 from tests.oracle.twin_launch import Launch, LoadedTwin

@@ -10,8 +10,8 @@ from neutrino.maps.average import Average
 from neutrino.maps.keyed import Hash, TopK
 from neutrino.maps.ring import Ring
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.writing import trace_text
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import trace_text
 from neutrino.verification import load_probe_file, read_probes
 from tests.maps.aggregates import run_all
 

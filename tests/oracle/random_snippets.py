@@ -14,9 +14,6 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Span
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import CLASSES
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.syntax import REGISTER_TYPES
-from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.isa.forms import (
     NO_IMMEDIATES,
     TYPE,
@@ -28,7 +25,10 @@ from neutrino.ptx.isa.forms import (
     operand_type,
 )
 from neutrino.ptx.isa.opcodes import NO_AFTER
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 from neutrino.ptx.snippets.operands import HELPER_TYPES, SnippetSide, misplaced
+from neutrino.ptx.snippets.reading import REGISTER_TYPES
+from tests.fronts import parse_tracepoint
 
 REGISTERS = {kind: (f"%{kind}_0", f"%{kind}_1") for kind in REGISTER_TYPES}
 _DECLARED = "".join(f".reg .{kind} {', '.join(names)};\n" for kind, names in REGISTERS.items())

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.errors import ProbeError
-from neutrino.probing.writing import write
 from neutrino.ptx.snippets.division import inverse
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import written as write
 from neutrino.verification import load_probe_file, read_probes
 from tests.oracle.assembling import arithmetic_differs
 from tests.oracle.bench import make_twins

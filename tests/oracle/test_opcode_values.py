@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.writing import write
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import written as write
 from neutrino.verification import load_all, read_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Kernel, make_twins

@@ -11,10 +11,10 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.writing import write
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.text.module import parse
+from neutrino.targets import written as write
 from neutrino.verification import load_all, load_probes, read_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of

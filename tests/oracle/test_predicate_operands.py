@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pytest
 
 from neutrino.errors import ProbeError
-from neutrino.language.one_liner import read_one_liner
 from neutrino.probing.ir.probe_set import ProbeSet, verified
 from neutrino.probing.ir.verifier import verify
-from neutrino.probing.writing import write
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.snippets.verifier import verify_draft
+from neutrino.targets import written as write
 from neutrino.verification import load_probe_file, read_probes
+from tests.fronts import read_one_liner
 from tests.oracle.assembling import arithmetic_differs
 from tests.oracle.bench import Kernel, make_twins, skip_of
 from tests.oracle.typed import BLOCK, run

@@ -28,8 +28,8 @@ from neutrino.ir.statements import (
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.structured import If, Save, Statement, While
-from neutrino.probing.writing import trace_text
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import trace_text
 from neutrino.verification import read_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of

@@ -16,8 +16,8 @@ from neutrino.maps.registry import ARRAY, SUM
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import If, Save, Statement
 from neutrino.probing.ir.verifier import verify
-from neutrino.probing.writing import trace_text
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import trace_text
 from neutrino.verification import read_probes
 from tests.oracle.assembling import arithmetic_differs, assemble
 from tests.oracle.bench import Kernel, make_twins, skip_of

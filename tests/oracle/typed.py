@@ -23,8 +23,8 @@ from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.structured import Save, Statement, walk
 from neutrino.probing.ir.verifier import verify
-from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.snippets.verifier import verify_draft
+from tests.fronts import parse_tracepoint
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.twin_launch import LoadedTwin
 from tests.oracle.typed_model import Machine

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli.probe import main
-from neutrino.probing.writing import write
 from neutrino.ptx.isa import opcodes
 from neutrino.ptx.snippets import operands
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import written as write
 from neutrino.verification import load_all, load_probe_file, read_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins

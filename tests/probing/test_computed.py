@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neutrino.probing.writing import write
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import written as write
 from neutrino.verification import load_probe_file, read_probes
 from tests.oracle.typed import BLOCK, kernel, run
 

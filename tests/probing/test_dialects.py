@@ -17,9 +17,9 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.emulator.state import State
 from neutrino.maps.registry import SUM
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.toml import read_probe_text
 from neutrino.tracing.views import MapView
 from neutrino.verification import load_probe_file, read_probes
+from tests.fronts import read_probe_text
 from tests.oracle.bench import Bench, make_twins
 from tests.oracle.kernels import BRANCHES, CALLS, KERNELS, MEMORY
 from tests.oracle.twin_launch import LoadedTwin

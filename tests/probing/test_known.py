@@ -14,12 +14,11 @@ from neutrino.errors import ProbeError
 from neutrino.ir.operands import Constant
 from neutrino.ir.statements import Assembly, Compare, Operation, Select
 from neutrino.ir.types import Type
-from neutrino.language.one_liner import read_one_liner
-from neutrino.language.reader import read_python_text
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import For, walk
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.verification import load_probe_file
+from tests.fronts import read_one_liner, read_python_text
 from tests.oracle.typed import BLOCK, kernel, run
 
 HEAD = "import neutrino.language as nl\nA = 4\nB = 7\nFRACTION = 2.5\nON = True\nOFF = False\n"

@@ -16,11 +16,11 @@ from neutrino.ir.operands import Constant, Special
 from neutrino.ir.statements import ClockAfter, Load, Operation
 from neutrino.ir.types import Type
 from neutrino.language.faults import FAULTS, MAX_FAULTS
-from neutrino.language.reader import read_python_text
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, walk
 from neutrino.probing.model import Lanes
 from neutrino.verification import load_probe_file, load_probes
+from tests.fronts import read_python_text
 from tests.oracle.typed import BLOCK, kernel, run
 
 HEAD = """from neutrino import probe, Map

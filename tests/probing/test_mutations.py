@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.faults import FAULTS, WARNINGS
-from neutrino.probing.writing import write
 from neutrino.ptx.isa.form_table import FAULTS as SNIPPET_FAULTS
+from neutrino.targets import written as write
 from neutrino.verification import load_probe_file, read_probes
 
 HAND = Path(__file__).parents[1] / "fixtures" / "probes" / "hand"

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from neutrino.abi.levels import Level
 from neutrino.errors import ProbeError
-from neutrino.language.one_liner import FAULTS, read_one_liner, uses_of_maps
+from neutrino.language.one_liner import FAULTS
 from neutrino.probing.ir.structured import If, Save
 from neutrino.verification import load_probes
+from tests.fronts import read_one_liner, uses_of_maps
 
 WRONG: dict[str, tuple[str, str, str]] = {
     "nothing": ("¦", "one-liner", "there is no probe"),

@@ -18,12 +18,12 @@ from neutrino.ir.operands import SiteOperand
 from neutrino.ir.statements import Assembly
 from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.structured import Save
-from neutrino.probing.model import Pattern, Subject
+from neutrino.probing.model import Pattern, Subject, Tracepoint
 from neutrino.probing.places import find_places
-from neutrino.probing.toml import read_probe_text
 from neutrino.probing.written import WrittenInstruction
 from neutrino.resources import shipped_probes
 from neutrino.verification import check_probes, load_probe_file, load_probes
+from tests.fronts import is_matched, read_probe_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -206,7 +206,7 @@ def test_shipped_probes_go_together() -> None:
 def counted(opcode: str) -> list[str]:
     """Names of the gmem_bytes probes that match an instruction."""
     parts = opcode.split(".")
-    return [probe.name for probe in load_probes(["gmem_bytes"]).probes if probe.tracepoint.matches(parts)]
+    return [probe.name for probe in load_probes(["gmem_bytes"]).probes if is_matched(probe.tracepoint, parts)]
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,8 @@ def test_each_access_is_counted_once(opcode: str, probes: list[str]) -> None:
 )
 def test_patterns(pattern: str, opcode: str, matches: bool) -> None:
     word, *without = pattern.split()
-    tracepoint = Pattern(Subject.OPCODE, tuple(word.split(".")), without=tuple(item[1:] for item in without))
-    assert tracepoint.matches(opcode.split(".")) is matches
+    parsed = Pattern(Subject.OPCODE, tuple(word.split(".")), without=tuple(item[1:] for item in without))
+    assert is_matched(Tracepoint(pattern, (parsed,)), opcode.split(".")) is matches
 
 
 def test_files_for_two_platforms_do_not_go_together(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.probing.model import CLASSES, Pattern, SourceLines, Subject
-from neutrino.probing.tracepoints import parse_tracepoint
+from tests.fronts import parse_tracepoint
 
 OPCODE, CLASS, FUNCTION, LINE = Subject.OPCODE, Subject.CLASS, Subject.FUNCTION, Subject.LINE
 

@@ -24,12 +24,13 @@ from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes
-from neutrino.probing.syntax import REGISTER_TYPES
-from neutrino.probing.tracepoints import parse_tracepoint
-from neutrino.probing.writing import trace_text, write
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.ptx.snippets.reading import REGISTER_TYPES
 from neutrino.resources import shipped_probes
+from neutrino.targets import trace_text
+from neutrino.targets import written as write
 from neutrino.verification import load_probe_file, load_probes, read_probes
+from tests.fronts import parse_tracepoint
 
 DRAFTS = Path(__file__).parents[1] / "fixtures" / "probes"
 HERE = Span(1, 1)

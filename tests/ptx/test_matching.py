@@ -19,7 +19,6 @@ from neutrino.demangle import demangle
 from neutrino.emulator.text import Label, Statement, read_module
 from neutrino.errors import Span, ToolMissingError
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.ptx.analysis.matching import Matcher
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.module_twins import probe_module
@@ -27,6 +26,7 @@ from neutrino.ptx.isa.opcodes import find
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Function, Module, parse
 from neutrino.toolchain.location import find_tool
+from tests.fronts import is_matched, parse_tracepoint
 
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures" / "kernels").rglob("*.ptx"))
 COUNT = ".reg .u64 %n; add.u64 %n, %n, 1;"
@@ -258,7 +258,7 @@ def test_all_at_once_find_what_each_alone_does(data):
             facts = find(tuple(parts))
             names = [
                 probe.name for probe in probes
-                if probe.tracepoint.matches(parts, facts.classes if facts else ())
+                if is_matched(probe.tracepoint, parts, facts.classes if facts else frozenset())
             ]  # fmt: skip
             if names:
                 wanted.append((hit.statement.opcode, len(wanted), names))

@@ -11,13 +11,13 @@ import pytest
 from machine import arithmetic, refused_lines
 
 from neutrino.errors import ProbeError
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
-from neutrino.probing.syntax import REGISTER_TYPES
 from neutrino.ptx.isa.form_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 from neutrino.ptx.isa.forms import TYPE, is_collective
 from neutrino.ptx.isa.forms import forms as known_forms
 from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
+from neutrino.ptx.snippets.reading import REGISTER_TYPES
 from neutrino.verification import load_probe_file
 
 pytestmark = pytest.mark.usefixtures("tools")

@@ -15,8 +15,8 @@ from neutrino.abi.results import MAP_DESCRIPTOR, RESULT_HEADER
 from neutrino.cli.report import main as report
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Map
-from neutrino.probing.writing import write
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.targets import written as write
 from neutrino.tracing import Trace
 from neutrino.verification import load_probe_file, read_probes
 

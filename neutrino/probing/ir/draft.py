@@ -8,6 +8,7 @@ from neutrino.errors import Diagnostic
 from neutrino.ir.operands import Register
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.model import DEFAULT_PLATFORM
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class DraftProbes:
 
     There are no ``analyze_hooks``: only TOML files can name some. constants: the names of the file's constants, which
     ``-D`` can give other values. is_whole: False for what could be read of a file with faults. unread: the probes in it
-    some of whose statements could not be read, by name.
+    some of whose statements could not be read, by name. platform: of the target that it was read for.
     """
 
     file: str
@@ -29,8 +30,4 @@ class DraftProbes:
     constants: tuple[str, ...] = ()
     is_whole: bool = True
     unread: frozenset[str] = frozenset()
-
-    @property
-    def platform(self) -> str:
-        """The target as the ``platform`` of probe files names it; typed IR is lowered for NVIDIA's GPUs only."""
-        return "cuda"
+    platform: str = DEFAULT_PLATFORM

@@ -16,7 +16,7 @@ from neutrino.ir.operands import Inverted, Register, SiteOperand
 from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.structured import Save, Statement, Straight, registers_of
-from neutrino.probing.model import Lanes, Tracepoint
+from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,6 @@ class Probe:
         return replace(self, before=before, after=after)
 
 
-_PLATFORMS = {"": "cuda", "ptx": "cuda"}
-"""``ProbeSet.target`` → ``platform`` of probe files."""
-
-
 class _Seal:
     """Required to construct a ``ProbeSet``. Only this module has it, so no code can skip ``verified``."""
 
@@ -93,8 +89,8 @@ class ProbeSet:
     file, source: path and text of the probe file. reads_back: the source is one probe file in the newer dialect of
     TOML, and reading it gives this set; never so for a merged set. warnings: in file order. parts: the sets of the
     single files, if this one was merged from several; spans refer to those files. target: of its hand-written
-    instructions, ``ptx``; "" without any. analyze_hooks, callbacks: absolute paths of scripts that run when the trace
-    has ended, and at each new launch in it.
+    instructions, its name; "" without any. platform: what probe files call the target. analyze_hooks, callbacks:
+    absolute paths of scripts that run when the trace has ended, and at each new launch in it.
 
     Only ``verified`` creates one: ``ProbeSet(…)`` and ``dataclasses.replace`` raise TypeError.
     """
@@ -110,6 +106,7 @@ class ProbeSet:
     parts: tuple[ProbeSet, ...] = ()
     analyze_hooks: tuple[str, ...] = ()
     callbacks: tuple[str, ...] = ()
+    platform: str = DEFAULT_PLATFORM
     seal: InitVar[_Seal | None] = None
 
     def __post_init__(self, seal: _Seal | None) -> None:
@@ -120,11 +117,6 @@ class ProbeSet:
     def __hash__(self) -> int:
         # Sets are keys of caches, looked up for every module: hashing all members is slow, the text identifies a set.
         return hash((self.file, self.source))
-
-    @property
-    def platform(self) -> str:
-        """The target as the ``platform`` of probe files names it."""
-        return _PLATFORMS[self.target]
 
     @cached_property
     def digest(self) -> str:
@@ -167,11 +159,13 @@ def verified(
     parts: tuple[ProbeSet, ...] = (),
     analyze_hooks: tuple[str, ...] = (),
     callbacks: tuple[str, ...] = (),
+    platform: str = DEFAULT_PLATFORM,
 ) -> ProbeSet:
     """Create a set from its members, as in ``ProbeSet``. Call this only after the verifier has accepted them."""
     # Without the seal, ProbeSet raises TypeError.
     return ProbeSet(
-        file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, _SEAL
+        file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, platform,
+        _SEAL,
     )
 
 

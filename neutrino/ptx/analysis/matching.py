@@ -20,6 +20,7 @@ from neutrino.ptx.analysis.ranges import Ranges
 from neutrino.ptx.analysis.surroundings import Locations, Surroundings, asks_for_lines, asks_for_surroundings
 from neutrino.ptx.isa.forms import TYPE
 from neutrino.ptx.isa.instruction import Mnemonic
+from neutrino.ptx.isa.opcodes import meaning_of
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Function, Module
 
@@ -69,7 +70,7 @@ def _untyped(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
     near = {
         opcode
         for opcode in body.opcodes
-        if any(pattern.matches(opcode.parts) for pattern in untyped_patterns.get(opcode.word, ()))
+        if any(pattern.matches(opcode.parts, meaning=meaning_of) for pattern in untyped_patterns.get(opcode.word, ()))
     }
     in_text_order = dict.fromkeys(body.statement(index).opcode for index in body.where(near))
     return tuple(in_text_order)[:_MOST]
@@ -363,7 +364,7 @@ class _Plan:
         for key in {parts[0], *classes, ""}:
             for index, pattern in self._patterns.get(key, ()):
                 is_excluded = pattern.unpredicated if guarded else pattern.predicated
-                if not is_excluded and pattern.matches(parts, classes):
+                if not is_excluded and pattern.matches(parts, classes, meaning_of):
                     matching.setdefault(index, []).append(pattern)
         always = []
         conditional = []

@@ -25,7 +25,6 @@ from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
-from neutrino.probing.special_registers import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
 from neutrino.ptx.instrument.log_room import RoomCode, first_marks
 from neutrino.ptx.instrument.log_single import SingleCode
@@ -51,6 +50,7 @@ from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.measures import machine_arithmetic
+from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:

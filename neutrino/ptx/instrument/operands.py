@@ -8,13 +8,12 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
 from neutrino.ptx.isa.instruction import REGISTER, Address, Instruction, object_parts, read_address, vector_elements
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth, opcode_value
 from neutrino.ptx.isa.opcodes import Measure, Role
-from neutrino.ptx.isa.scalars import integer
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer
 from neutrino.ptx.text.body import Body
 
 _EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})

@@ -12,13 +12,12 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_UNIT, most_rows
 from neutrino.maps.regions import has_counts
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.pointers import Sum
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
 from neutrino.ptx.isa.forms import FLOATS, field_for
 from neutrino.ptx.isa.instruction import Instruction
-from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, WARP_LANES
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}

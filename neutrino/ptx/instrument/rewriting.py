@@ -15,12 +15,12 @@ from neutrino.ir.statements import Assembly
 from neutrino.maps.regions import has_counts
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save, site_operands_of
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.ptx.analysis.additions import Additions
 from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, Matcher
 from neutrino.ptx.instrument.registers import PrivateNames, UnsupportedError
 from neutrino.ptx.isa.forms import is_collective
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from neutrino.probing.model import STATE_SPACES
-from neutrino.ptx.isa.opcodes import FLOW, Opcode, find
+from neutrino.ptx.isa.opcodes import FLOW, STATE_SPACES, Opcode, find
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 _HEAD = re.compile(

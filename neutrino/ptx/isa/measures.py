@@ -7,7 +7,7 @@ import re
 from neutrino.probing.model import has_parts
 from neutrino.ptx.isa.forms import hidden_arithmetic
 from neutrino.ptx.isa.instruction import Instruction, vector_elements
-from neutrino.ptx.isa.opcodes import Measure
+from neutrino.ptx.isa.opcodes import Measure, meaning_of
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 # A machine instruction is called class + operation + packing: FADD, HFMA2. By PTX opcode and by type.
@@ -142,7 +142,7 @@ def opcode_value(instruction: Instruction, name: str, element: str | None) -> in
     if name != "HAS" or element is None:
         return None
     classes = instruction.facts.classes if instruction.facts is not None else frozenset()
-    return int(has_parts(instruction.parts, classes, tuple(element.split("."))))
+    return int(has_parts(instruction.parts, classes, tuple(element.split(".")), meaning_of))
 
 
 def matrix_depth(instruction: Instruction) -> tuple[int, int] | None:

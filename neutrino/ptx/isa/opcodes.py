@@ -466,3 +466,22 @@ def find(parts: tuple[str, ...]) -> Opcode | None:
 def in_class(group: str) -> Iterator[Opcode]:
     """Return the rows of a class, one of ``model.CLASSES``."""
     return (opcode for opcode in OPCODES if group in opcode.classes)
+
+
+STATE_SPACES = frozenset({"const", "global", "local", "param", "shared"})
+"""State spaces that a modifier can name, without their ``::`` sub-qualifier (PTX ISA 5.1)."""
+
+OTHER_NAMES: Mapping[str, str] = {
+    "__syncthreads": "bar.sync | barrier.sync", "__syncwarp": "bar.warp.sync", "__threadfence": "membar | fence",
+    "__shfl_sync": "shfl.sync", "atomicadd": "atom.add | red.add", "ldg": "ld.global", "stg": "st.global",
+    "lds": "ld.shared", "sts": "st.shared", "ldl": "ld.local", "stl": "st.local", "ffma": "fma.rn.f32",
+    "imad": "mad.lo", "hmma": "mma", "hgmma": "wgmma.mma_async", "ldgsts": "cp.async",
+}  # fmt: skip
+"""What CUDA C++ and machine code call an instruction, in lower case → the pattern that matches it in PTX."""
+
+
+def meaning_of(word: str, modifiers: Sequence[str]) -> bool | None:
+    """As ``probing.model.Meaning``: no modifier is called ``generic``; an access is if it has no state space."""
+    if word != "generic":
+        return None
+    return not any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers)

@@ -1,4 +1,4 @@
-"""Types of single values, numbers as PTX writes them, and which integers fit in a type or in a field of a map."""
+"""Types of single values and of special registers, numbers as PTX writes them, and which integers fit in what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 from neutrino.abi.records import Field
-from neutrino.probing.syntax import literal_fits
 
 WARP_LANES = 32
 """Lanes per warp of every architecture that runs PTX."""
@@ -46,6 +45,35 @@ TYPE_BYTES: Mapping[str, int] = {
     "b128": 16,
 }
 
+# PTX ISA 9.0, chapter 10.
+_VECTOR_REGISTERS = (
+    "tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid",
+)  # fmt: skip
+_U32_REGISTERS = (
+    "laneid", "warpid", "nwarpid", "smid", "nsmid", "cluster_ctarank", "cluster_nctarank",
+    "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
+    "clock", "clock_hi", "globaltimer_lo", "globaltimer_hi",
+    "total_smem_size", "aggr_smem_size", "dynamic_smem_size",
+)  # fmt: skip
+_U64_REGISTERS = ("gridid", "clock64", "globaltimer", "current_graph_exec")
+
+SPECIAL_REGISTERS: dict[str, str] = {
+    **{f"%{name}.{part}": "u32" for name in _VECTOR_REGISTERS for part in "xyz"},
+    **{f"%{name}": "u32" for name in _U32_REGISTERS},
+    **{f"%{name}": "u64" for name in _U64_REGISTERS},
+    **{f"%pm{index}": "u32" for index in range(8)},
+    **{f"%pm{index}_64": "u64" for index in range(8)},
+    **{f"%envreg{index}": "b32" for index in range(32)},
+}
+"""The special registers that a probe may read: name with ``%`` → PTX type without the dot."""
+
+SPECIAL_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
+    f"%{name}.{part}": ((7, 8), 90)
+    for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+    for part in "xyz"
+} | {f"%{name}": ((7, 8), 90) for name in ("cluster_ctarank", "cluster_nctarank")}
+"""Name of a special register → the lowest ``.version`` and architecture that have it, of those that not all have."""
+
 _OCTAL = re.compile(r"[+-]?0\d+\Z", re.ASCII)
 
 
@@ -71,6 +99,20 @@ def in_range(word: str, bits: int) -> bool:
     return len(word) <= MAX_LITERAL and -(1 << (bits - 1)) <= integer(word) < 1 << bits
 
 
+def literal_fits(bits: int, signed: bool, text: str, value: int) -> bool:
+    """Return whether an integer literal fits a type of that many bits. text: the literal, of which value is the value.
+
+    Unsigned types also accept negative numbers: -1 means all bits set. Signed types accept values above their maximum
+    in hexadecimal, octal or binary only, where the literal gives the bit pattern.
+    """
+    if not -(1 << (bits - 1)) <= value < 1 << bits:
+        return False
+    digits = text.lstrip("+-")
+    # Others begin with 0x, 0b or, in octal, 0; a single 0 is decimal.
+    is_decimal = len(digits) == 1 or not digits.startswith("0")
+    return not signed or value < 1 << (bits - 1) or not is_decimal
+
+
 def fits_field(word: str, field: Field) -> bool:
     """Return whether an integer literal can be stored in a field of an integer type."""
     is_signed = field.type.value.startswith("s")
@@ -84,3 +126,8 @@ def range_hint(field: Field) -> str:
         half = 1 << (bits - 1)
         return f"from {-half} to {half - 1}; the bits of others in hexadecimal, such as {(1 << bits) - 1:#x}"
     return f"from 0 to {(1 << bits) - 1}; -1 is all ones"
+
+
+def is_special(name: str) -> bool:
+    """Return whether a name is a special register, or a vector of them without its element (``%tid``)."""
+    return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS

@@ -27,10 +27,10 @@ from neutrino.ir.types import Type
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.nearest import nearest
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
 from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.forms import MODIFIERS, bits_of, fits, is_modifier, type_by_pattern
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, Opcode, Role, find, in_class
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
 _WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "LEADER", "THREAD", "BLOCK", "SITE", "LINE", "ELEMENTS")

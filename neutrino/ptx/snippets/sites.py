@@ -12,10 +12,10 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import walk
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
 from neutrino.probing.source_text import SourceText
-from neutrino.probing.tracepoints import OTHER_NAMES, OTHER_PLACES
+from neutrino.probing.tracepoints import OTHER_PLACES
 from neutrino.probing.written import WrittenProbe
 from neutrino.ptx.isa.forms import MODIFIERS, is_modifier, misplaced_modifier, types_last
-from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER
+from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER, OTHER_NAMES
 from neutrino.ptx.snippets.operands import possible
 
 _CLASS_EXAMPLES = {

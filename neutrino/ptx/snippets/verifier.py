@@ -23,7 +23,7 @@ from neutrino.probing.ir.structured import Save, registers_of, walk
 from neutrino.probing.ir.verifier import OF_THREADS
 from neutrino.probing.nearest import nearest
 from neutrino.probing.source_text import SourceText
-from neutrino.probing.special_registers import SPECIAL_REGISTERS
+from neutrino.probing.target import Verified
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes, WrittenSave, WrittenSnippet
 from neutrino.ptx.isa.form_table import FAULTS, FORBIDDEN, REASONS
 from neutrino.ptx.isa.forms import (
@@ -42,7 +42,17 @@ from neutrino.ptx.isa.forms import (
     operand_type,
 )
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
-from neutrino.ptx.isa.scalars import FLOAT, INTEGER, MAX_LITERAL, fits_field, in_range, integer, range_hint
+from neutrino.ptx.isa.scalars import (
+    FLOAT,
+    INTEGER,
+    MAX_LITERAL,
+    SPECIAL_REGISTERS,
+    fits_field,
+    in_range,
+    integer,
+    is_special,
+    range_hint,
+)
 from neutrino.ptx.snippets.lanes import Uniform
 from neutrino.ptx.snippets.operands import (
     HELPER,
@@ -76,14 +86,6 @@ _MAX_GUESS_NAMES = 2000
 """With more registers, a misspelt word is not compared with them, which would take seconds."""
 _MAX_GUESSES = 100
 """Misspelt words that are compared with known ones, which takes milliseconds each."""
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The result for one file. probes: None if there are errors. diagnostics: errors and warnings in file order."""
-
-    probes: tuple[Probe, ...] | None
-    diagnostics: tuple[Diagnostic, ...]
 
 
 def verify(written: WrittenProbes) -> Verified:
@@ -446,7 +448,7 @@ class _Checker:
 
     def _check_destination(self, instruction: _Instruction, name: str, kind: str, span: Span) -> None:
         """Check one destination register. kind: as in ``form_table``, such as ``t`` for the instruction's type."""
-        if HELPER.fullmatch(name) or _is_special(name):
+        if HELPER.fullmatch(name) or is_special(name):
             hint = "a probe writes only registers that it declares"
             self._report(span, "write-refused", f"{name} cannot be written", hint)
             return
@@ -692,8 +694,3 @@ class _Checker:
                 message = f"{word} of {opcode} is {kind}, but field '{field.name}' is {field.type.value}"
                 self._report(span, "save-type", message, f"make the field {field_for(kind)}, or save {word}.bits")
                 return
-
-
-def _is_special(name: str) -> bool:
-    """Return whether a name is a special register, or a vector of them without its element (``%tid``)."""
-    return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from neutrino.errors import NeutrinoError
+from neutrino.errors import Diagnostic, NeutrinoError, Span
 from neutrino.ir.operands import Inverted, SiteOperand, Special
-from neutrino.ir.statements import Collective, Operation, Shuffle
+from neutrino.ir.statements import ClockAfter, Collective, IsGlobal, Operation, Shuffle
+from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.structured import Statement, walk
-from neutrino.probing.model import Subject
+from neutrino.probing.model import Pattern, Subject
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Capabilities:
 
     tracepoints: subjects, such as ``kernel`` and ``opcode``, and classes, such as ``memory``. operands: values of an
     instruction, without numbers: ``OUT``, ``IN``, ``ADDR``. helpers: names of typed operations (``add``), of what is
-    computed among lanes (``ballot``, ``shuffle``), and of what the hardware provides (``lane``). maps: names of map
-    types.
+    computed among lanes (``ballot``, ``shuffle``), of what the hardware provides (``lane``), ``clock(after)`` and
+    ``is_global``. maps: names of map types.
     """
 
     tracepoints: frozenset[str] | None = None
@@ -30,10 +31,26 @@ class Capabilities:
     maps: frozenset[str] | None = None
 
 
+CODE = "target-lacks"
+"""Code of the fault of a typed probe that asks for what its target cannot do."""
+
 _WORDS = {
     "tracepoints": "the tracepoint {}", "operands": "the value {}", "helpers": "the operation {}",
     "maps": "a map of type {}",
 }  # fmt: skip
+
+
+_INSTEAD: Mapping[tuple[str, str], tuple[tuple[str, str], str]] = {
+    ("helpers", "clock"): (("helpers", "time"), "nl.time() has nanoseconds"),
+    ("helpers", "clock(after)"): (("helpers", "clock"), "nl.clock() reads it without waiting"),
+    ("helpers", "lanemask_lt"): (("helpers", "lane"), "compute it from nl.lane()"),
+    ("helpers", "sum"): (("maps", "sum"), "save each value to a map of type sum"),
+    ("helpers", "min"): (("maps", "min"), "save each value to a map of type min"),
+    ("helpers", "max"): (("maps", "max"), "save each value to a map of type max"),
+    ("helpers", "div"): (("helpers", "mul"), "save both numbers, and divide afterwards"),
+    ("helpers", "rem"): (("helpers", "mul"), "save both numbers, and divide afterwards"),
+}  # fmt: skip
+"""What a target may lack → what it may have instead, and a hint that names it."""
 
 
 class Able(Protocol):
@@ -65,21 +82,61 @@ def lacking(probes: ProbeSet, capabilities: Capabilities) -> list[str]:
             asked.setdefault((kind, name), f"probe '{probe.name}'")
     for map_ in probes.maps:
         asked.setdefault(("maps", map_.kind.name), f"map '{map_.name}'")
-    has = {field.name: getattr(capabilities, field.name) for field in fields(capabilities)}
     return [
         f"{who}: {_WORDS[kind].format(name)}"
         for (kind, name), who in asked.items()
-        if has[kind] is not None and name not in has[kind]
+        if not _has(capabilities, kind, name)
     ]
+
+
+def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
+    """Return what a target cannot do of what typed probes ask for: one fault for each, where it first stands."""
+    if target.capabilities == Capabilities():
+        return []
+    asked: dict[tuple[str, str], Span] = {}
+    for probe in draft.probes:
+        for pattern in probe.tracepoint.patterns:
+            asked.setdefault(_tracepoint_of(pattern), probe.span)
+        for statement in _statements(probe):
+            for each in _asked_in(statement):
+                asked.setdefault(each, statement.span)
+    for map_ in draft.maps:
+        asked.setdefault(("maps", map_.kind.name), map_.span)
+    lines = draft.source.split("\n")
+    faults = []
+    for (kind, name), span in asked.items():
+        if not _has(target.capabilities, kind, name):
+            other, hint = _INSTEAD.get((kind, name), (None, ""))
+            if other is not None and not _has(target.capabilities, *other):
+                hint = ""
+            message = f"{_WORDS[kind].format(name)} is not available for kernels in {target.name}"
+            line = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
+            faults.append(Diagnostic(draft.file, span.line, span.column, line, message, hint, code=CODE))
+    return sorted(faults, key=lambda fault: (fault.line, fault.column))
+
+
+def _has(capabilities: Capabilities, kind: str, name: str) -> bool:
+    """Return whether a target can do something. kind: a field of ``Capabilities``."""
+    names: frozenset[str] | None = getattr(capabilities, kind)
+    return names is None or name in names
 
 
 def _asked_by(probe: Probe) -> Iterator[tuple[str, str]]:
     """Yield what a probe asks for, as the field of ``Capabilities`` and the name in it."""
     for pattern in probe.tracepoint.patterns:
-        yield "tracepoints", pattern.group if pattern.subject is Subject.CLASS else pattern.subject.value
+        yield _tracepoint_of(pattern)
+    for statement in _statements(probe):
+        yield from _asked_in(statement)
+
+
+def _tracepoint_of(pattern: Pattern) -> tuple[str, str]:
+    return "tracepoints", pattern.group if pattern.subject is Subject.CLASS else pattern.subject.value
+
+
+def _statements(probe: Probe) -> Iterator[Statement]:
     for snippet in (probe.before, probe.after):
-        for statement in walk(snippet.statements) if snippet is not None else ():
-            yield from _asked_in(statement)
+        if snippet is not None:
+            yield from walk(snippet.statements)
 
 
 def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
@@ -89,6 +146,10 @@ def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
         yield "helpers", statement.reduction.value
     elif isinstance(statement, Shuffle):
         yield "helpers", "shuffle"
+    elif isinstance(statement, ClockAfter):
+        yield "helpers", "clock(after)"
+    elif isinstance(statement, IsGlobal):
+        yield "helpers", "is_global"
     for operand in _read_by(statement):
         inner = operand.operand if isinstance(operand, Inverted) else operand
         if isinstance(inner, SiteOperand):

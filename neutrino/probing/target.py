@@ -1,0 +1,150 @@
+"""What the front ends need of a target: the words of its tracepoints, its assembly in probe files, and its verifier.
+
+``neutrino.targets`` has the targets, by what probe files call them in ``platform``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from neutrino.abi.records import Field
+from neutrino.errors import Diagnostic, Span
+from neutrino.ir.operands import Register
+from neutrino.ir.types import Type
+from neutrino.probing.capabilities import Capabilities
+from neutrino.probing.document import Document, KeyPath
+from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.model import Pattern
+from neutrino.probing.syntax import Fault, Statement
+from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
+
+
+class Words(Protocol):
+    """What is said in a target's assembly, in tracepoints and in hints.
+
+    language: what messages call the assembly. load: the pattern of a load from global memory, an example. narrowed: a
+    pattern that excludes a modifier, and exclusions: two excluded modifiers, both examples. saved: what is saved by a
+    SAVE, of one operand and of two, examples. other_names: what CUDA C++ and machine code call an instruction, in lower
+    case → the pattern that matches it. meanings: words that have a meaning in an opcode but are no modifiers → what to
+    write, as they exclude nothing. call: the opcode of calls. file_ending: of files with the assembly, without the dot.
+    """
+
+    language: ClassVar[str]
+    load: ClassVar[str]
+    narrowed: ClassVar[str]
+    exclusions: ClassVar[str]
+    saved: ClassVar[tuple[str, str]]
+    other_names: ClassVar[Mapping[str, str]]
+    meanings: ClassVar[Mapping[str, str]]
+    call: ClassVar[str]
+    file_ending: ClassVar[str]
+
+    def is_of_whole_warps(self, pattern: Pattern) -> bool:
+        """Return whether all lanes of a warp must execute the instructions that an opcode pattern matches together."""
+
+    def is_reserved(self, register: str) -> bool:
+        """Return whether a probe cannot have a register of this name, with its ``%``: it is one of the hardware's."""
+
+    def type_of_operands(self, pattern: Pattern) -> Type | None:
+        """Return the type that a pattern names for OUT and the inputs; None without one, or if too narrow to keep."""
+
+    def operand_types(self, pattern: Pattern, *, elements: bool) -> Mapping[str, Type]:
+        """Return the types of operands that a pattern names, by their names in probes in Python (``out``, ``in1`` …).
+
+        Only of those that can be computed with as they are; a predicate is a u32, 1 or 0. elements: also of vectors,
+        whose elements have it.
+        """
+
+
+class Snippets(Protocol):
+    """The snippets of one file in TOML, while it is read; their registers are those of the file.
+
+    path, as a parameter, is that of a snippet's text in the document, to which faults are reported. reserved: names of
+    added registers whose values are still needed; those that are added join it.
+    """
+
+    def statements(self, path: KeyPath, text: str) -> tuple[list[Statement], list[Fault]]:
+        """Return the instructions and SAVEs of a snippet, and its faults. What it declares is added to the file's."""
+
+    def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
+        """Return an instruction, before verification."""
+
+    def named(self, text: str) -> Sequence[str]:
+        """Return the registers that an instruction names."""
+
+    def saved(
+        self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
+    ) -> tuple[list[WrittenInstruction], list[str]]:
+        """Return the operands of a SAVE, and instructions before it that it needs to read them.
+
+        words: offset in the snippet and text of each operand. fields: those that they are saved to.
+        """
+
+    def copied(
+        self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
+    ) -> tuple[list[WrittenInstruction], list[str]]:
+        """Return instructions that copy operands which later ones may change, and the operands with the copies.
+
+        words: the operands. used_later: registers that instructions between here and the save of the record name.
+        """
+
+    def registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:
+        """Return the registers of the file in the order of their declarations. probes: all of the file."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The result for one file. probes: None if there are errors. diagnostics: errors and warnings in file order."""
+
+    probes: tuple[Probe, ...] | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class Verifier(Protocol):
+    """Checks probes as far as a target's instructions decide what is right.
+
+    name: of the target, as in ``ProbeSet.target``. capabilities: what typed probes may ask of it, on some of its
+    devices at least.
+    """
+
+    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    def verify(self, written: WrittenProbes) -> Verified:
+        """Verify every snippet and tracepoint of a file with hand-written snippets."""
+
+    def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
+        """Return the faults of typed probes that are specific to the target, as of opcodes and operands."""
+
+
+class Language(Protocol):
+    """A target as probe files see it.
+
+    platform: what files call it, and other_platforms: what else users may. vendor, devices: whose it is, and which
+    devices it is for, in words. register_types: what ``register`` of a probe counts; register_files: the values of its
+    key ``type``, () where registers are declared in snippets. save_guard: a regular expression of the predicate before
+    a SAVE, with the groups ``negated`` and ``guard``. verifier: None where nothing can verify the assembly yet.
+    """
+
+    platform: ClassVar[str]
+    other_platforms: ClassVar[tuple[str, ...]]
+    vendor: ClassVar[str]
+    devices: ClassVar[str]
+    words: ClassVar[Words]
+    register_types: ClassVar[tuple[str, ...]]
+    register_files: ClassVar[tuple[str, ...]]
+    save_guard: ClassVar[str]
+    verifier: ClassVar[Verifier | None]
+
+    def snippets(self, document: Document) -> Snippets:
+        """Return what reads the snippets of a file."""
+
+    def declarations(self, registers: Sequence[Register]) -> Iterator[str]:
+        """Yield the lines that declare registers in a snippet, in their order."""
+
+
+Languages = Mapping[str, Language]
+"""By platform."""
