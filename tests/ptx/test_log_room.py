@@ -51,7 +51,7 @@ def _twin(
     probe = _PROBE.replace("LANES", lanes).replace("POSITION", position)
     twins = probe_module(parse(f"{text}{body}ret;\n}}\n"), read_probes("p.toml", probe))
     (kernel,) = twins.kernels
-    assert "neutrino_room " not in kernel.probed_text
+    assert "(room)" not in kernel.probed_text
     return kernel.probed_text
 
 

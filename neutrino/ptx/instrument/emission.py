@@ -233,7 +233,7 @@ class Emission:
             target = self._maps.maps[index]
             save.write(target.kind.save(target, save))
         if not waits:
-            first_marks(self._prefix, code.lines, code.stores)
+            first_marks(code.lines, code.stores)
         return code
 
     def count(self, counted: Counted) -> list[str]:

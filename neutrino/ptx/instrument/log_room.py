@@ -7,16 +7,14 @@ log's memory stands at few places of a body.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.edits import Edits, before
+from neutrino.ptx.text.edits import Edits, Inserted
 
 
 class RoomCode(Protocol):
@@ -30,7 +28,7 @@ class RoomCode(Protocol):
     def room(self, guard: str, need: int, most: int) -> list[str]:
         """The code that makes sure that there is room for as many records as it needs.
 
-        guard: as of ``room_mark``. most: the number of ``most`` that was chosen for the body.
+        guard: as of ``RoomMark``. most: the number of ``most`` that was chosen for the body.
         """
         ...
 
@@ -47,95 +45,101 @@ def needs_lanes_together(bodies: Iterable[Body]) -> bool:
     )
 
 
-def room_mark(prefix: str, index: int, guard: str) -> str:
-    """What stands before a save to the index-th map until ``place_rooms`` has chosen. prefix: of private names. guard:
-    the predicate of the threads that save, "" for all."""
-    return f"{prefix}room {index} {guard};"
+class RoomMark(str):
+    """The line before a save to a log, which becomes the test for room, or nothing, when ``place_rooms`` has chosen.
+
+    number: of the map. guard: the predicate of the threads that save, "" for all.
+    """
+
+    __slots__ = ("guard", "number")
+    number: int
+    guard: str
+
+    @classmethod
+    def before_save(cls, number: int, guard: str) -> RoomMark:
+        """Return a new one."""
+        mark = cls("(room)")  # no instruction: one that is left over does not assemble
+        mark.number, mark.guard = number, guard
+        return mark
 
 
-def first_marks(prefix: str, lines: list[str], stores: list[str]) -> None:
+def first_marks(lines: list[str], stores: list[str]) -> None:
     """Move the mark of the first save to each log to the beginning of a snippet's code, where fewer registers are in
     use. Not of a save under a predicate, which may be computed on the way. lines, stores: as of ``Code``."""
     seen: set[int] = set()
     for part in (lines, stores):
         for number, line in enumerate(part):
-            found = _mark_of(prefix).fullmatch(line) if line.startswith(prefix) else None
-            if found is not None and int(found[1]) not in seen:
-                seen.add(int(found[1]))
-                if not found[2]:
+            if isinstance(line, RoomMark) and line.number not in seen:
+                seen.add(line.number)
+                if not line.guard:
                     del part[number]
                     lines.insert(0, line)
 
 
-@cache
-def _mark_of(prefix: str) -> re.Pattern[str]:
-    return re.compile(rf"{re.escape(prefix)}room (\d+) ([^;]*);")
-
-
 @dataclass(frozen=True)
 class _Mark:
-    """A save in the code of a body. edit: its number in the list of edits; start, end: of the mark in the edit's text.
-    at, block: where the code goes. guard: as of ``room_mark``. is_certain: each thread that reaches the block runs
-    what the mark becomes."""
+    """A save in the code of a body. edit: its number in the list of edits; line: in the edit. at, block: where the code
+    goes. guard: as of ``RoomMark``. is_certain: each thread that reaches the block runs what the mark becomes."""
 
     edit: int
-    start: int
-    end: int
+    line: int
     at: int
     block: int
     guard: str
     is_certain: bool
 
 
-def place_rooms(
-    body: Body, edits: Edits, opening: Sequence[str], prefix: str, log: Callable[[int], RoomCode]
-) -> list[str]:
+def place_rooms(body: Body, edits: Edits, opening: Sequence[str], log: Callable[[int], RoomCode]) -> list[str]:
     """Replace the marks in a body's edits, and in the code at its entry, which is returned.
 
-    opening: that code. prefix: as of ``room_mark``. log: gives the tests of the log with a number.
+    opening: that code. log: gives the tests of the log with a number.
     """
-    pattern = re.compile(rf"{_mark_of(prefix).pattern}\n?\t?")
-    first = "\n".join([*opening, ""])
     # The code at the entry comes before that of all sites there.
-    texts = [(body.entry, first), *((at, text) for at, _, text in edits.edits)]
-    places = [(number, list(pattern.finditer(text))) for number, (_, text) in enumerate(texts) if prefix in text]
-    if not any(every for _, every in places):
+    inserted = [(body.entry, tuple(opening))]
+    inserted += [(at, () if isinstance(new, str) else new.lines) for at, _, new in edits.edits]
+    places = [
+        (number, line, mark)
+        for number, (_, lines) in enumerate(inserted)
+        for line, mark in enumerate(lines)
+        if isinstance(mark, RoomMark)
+    ]
+    if not places:
         return list(opening)
     graph = FlowGraph(body)
     labels: dict[int, int] = {}
     for label in body.labels:
         labels.setdefault(label.before, label.start)
     of_maps: dict[int, list[_Mark]] = {}
-    for number, every in places:
-        at = texts[number][0]
+    for number, line, room in places:
+        at, _ = inserted[number]
         block, is_certain = _place(body, graph, labels, at)
-        for found in every:
-            guard = found[2]
-            mark = _Mark(number, found.start(), found.end(), at, block, guard, is_certain and not guard)
-            of_maps.setdefault(int(found[1]), []).append(mark)
-    changed: dict[int, list[tuple[_Mark, str]]] = {}
+        found = _Mark(number, line, at, block, room.guard, is_certain and not room.guard)
+        of_maps.setdefault(room.number, []).append(found)
+    # By edit and line, what stands in place of the mark.
+    chosen: dict[tuple[int, int], list[str]] = {}
     for index, marks in of_maps.items():
         # Edits at one position stand in the order of the list.
-        marks.sort(key=lambda mark: (mark.at, mark.edit, mark.start))
-        tests, code = log(index), {("", 0): ""}
+        marks.sort(key=lambda mark: (mark.at, mark.edit, mark.line))
+        tests, code = log(index), {("", 0): list[str]()}
         # The first of the numbers with the fewest tests.
         plans = [(most, _needs(body, graph, marks, most)) for most in tests.most]
         most, needs = min(plans, key=lambda plan: sum(map(bool, plan[1].values())))
         for mark, need in needs.items():
             key = (mark.guard, need) if need else ("", 0)
             if key not in code:
-                code[key] = before(tests.room(mark.guard, need, most))
-            text = code[key]
-            changed.setdefault(mark.edit, []).append((mark, text))
-    for number, replaced in changed.items():
-        at, text = texts[number]
-        for mark, new in sorted(replaced, key=lambda one: -one[0].start):
-            text = text[: mark.start] + new + text[mark.end :]
-        if number:
-            edits.edits[number - 1] = (at, at, text)
-        else:
-            first = text
-    return [line.lstrip("\t") for line in first.split("\n")[:-1]]
+                code[key] = tests.room(mark.guard, need, most)
+            chosen[mark.edit, mark.line] = code[key]
+    for number in sorted({edit for edit, _ in chosen if edit}):
+        at, lines = inserted[number]
+        before = edits.edits[number - 1][2]
+        if isinstance(before, Inserted):
+            edits.edits[number - 1] = (at, at, replace(before, lines=_with(lines, chosen, number)))
+    return list(_with(opening, chosen, 0))
+
+
+def _with(lines: Sequence[str], chosen: Mapping[tuple[int, int], list[str]], number: int) -> tuple[str, ...]:
+    """Return the lines of the edit with a number, with what is chosen in place of marks."""
+    return tuple(part for line, text in enumerate(lines) for part in chosen.get((number, line), [text]))
 
 
 def _place(body: Body, graph: FlowGraph, labels: Mapping[int, int], at: int) -> tuple[int, bool]:

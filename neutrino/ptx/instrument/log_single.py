@@ -22,7 +22,7 @@ from neutrino.maps.log import (
     LOG_UNIT,
     lane_rows,
 )
-from neutrino.ptx.instrument.log_room import room_mark
+from neutrino.ptx.instrument.log_room import RoomMark
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST
 from neutrino.ptx.instrument.registers import Take
@@ -75,7 +75,7 @@ class SingleCode:
         stores: of the record, as ``Records.as_few_stores`` returns them. guard: a predicate, whether this thread saves,
         None for all.
         """
-        lines.append(room_mark(self.prefix, self.index, guard or ""))
+        lines.append(RoomMark.before_save(self.index, guard or ""))
         is_stored, when = self.take("pred"), f"@{guard} " if guard else ""
         lines.append(f"setp.gt.and.s32 {is_stored}, {self.state}, 0, {guard};" if guard else
                      f"setp.gt.s32 {is_stored}, {self.state}, 0;")  # fmt: skip

@@ -34,7 +34,7 @@ from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.isa.measures import opcode_value
 from neutrino.ptx.snippets.folding import BY_OPCODE, decided
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.edits import Edits, after, before
+from neutrino.ptx.text.edits import Edits, Inserted, after, before
 from neutrino.ptx.text.module import Module
 
 
@@ -227,8 +227,8 @@ class _ReusableCode:
     not stand between a product and a sum that ptxas fuses, so that this has to be checked. counted: what is counted
     besides, as of ``Emission.snippet``."""
 
-    before: str
-    after: str
+    before: Inserted
+    after: Inserted
     stores: bool
     counted: Counted
 

@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """Instructions, one per line, that go right before another one, or right after one."""
+
+    lines: tuple[str, ...]
+    is_after: bool
+
+    @cached_property
+    def text(self) -> str:
+        """What stands in the text; "" for no instructions."""
+        if not self.lines:
+            return ""
+        return "\n\t".join(("", *self.lines) if self.is_after else (*self.lines, ""))
 
 
 @dataclass
@@ -14,14 +30,14 @@ class Edits:
     stand in the order of this list.
     """
 
-    edits: list[tuple[int, int, str]] = field(default_factory=list)
+    edits: list[tuple[int, int, str | Inserted]] = field(default_factory=list)
 
-    def insert(self, at: int, text: str) -> None:
+    def insert(self, at: int, text: str | Inserted) -> None:
         """Insert text before a position, after what was inserted there already."""
-        if text:
+        if text if isinstance(text, str) else text.lines:
             self.edits.append((at, at, text))
 
-    def insert_first(self, at: int, text: str) -> None:
+    def insert_first(self, at: int, text: str | Inserted) -> None:
         """Insert text before a position, before what was inserted there already."""
         self.edits.insert(0, (at, at, text))
 
@@ -39,17 +55,17 @@ class Edits:
         copied_to = start
         # Sorted by the start alone: the sort is stable, so that edits at one position keep their order.
         for begin, stop, new in sorted(self.edits, key=lambda edit: edit[0]):
-            pieces += [text[copied_to:begin], new]
+            pieces += [text[copied_to:begin], new if isinstance(new, str) else new.text]
             copied_to = stop
         pieces.append(text[copied_to:end])
         return "".join(pieces)
 
 
-def before(lines: Sequence[str]) -> str:
-    """Instructions as text that goes right before another instruction; "" for none."""
-    return "\n\t".join([*lines, ""]) if lines else ""
+def before(lines: Sequence[str]) -> Inserted:
+    """Instructions that go right before another one."""
+    return Inserted(tuple(lines), is_after=False)
 
 
-def after(lines: Sequence[str]) -> str:
-    """Instructions as text that goes right after another instruction; "" for none."""
-    return "\n\t" + "\n\t".join(lines) if lines else ""
+def after(lines: Sequence[str]) -> Inserted:
+    """Instructions that go right after another one."""
+    return Inserted(tuple(lines), is_after=True)
