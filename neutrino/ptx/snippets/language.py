@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from neutrino.errors import Diagnostic
 from neutrino.ir.operands import Register
-from neutrino.ir.types import Type
+from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document
 from neutrino.probing.ir.draft import DraftProbes
@@ -23,7 +23,7 @@ _MAX_PER_DECLARATION = 8
 """Registers of one type in one ``.reg``."""
 
 _TYPES: Mapping[str, Type] = {
-    kind.value: kind for kind in Type if not kind.is_untyped and kind not in {Type.PRED, Type.F16X2}
+    kind.value: kind for kind in PROBE_TYPES if not kind.is_untyped and kind not in {Type.PRED, Type.F16X2}
 }
 """Modifiers that are the type of a value that probes compute with."""
 
