@@ -12,10 +12,10 @@ from neutrino.assemble.dump import Dump
 from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.entries import entries_of
 from neutrino.backend.protocol import BackendResult
+from neutrino.backend.ptx_linked_source import LinkedSource, program
 from neutrino.backend.ptx_twin import fewer_probes, refusals, tell_of_long, unknown_encoding
 from neutrino.backend.ptx_units import LinkedUnits
 from neutrino.demangle import demangle
-from neutrino.device.linked_source import LinkedSource, program
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.plan import KernelPlan

@@ -10,9 +10,9 @@ from neutrino.assemble.assembly import AssembledTwins, ExplicitTwins
 from neutrino.assemble.dump import Dump
 from neutrino.backend.ptx_caps import with_user_cap
 from neutrino.backend.ptx_devices import LANGUAGE
+from neutrino.backend.ptx_linked_source import LinkedSource
 from neutrino.backend.ptx_module import only_kernels
 from neutrino.backend.sass_reader import SASS
-from neutrino.device.linked_source import LinkedSource
 from neutrino.ptx.instrument.program import TwinProgram
 from neutrino.ptx.instrument.twin import own_twin
 from neutrino.sass.cubin import Cubin

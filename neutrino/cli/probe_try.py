@@ -330,14 +330,14 @@ def _print_difference(console: Console, result: Attempt) -> None:
 
     The trace has no probed text then.
     """
+    from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
     from neutrino.cli.difference import compare, hunks
 
     folder = result.trace.path / "kernel" / str(result.probed.id)
-    if not (folder / "probed.ptx").is_file():
+    names = target_of_device(EMBEDDED_DEVICE).files
+    if not all((folder / name).is_file() for name in names):
         return
-    original, probed = (
-        (folder / name).read_text("latin-1").expandtabs(4).splitlines() for name in ("original.ptx", "probed.ptx")
-    )
+    original, probed = ((folder / name).read_text("latin-1").expandtabs(4).splitlines() for name in names)
     console.print("What the probe changed in the text", style="bold")
     for line in hunks(compare(original, probed), context=2):
         console.print(f"  {line}", soft_wrap=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.device.linked_source import RELOCATABLE_SECTION
+from neutrino.backend.ptx_linked_source import RELOCATABLE_SECTION
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
 from neutrino.ptx.text.module import without_locations

@@ -21,11 +21,11 @@ from neutrino.ahead.place import find_section
 from neutrino.ahead.section import read_section
 from neutrino.assemble.dump import Dump
 from neutrino.backend.protocol import Options
+from neutrino.backend.ptx_linked_source import LinkedSource, find_linked_source, is_linked
 from neutrino.backend.ptx_target import LinkingTools
 from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
-from neutrino.device.linked_source import LinkedSource, find_linked_source, is_linked
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
