@@ -65,7 +65,7 @@ TWIN_KERNEL = Struct(
         Member("capped", "u32", note="the image that has this twin too, under a register cap; 0: none has"),
         Member("image", "u32", note="the image that has this twin; 0 when there is no twin"),
         Member("fewer_blocks", "u32", note="enum neutrino_fewer_blocks"),
-        Member("reserved", "u32"),
+        Member("lanes", "u32", note="of a warp, 32 or 64; 0, in earlier files: 32"),
     ),
     "One kernel of a cache entry.",
 )

@@ -108,6 +108,7 @@ def probed_entry(
         image=image,
         capped=capped,
         fewer_blocks=fewer_blocks,
+        lanes=twin.lanes,
         unused_logs=tuple(
             number for number, entry in enumerate(twin.maps) if entry.kind.layout is Layout.CHUNKS and not entry.cap
         ),

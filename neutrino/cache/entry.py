@@ -32,8 +32,11 @@ from neutrino.abi.structures import Struct, align_up
 from neutrino.abi.versions import TWINS_VERSION
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.maps.declaration import Layout, Map, MapType
+from neutrino.maps.regions import LANES
 from neutrino.maps.registry import MAP_TYPES, number_of
 
+WARP_SIZES = (32, 64)
+"""How many lanes a kernel's warps may have."""
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64
 _DIGEST_SIZE = 32
@@ -72,7 +75,7 @@ class KernelEntry:
     bytes. image: index of the entry's image that has the twin. capped: index of the one that has it compiled with a
     register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``. unused_logs: in ascending
     order the indices of the entry's maps that are logs to which nothing in the twin saves. fewer_blocks: which
-    launches may run it though fewer blocks of it fit on a multiprocessor.
+    launches may run it though fewer blocks of it fit on a multiprocessor. lanes: of a warp, one of ``WARP_SIZES``.
     """
 
     name: str
@@ -88,6 +91,7 @@ class KernelEntry:
     files: Mapping[str, bytes] = field(default_factory=dict)
     unused_logs: tuple[int, ...] = ()
     fewer_blocks: FewerBlocks = FewerBlocks.NONE
+    lanes: int = LANES
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,7 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
         "capped": kernel.capped,
         "image": kernel.image,
         "fewer_blocks": int(kernel.fewer_blocks),
-        "reserved": 0,
+        "lanes": kernel.lanes,
     }
 
 
@@ -424,6 +428,8 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
     fewer = int(row["fewer_blocks"])
     if fewer > max(FewerBlocks):
         raise FormatError(reader.name, row_offset, "fewer_blocks", str(fewer), f"at most {max(FewerBlocks)}")
+    if int(row["lanes"]) not in (0, *WARP_SIZES):
+        raise FormatError(reader.name, row_offset, "lanes", str(int(row["lanes"])), "32 or 64")
     files = reader.table(TWIN_FILE, int(row["files_offset"]), int(row["files"]), "files")
     parameters = reader.table(TWIN_PARAMETER, int(row["parameters_offset"]), int(row["parameters"]), "parameters")
     variables_offset = int(row["variables_offset"])
@@ -446,6 +452,7 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
         image=int(row["image"]),
         capped=int(row["capped"]),
         fewer_blocks=FewerBlocks(fewer),
+        lanes=int(row["lanes"]) or LANES,
         files={
             reader.text(int(file["name_offset"]), "file name"): reader.span(
                 int(file["offset"]), int(file["size"]), "file"

@@ -88,10 +88,11 @@ class Twin(Protocol):
     """One kernel's twin. Offsets and sizes are bytes of its parameters.
 
     name: of the original kernel. twin_name: its own. parameters: the original's, which it has too. block_offset,
-    block_size: of the probe block, its last parameter. maps: the probes', with cap 0 for logs that nothing in the twin
-    saves to. variables: names of those whose addresses are passed, in the order of the probe block. sites: where probes
-    went. left_out: instructions that were to be probed and are not. probes_left_out: those of the set that cannot be
-    placed in this kernel. length_warning: what to say before it is assembled, if that takes long, else "".
+    block_size: of the probe block, its last parameter. lanes: of the kernel's warps. maps: the probes', with cap 0 for
+    logs that nothing in the twin saves to. variables: names of those whose addresses are passed, in the order of the
+    probe block. sites: where probes went. left_out: instructions that were to be probed and are not. probes_left_out:
+    those of the set that cannot be placed in this kernel. length_warning: what to say before it is assembled, if that
+    takes long, else "".
 
     For the comparison of the machine code with the original's. own_arithmetic: how many floating-point instructions the
     probes add, by machine mnemonic. calls: names of the functions that it calls, directly or not. all_copies: those
@@ -115,6 +116,9 @@ class Twin(Protocol):
 
     @property
     def block_size(self) -> int: ...
+
+    @property
+    def lanes(self) -> int: ...
 
     @property
     def maps(self) -> Sequence[Map]: ...

@@ -267,6 +267,17 @@ def write_with_fewer_blocks(home: Path, fewer: FewerBlocks) -> None:
         cache.write(entry.key, write_entry(entry.key, maps, kernels, entry.images))
 
 
+def write_with_lanes(home: Path, lanes: int) -> None:
+    """Cache entries of kernels whose warps have so many lanes, as far as the hook knows."""
+    cache = Cache(home / "cache")
+    home.mkdir(exist_ok=True)
+    maps = load_probe_file(TICKETS).maps
+    for variant in (IMAGE, second(IMAGE)):
+        entry = read_entry(entry_of(variant), "entry")
+        kernels = [replace(kernel, lanes=lanes) for kernel in entry.kernels]
+        cache.write(entry.key, write_entry(entry.key, maps, kernels, entry.images))
+
+
 def write_with_local_memory(home: Path, size: int) -> None:
     """Cache entries in which the twin of count_p2 needs that many bytes of local memory per thread."""
     cache = Cache(home / "cache")

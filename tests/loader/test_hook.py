@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from neutrino.abi.entries import FewerBlocks
@@ -18,6 +19,7 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC
 from neutrino.cache.entry import read_entry, write_entry
 from neutrino.cache.store import Cache
 from neutrino.loader import install
+from neutrino.maps.regions import region_layout
 from neutrino.tracing import Trace
 
 from .conftest import (
@@ -34,6 +36,7 @@ from .conftest import (
     write_immense,
     write_reasons,
     write_with_fewer_blocks,
+    write_with_lanes,
     write_with_local_memory,
 )
 from .trace_files import ALL_PROBED, Files
@@ -182,6 +185,19 @@ def test_a_twin_whose_blocks_may_wait_runs_with_fewer_where_all_fit(
     files = Files(tmp_path / "trace")
     assert set(files.launches["variant"]) == variants
     assert files.counted("count_p2") == ({"probed": 20} if variants else {"occupancy": 20})
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_the_kernels_lanes_shape_its_memory(bench: Bench, tmp_path: Path, lanes: int) -> None:
+    write_with_lanes(tmp_path, lanes)
+    result = bench.run("plain", tmp_path, twins=False)
+    assert (result.stdout, result.returncode) == ("120\n", 0)
+    launches = Files(tmp_path / "trace").launches
+    assert set(launches["lanes"]) == {lanes}
+    for launch in launches:
+        blocks, threads = (int(np.prod(launch[name])) for name in ("grid", "block"))
+        _, size = region_layout(bench.maps, blocks, -(-threads // lanes), lanes)
+        assert launch["data_size"] == size
 
 
 def test_no_fewer_blocks_of_a_cooperative_launch(bench: Bench, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def kernels(draw: st.DrawFn, maps: Sequence[Map], images: int) -> KernelEntry:
         draw(st.integers(60000, 65536)), block_size(len(maps), len(variables)), draw(st.integers(0, images - 1)),
         draw(st.integers(0, images - 1)), draw(FILES),
         tuple(index for index, entry in enumerate(maps) if entry.kind == Log() and draw(st.booleans())),
-        draw(st.booleans()),
+        draw(st.booleans()), draw(st.sampled_from([32, 64])),
     )  # fmt: skip
 MAPS = st.builds(
     Map, NAMES, st.just(ARRAY), st.sampled_from(LEVELS), st.integers(1, 65536), st.integers(1, 99),

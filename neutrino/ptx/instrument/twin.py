@@ -21,6 +21,7 @@ from neutrino.ptx.analysis.flow_graph import may_wait
 from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
+from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, without_locations
 from neutrino.twins.probe_units import ProbeLeftOut
@@ -167,6 +168,11 @@ class TwinKernel:
     def sites(self) -> tuple[Site, ...]:
         """Where probes went."""
         return tuple(site for one in self.site_lists for site in one.sites)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a warp."""
+        return WARP_LANES
 
     @property
     def all_copies(self) -> tuple[FunctionCopy, ...]:

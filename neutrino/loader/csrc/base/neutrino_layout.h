@@ -420,7 +420,7 @@ struct neutrino_twin_kernel {
     uint32_t capped; /* the image that has this twin too, under a register cap; 0: none has */
     uint32_t image; /* the image that has this twin; 0 when there is no twin */
     uint32_t fewer_blocks; /* enum neutrino_fewer_blocks */
-    uint32_t reserved;
+    uint32_t lanes; /* of a warp, 32 or 64; 0, in earlier files: 32 */
 };
 static_assert(sizeof(struct neutrino_twin_kernel) == 88, "twin_kernel");
 static_assert(offsetof(struct neutrino_twin_kernel, name_offset) == 0, "name_offset");
@@ -438,7 +438,7 @@ static_assert(offsetof(struct neutrino_twin_kernel, block_size) == 68, "block_si
 static_assert(offsetof(struct neutrino_twin_kernel, capped) == 72, "capped");
 static_assert(offsetof(struct neutrino_twin_kernel, image) == 76, "image");
 static_assert(offsetof(struct neutrino_twin_kernel, fewer_blocks) == 80, "fewer_blocks");
-static_assert(offsetof(struct neutrino_twin_kernel, reserved) == 84, "reserved");
+static_assert(offsetof(struct neutrino_twin_kernel, lanes) == 84, "lanes");
 
 /* One parameter of the original, in bytes of its parameter space. */
 struct neutrino_twin_parameter {

@@ -35,6 +35,8 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 		return false;
 	if (kernel->fewer_blocks > NEUTRINO_FEWER_ALL_FIT)
 		return false;
+	if (kernel->lanes != 0 && kernel->lanes != 32 && kernel->lanes != 64)
+		return false;
 	if (!rows_fit(entry->size, kernel->parameters_offset, kernel->parameters, sizeof(struct neutrino_twin_parameter)) ||
 	    !rows_fit(entry->size, kernel->variables_offset, kernel->variables, sizeof(uint64_t)) ||
 	    !rows_fit(entry->size, kernel->files_offset, kernel->files, sizeof(struct neutrino_twin_file)))

@@ -486,7 +486,7 @@ static enum neutrino_reason describe(const struct nt_image *image, struct nt_ker
 	kernel->block_offset = kernel->twin->block_offset;
 	kernel->block_size = kernel->twin->block_size;
 	kernel->variable_count = kernel->twin->variables;
-	kernel->lanes = NEUTRINO_LANES;
+	kernel->lanes = kernel->twin->lanes ? kernel->twin->lanes : NEUTRINO_LANES;
 	return reason;
 }
 
