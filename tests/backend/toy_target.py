@@ -109,6 +109,7 @@ class ToyTwin:
     maps: tuple[Map, ...]
     sites: tuple[Site, ...]
     text: str = ""
+    lanes: int = LANES
     # Nothing is assembled, so nothing is compared.
     variables = calls = all_copies = left_out = probes_left_out = ()
     length_warning, own_arithmetic, loose = "", MappingProxyType({}), None
