@@ -17,11 +17,12 @@ from bench import programs, road, verdicts
 from bench.cases import ALL, Mode, Workload, workload
 from bench.road import Road
 from neutrino import emulator
+from tests.embedded.conftest import settings
 
 Json = Any
 SEEDS = 2
 ENTRY = replace(workload("graph"), source="graph_program.py", modes=ALL, seeds=SEEDS)
-DRIVER = {"LD_LIBRARY_PATH": str(Path(emulator.__file__).parent / "lib")}
+DRIVER = {"LD_LIBRARY_PATH": str(Path(emulator.__file__).parent / "lib"), "NEUTRINO_EMBEDDED": settings()}
 PROBED = [mode for mode in ALL if mode is not Mode.PLAIN]
 
 
