@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.defines import add_define
+from neutrino.cli.exact_numbers import exact
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
@@ -403,8 +404,10 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
     table = _table()
     for name in columns:
         table.add_column(f"    {name}" if not table.columns else name, justify="right", overflow="fold")
+    # Rounded, different keys and ends of buckets would look the same.
+    exactly = {"low", "high", "key"} if view.map.kind.report in (Report.BUCKETS, Report.KEYS) else set()
     for index in range(min(count, rows)):
-        table.add_row(*(_number(column[index]) for column in columns.values()))
+        table.add_row(*((exact if name in exactly else _number)(column[index]) for name, column in columns.items()))
     # With --rows 0 there is only the number of records.
     if count and rows:
         console.print(table)

@@ -38,7 +38,7 @@ _TYPE_SYNONYMS = {
     **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)}, **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
     "int": "s32", "uint": "u32", "unsigned": "u32", "long": "s64", "size": "u64", "ptr": "u64", "bool": "u8",
     "char": "s8", "byte": "u8", "short": "s16", "float": "f32", "double": "f64", "float32": "f32", "float64": "f64",
-    "pred": "u32", "f16": "u16", "bf16": "u16", "half": "u16",
+    "pred": "u32", "f16": "f32", "bf16": "f32", "half": "f32",
 }  # fmt: skip
 """Names of types in other languages and in PTX → the type of a field that corresponds."""
 
