@@ -45,6 +45,14 @@ LANGUAGES: Languages = _Lazy()
 """All languages that probe files may be in, by platform."""
 
 
+def lowered(probes: ProbeSet) -> ProbeSet:
+    """Return verified probes with their typed statements as their target's assembly."""
+    verifier = LANGUAGES[probes.platform].verifier
+    if verifier is None:
+        raise LookupError(f"{probes.platform}: nothing has verified these probes")
+    return verifier.lowered(probes)
+
+
 def written(probes: ProbeSet) -> str:
     """Return a lowered set as the text of a probe file, as ``probing.writing.write``."""
     # Here, since most of what reads probes writes none.

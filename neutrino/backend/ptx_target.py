@@ -15,9 +15,10 @@ from neutrino.device.source import DEBUG_SECTION, Source, find_source, picked_im
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
-from neutrino.probing.capabilities import Capabilities
+from neutrino.ptx.snippets.language import PtxVerifier
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.sass.cubin import read_cubin
+from neutrino.targets import lowered
 from neutrino.toolchain.choice import ASSEMBLER_HINT, find_assembler, find_assembler_for, find_linking_tools
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
@@ -55,7 +56,7 @@ class PtxTarget:
     name = "ptx"
     language = ptx_devices.LANGUAGE
     lanes = (32,)
-    capabilities = Capabilities()
+    capabilities = PtxVerifier.capabilities
     files = ("original.ptx", "probed.ptx")
     code_alone: frozenset[DeviceKind] = frozenset()
     sample = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\0"
@@ -258,9 +259,7 @@ class PtxTarget:
 
     def lowered(self, probes: ProbeSet) -> ProbeSet:
         """As ``Target``."""
-        from neutrino.ptx.snippets.lowering import lower
-
-        return lower(probes)
+        return lowered(probes)
 
 
 def _source(shipped: Shipped) -> Source:

@@ -32,8 +32,7 @@ def configure(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the file. Returns the exit status. Raises NeutrinoError for an output that is one of the probes' files."""
     from neutrino.cli.loading import load
-    from neutrino.ptx.snippets.lowering import lower
-    from neutrino.targets import written
+    from neutrino.targets import lowered, written
 
     if options.target is not None:
         from neutrino.backend.registry import device_arch
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         except NeutrinoError as error:
             raise NeutrinoError(str(error).replace("--arch", "--target", 1)) from error
     probes = load(options.probe, defines=options.define)
-    text = written(lower(probes))
+    text = written(lowered(probes))
     output: Path | None = options.output
     if output is None:
         print(text, end="")

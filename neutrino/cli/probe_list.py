@@ -27,11 +27,11 @@ def configure(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the shipped probes as a table or as JSON. Returns the exit status."""
-    from neutrino.ptx.snippets.lowering import lower
     from neutrino.resources import shipped_probes
+    from neutrino.targets import lowered
     from neutrino.verification import load_probe_file
 
-    shipped = [(name, str(path), lower(load_probe_file(path))) for name, path in shipped_probes().items()]
+    shipped = [(name, str(path), lowered(load_probe_file(path))) for name, path in shipped_probes().items()]
     if options.json:
         documents = [_document(name, path, probes) for name, path, probes in shipped]
         print(json.dumps({"probes": documents}, indent=1))
@@ -81,10 +81,10 @@ def _records(probes: ProbeSet) -> str:
 def _instruction_counts(probes: ProbeSet) -> str:
     """Return in words how many instructions the snippets add: ``2 to 5 per site, 7 per thread``."""
     from neutrino.cli.probe_documents import snippet_sizes
-    from neutrino.ptx.snippets.lowering import lower
+    from neutrino.targets import lowered
 
     # Those in Python as the instructions that they become.
-    sizes = snippet_sizes(lower(probes))
+    sizes = snippet_sizes(lowered(probes))
     at_kernel = [sizes[probe.name] for probe in probes.probes if probe.tracepoint.is_kernel]
     at_sites = [sizes[probe.name] for probe in probes.probes if not probe.tracepoint.is_kernel]
     parts = []

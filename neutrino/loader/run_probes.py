@@ -93,12 +93,11 @@ class RunProbes:
 
         kept_as: of ``ProbeSources.digest``, None not to keep it. What names scripts, which may vanish, is not kept.
         """
-        from neutrino.ptx.snippets.lowering import lower
-        from neutrino.targets import trace_text
+        from neutrino.targets import lowered, trace_text
 
         is_kept = not (probes.analyze_hooks or probes.callbacks)
         return cls(
-            probes.digest, trace_text(lower(probes)), probes, probes.analyze_hooks, probes.callbacks,
+            probes.digest, trace_text(lowered(probes)), probes, probes.analyze_hooks, probes.callbacks,
             kept_as if is_kept else None,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from neutrino.ir.types import Type
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
-from neutrino.probing.ir.probe_set import Probe
+from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.model import Pattern
 from neutrino.probing.syntax import Fault, Statement
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
@@ -118,6 +118,9 @@ class Verifier(Protocol):
 
     def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
         """Return the faults of typed probes that are specific to the target, as of opcodes and operands."""
+
+    def lowered(self, probes: ProbeSet) -> ProbeSet:
+        """Return verified probes with their typed statements as the target's assembly."""
 
 
 class Language(Protocol):

@@ -12,6 +12,7 @@ from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document
 from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.model import Pattern
 from neutrino.probing.target import Snippets, Verified, Verifier, Words
 from neutrino.probing.written import WrittenProbes
@@ -122,6 +123,12 @@ class PtxVerifier:
         from neutrino.ptx.snippets.verifier import verify_draft
 
         return verify_draft(draft)
+
+    def lowered(self, probes: ProbeSet) -> ProbeSet:
+        """As ``Verifier``."""
+        from neutrino.ptx.snippets.lowering import lower
+
+        return lower(probes)
 
 
 class Ptx:
