@@ -36,6 +36,8 @@ MAX_BUCKETS = 4096
 """Buckets of a linear scale."""
 MAX_EDGES = 64
 """Explicit edges: each save compares its value with all of them."""
+_FEW_EDGES = 17
+"""Of a linear scale of floating-point numbers: to compare with so many costs less than arithmetic in f64."""
 _MOST_DIFFERENCE = 1 << 16
 """Of two values that are added up, so that a sum of them does not exceed 64 bits, however often a thread saves."""
 _LINEAR_KEYS = ("low", "high", "step")
@@ -401,7 +403,7 @@ class FloatHistogram(Histogram):
         buckets = BucketCode(code, code.saved(0, entry.fields[0]))
         if self.scale == "log2":
             bucket = buckets.of_powers()
-        elif self.scale == "edges":
+        elif self.scale == "edges" or len(self._edges()) <= _FEW_EDGES:
             bucket = buckets.between(self._edges())
         else:
             bucket = buckets.of_steps(self._steps())

@@ -86,19 +86,20 @@ def test_powers_of_two(kind: str, arch: str) -> None:
     assert normal.sum() == 2 * (info.maxexp - info.minexp)
 
 
+# From 17 buckets on code computes the bucket of a value, in place of comparisons with all edges.
 SCALES = {
     "tenths": (0, 1, 0.1), "integers": (-3, 4, 1), "around zero": (-0.7, 0.7, 0.2), "tiny": (0, 1e-38, 1e-40),
     "far from zero": (1e6, 1e6 + 100, 0.5), "thirds": (-1, 1, 2 / 3), "large": (-1e38, 1e38, 2.5e36),
     "many": (0, 4096, 1), "one": (5, 7, 2), "half": (0.5, 2, 0.25),
-    "all bits": (1.1, 9007199254740991 * 6 + 1.1, 9007199254740991),
+    "all bits": (1.1, 9007199254740991 * 40 + 1.1, 9007199254740991), "hundredths": (0, 1, 0.01),
+    "fiftieths": (-0.7, 0.7, 0.02), "small and far": (1e3, 1e3 + 2, 0.05),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 def test_linear(kind: str, scale: tuple[float, float, float]) -> None:
-    low, high, step = scale
-    ends = edges_of(low, high, step)
+    ends = edges_of(*scale)
     values = around(ends if len(ends) < 300 else [*ends[:100], *ends[-100:]], kind)
     view = run(probes_of(linear(*scale), kind), values, kind, "sm_90")
     assert_counted(view, values, str(scale))
