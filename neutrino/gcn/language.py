@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from neutrino.abi.records import Field
 from neutrino.errors import Span
-from neutrino.ir.operands import Register
+from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.model import Pattern
@@ -36,6 +36,12 @@ class GcnWords:
     meanings: ClassVar[Mapping[str, str]] = {}
     call: ClassVar[str] = "s_swappc_b64"
     file_ending: ClassVar[str] = "s"
+    # Waves of 32 and of 64 lanes: which a kernel has is known of the kernel alone.
+    lane_mask: ClassVar[Type] = Type.U64
+    greatest: ClassVar[Mapping[Special, int]] = {
+        Special.LANE: 63, Special.WARP: 31, Special.TID_X: 1023, Special.TID_Y: 1023, Special.TID_Z: 1023,
+        Special.NTID_X: 1024, Special.NTID_Y: 1024, Special.NTID_Z: 1024,
+    }  # fmt: skip
 
     def is_of_whole_warps(self, pattern: Pattern) -> bool:
         """As ``Words``: what lanes of a wave do together is not known yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
@@ -65,9 +64,10 @@ class Reduction(enum.Enum):
     """What a ``Collective`` computes, over the lanes of a warp that execute it together.
 
     ``SUM``, ``MIN`` and ``MAX`` of a value; ``OR`` of the bits of a u32; ``ANY`` and ``ALL``: whether a predicate is
-    true in one of them, or in all; ``BALLOT``: a u32 whose bits are the predicate in each lane, 0 in lanes that are not
-    there; ``MATCH``: a u32 with a bit for each lane that has the same value; ``SAME``: a predicate, whether all of them
-    have the same value; ``FIRST``: the value of the lowest lane.
+    true in one of them, or in all; ``BALLOT``: in which of them it is true; ``MATCH``: which lanes have the same value;
+    ``SAME``: a predicate, whether all of them have the same value; ``FIRST``: the value of the lowest lane. A set of
+    lanes has a bit for each, 0 for lanes that are not there: in probes it is a u32 where a warp has 32 lanes, a u64
+    where it may have 64.
     """
 
     SUM = "sum"
@@ -82,10 +82,15 @@ class Reduction(enum.Enum):
     FIRST = "first"
 
 
-REDUCED_TYPES: Mapping[Reduction, Type] = {
-    Reduction.BALLOT: Type.U32, Reduction.MATCH: Type.U32, Reduction.SAME: Type.PRED,
-}  # fmt: skip
-"""Reductions that give a value of this type, whatever the type of what is reduced."""
+SETS_OF_LANES = frozenset({Reduction.BALLOT, Reduction.MATCH})
+"""Reductions that give a set of lanes, a bit for each."""
+
+
+def reduced_type(reduction: Reduction, source: Type, lane_mask: Type) -> Type:
+    """Return the type of what a reduction gives. source: of what is reduced. lane_mask: of sets of lanes."""
+    if reduction in SETS_OF_LANES:
+        return lane_mask
+    return Type.PRED if reduction is Reduction.SAME else source
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ class Collective:
     """``destination = reduction(source)`` over the lanes that execute the site and every enclosing ``If`` together.
 
     At level warp or block these are all such lanes of the warp, not only that of the thread which saves. destination: a
-    local register of the source's type; of ``BALLOT`` and ``MATCH`` a u32.
+    local register of the source's type; of ``BALLOT`` and ``MATCH`` of that of a set of lanes.
     """
 
     reduction: Reduction

@@ -20,12 +20,6 @@ UNKNOWN = 0
 _MOST_STEPS = 20_000
 """Statements and turns that are followed in one snippet."""
 
-# The CUDA programming guide, "Technical Specifications": threads and blocks of any architecture.
-_SPECIALS: Mapping[Special, int] = {
-    Special.LANE: 31, Special.WARP: 31, Special.TID_X: 1023, Special.TID_Y: 1023, Special.TID_Z: 63,
-    Special.NTID_X: 1024, Special.NTID_Y: 1024, Special.NTID_Z: 64,
-}  # fmt: skip
-"""Values of the hardware → the greatest one."""
 _SITE_VALUES: Mapping[str, int] = {"HAS": 1, "ELEMENTS": 8}
 """Values of the instruction → the greatest one."""
 _OPPOSITE: Mapping[Relation, Relation] = {
@@ -72,18 +66,22 @@ def _wrapped(low: int, high: int, kind: Type, ones: int = 64) -> Range:
 @dataclass
 class _State:
     """What is known at one point. ranges: by the name of a register. tests: name of a predicate → the statement that
-    it is from, whose operands are unchanged since. less: name of a register → the one that it is 1 less than.
+    it is from, whose operands are unchanged since. less: name of a register → the one that it is 1 less than. greatest:
+    values of the hardware → the greatest one.
     """
+
+    greatest: Mapping[Special, int]
 
     ranges: dict[str, Range] = field(default_factory=dict)
     tests: dict[str, Compare | Operation | Convert] = field(default_factory=dict)
     less: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(dict(self.ranges), dict(self.tests), dict(self.less))
+        return _State(self.greatest, dict(self.ranges), dict(self.tests), dict(self.less))
 
     def joined(self, other: _State) -> _State:
         return _State(
+            self.greatest,
             {name: item.joined(other.ranges[name]) for name, item in self.ranges.items() if name in other.ranges},
             {name: item for name, item in self.tests.items() if other.tests.get(name) is item},
             {name: item for name, item in self.less.items() if other.less.get(name) == item},
@@ -96,9 +94,10 @@ class _State:
             sign = value.type.is_signed and value.bits >> (value.type.bits - 1)
             number = value.bits - (1 << value.type.bits) if sign else value.bits
             return Range(number, number, value.bits.bit_count())
-        if isinstance(value, Special) and value in _SPECIALS:
-            return Range(0, _SPECIALS[value]).cut()
-        return _full(value.type) if isinstance(value, Special) else _full(Type.U64)
+        if isinstance(value, Special) and value in self.greatest:
+            return Range(0, self.greatest[value]).cut()
+        has_type = isinstance(value, Special) and value is not Special.LANEMASK_LT
+        return _full(value.type) if has_type and isinstance(value, Special) else _full(Type.U64)
 
     def assign(self, register: Register, value: Range) -> None:
         """Note that a register is assigned: what was known of its earlier value no longer holds."""
@@ -177,15 +176,17 @@ def _operands(test: Compare | Operation | Convert) -> tuple[Value, ...]:
     return test.sources if isinstance(test, Operation) else (test.source,)
 
 
-def with_bounds(statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], list[While]]:
+def with_bounds(
+    statements: Sequence[Statement], greatest: Mapping[Special, int]
+) -> tuple[tuple[Statement, ...], list[While]]:
     """Return the statements of a snippet with bounds of the loops that had none, and the loops of which none is known.
 
-    A loop that never turns is left out.
+    A loop that never turns is left out. greatest: values of the hardware → the greatest one.
     """
     if not any(isinstance(statement, While) and statement.bound == UNKNOWN for statement in walk(statements)):
         return tuple(statements), []
     follower = _Follower()
-    follower.run(statements, _State())
+    follower.run(statements, _State(greatest))
     loops = [entry for entry in walk(statements) if isinstance(entry, While) and entry.bound == UNKNOWN]
     failed = [loop for loop in loops if follower.turns.get(id(loop), BUDGET + 1) > BUDGET]
     return _bounded(statements, follower.turns), failed

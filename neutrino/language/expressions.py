@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping
 
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import (
-    REDUCED_TYPES,
     ClockAfter,
     Collective,
     Compare,
@@ -21,6 +20,7 @@ from neutrino.ir.statements import (
     Relation,
     Select,
     Shuffle,
+    reduced_type,
 )
 from neutrino.ir.types import Type
 from neutrino.language.faults import Faults, LanguageError
@@ -120,7 +120,8 @@ class ExpressionReader(ConstantReader):
         special = self._place(node)
         if special is not None:
             # Read now, into a register: a clock has another value later.
-            return self._emit(Operator.MOVE, special.type, (special,), node, code)
+            kind = self._faults.words.lane_mask if special is Special.LANEMASK_LT else special.type
+            return self._emit(Operator.MOVE, kind, (special,), node, code)
         if isinstance(node, ast.Call):
             return self._call(node, code, expected)
         if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") in self.locals.scope.arrays:
@@ -252,7 +253,7 @@ class ExpressionReader(ConstantReader):
                 raise self._faults.refuse(node.slice, "python-expression", message)
             return elements, constant % len(elements)
         result = self.evaluate(node.slice, code, Type.U32)
-        index = self.convert(result, type_of_result(result) or Type.U32, node.slice, code)
+        index = self.convert(result, type_of_result(result, self._faults.words) or Type.U32, node.slice, code)
         if not index.type.is_integer or not isinstance(index, Register):
             raise self._faults.refuse(node.slice, "python-type", f"an index is an integer, and this is {index.type}")
         return elements, index
@@ -276,7 +277,7 @@ class ExpressionReader(ConstantReader):
         """Return the type of a value that is not chosen; None if it has none, or faults, which are not reported."""
         with self._faults.unreported():
             try:
-                return settled(type_of_result(self.evaluate(node, [], expected)))
+                return settled(type_of_result(self.evaluate(node, [], expected), self._faults.words))
             except LanguageError:
                 return None
 
@@ -371,7 +372,7 @@ class ExpressionReader(ConstantReader):
         else:
             result = self.evaluate(argument, code, None)
             source = self.convert(result, self._require_type(result, None, argument), argument, code)
-        target = self._temporary(REDUCED_TYPES.get(reduction, source.type), node)
+        target = self._temporary(reduced_type(reduction, source.type, self._faults.words.lane_mask), node)
         code.append(Collective(reduction, target, source, self._faults.span(node)))
         return target
 
@@ -462,7 +463,7 @@ class ExpressionReader(ConstantReader):
         predicate.
         """
         result = self.evaluate(argument, code, expected)
-        if isinstance(result, SiteOperand) and type_of_result(result) is None:
+        if isinstance(result, SiteOperand) and type_of_result(result, self._faults.words) is None:
             # Of a parameter the kernel says what it is.
             return SiteOperand(PARAMETER, f"{result.element}.bits") if result.name == PARAMETER else result
         value = self.convert(result, self._require_type(result, None, argument), argument, code)
@@ -638,7 +639,7 @@ class ExpressionReader(ConstantReader):
             ]
             return self._join(Operator.AND, comparisons, node, code)
         result = self.evaluate(node, code, None)
-        if isinstance(result, SiteOperand) and type_of_result(result) is None:
+        if isinstance(result, SiteOperand) and type_of_result(result, self._faults.words) is None:
             # Of whatever type it is at a site, which is known only there.
             target = self._temporary(Type.PRED, node)
             code.append(Load(target, result, self._faults.span(node)))
@@ -681,7 +682,7 @@ class ExpressionReader(ConstantReader):
         if known is not None:
             chosen, other = (node.body, node.orelse) if known else (node.orelse, node.body)
             result = self.evaluate(chosen, code, expected)
-            own, others = settled(type_of_result(result)), self._type_of_other(other, expected)
+            own, others = settled(type_of_result(result, self._faults.words)), self._type_of_other(other, expected)
             if others is None or (own is not None and not is_wider(others, own)):
                 return result
             return self.convert(result, others, chosen, code)

@@ -415,7 +415,7 @@ class _ClauseReader(SnippetReader):
 
     def _type_of(self, result: Result) -> Type | None:
         """Return the type of a value; None for a number, and for an operand whose type is not known."""
-        value = type_of_result(result)
+        value = type_of_result(result, self._faults.words)
         # A parameter has the type that its kernel gives it, whatever the instruction's operands are.
         of_instruction = isinstance(result, SiteOperand) and result.name != PARAMETER
         return self._operand_type if value is None and of_instruction else value
@@ -556,7 +556,7 @@ class _Reader:
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
         return DraftProbes(
             FILE, self._text.text, maps, registers, tuple(probes), is_whole=not self._faults.diagnostics,
-            unread=frozenset(unread), platform=self._language.platform,
+            unread=frozenset(unread), platform=self._language.platform, lane_mask=self._language.words.lane_mask,
         )  # fmt: skip
 
     def _probes(self, number: int, clause: Clause) -> list[Probe]:

@@ -207,7 +207,8 @@ class _Reader:
         maps, registers = tuple(self._maps.values()), tuple(self._registers.values())
         return DraftProbes(
             self._file, self._source, maps, registers, tuple(probes), tuple(self._warnings), tuple(self._callbacks),
-            tuple(self._constants), not self._faults.diagnostics, frozenset(unread), self._language.platform,
+            tuple(self._constants), not self._faults.diagnostics, frozenset(unread),
+            self._language.platform, self._language.words.lane_mask,
         )  # fmt: skip
 
     def _declaration(self, node: ast.stmt, functions: list[ast.FunctionDef]) -> None:

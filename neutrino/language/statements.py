@@ -101,7 +101,7 @@ class SnippetReader:
         A record of ``nl.save`` is saved to ``PLACEHOLDER``; ``saving_to`` replaces it.
         """
         faults_before = len(self._faults.diagnostics)
-        statements, failed = with_bounds(self._block(function.body))
+        statements, failed = with_bounds(self._block(function.body), self._faults.words.greatest)
         # What ends a loop may be in a statement that has a fault.
         if len(self._faults.diagnostics) > faults_before:
             failed = []
@@ -237,7 +237,7 @@ class SnippetReader:
         # The value, and a new local variable of its type if this is the first assignment.
         result = self._expressions.evaluate(value, code, expected)
         if variable is None:
-            inferred = expected or settled(type_of_result(result))
+            inferred = expected or settled(type_of_result(result, self._faults.words))
             if inferred is None and target.id in self._expressions.failed_names:
                 # Its first assignment, which was reported, may give it a type.
                 raise LanguageError(target.id)
@@ -250,7 +250,7 @@ class SnippetReader:
 
         # The code that brings the value into the variable.
         span = self._faults.span(target)
-        if isinstance(result, SiteOperand) and type_of_result(result) in {None, variable.type}:
+        if isinstance(result, SiteOperand) and type_of_result(result, self._faults.words) in {None, variable.type}:
             code.append(Load(variable, result, self._faults.span(value)))
             return
         converted = self._expressions.convert(result, variable.type, value, code)
@@ -516,7 +516,7 @@ class SnippetReader:
             kind = self._expressions.type_of(annotation) if annotation is not None else None
             value = self._expressions.evaluate(argument, code, kind)
             if kind is None and name in function.assigned:
-                kind = type_of_result(value)
+                kind = type_of_result(value, self._faults.words)
                 if kind is None:
                     message = f"{name} is assigned in {function.name}, and has no type"
                     hint = f"write {name}: {self._alias}.u32 there"
@@ -597,7 +597,7 @@ class SnippetReader:
     def _saved(self, argument: ast.expr, kind: Type, code: list[Statement]) -> SavedOperand:
         """Return a value that is saved in a field of a type. Values of the probed instruction are saved directly."""
         result = self._expressions.evaluate(argument, code, kind)
-        if isinstance(result, SiteOperand) and type_of_result(result) in {None, kind}:
+        if isinstance(result, SiteOperand) and type_of_result(result, self._faults.words) in {None, kind}:
             return result
         return self._expressions.convert(result, kind, argument, code)
 

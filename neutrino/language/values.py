@@ -52,7 +52,8 @@ class ValueWriter:
         expressions: of one of loops' variables the sign is the other's if that holds its values. Raises LanguageError
         if the types do not match, or if there is none.
         """
-        types = [type_ for type_ in map(type_of_result, (left, right)) if type_ is not None]
+        both = (type_of_result(each, self._faults.words) for each in (left, right))
+        types = [type_ for type_ in both if type_ is not None]
         # Bits without a meaning take the other's type; two of them are unsigned integers.
         types = [type_ for type_ in types if not type_.is_untyped] or [Type(f"u{type_.bits}") for type_ in types]
         if not types:
@@ -97,7 +98,7 @@ class ValueWriter:
 
         Raises LanguageError, reported at ``node``, if there is neither.
         """
-        known_type = settled(type_of_result(result)) or expected
+        known_type = settled(type_of_result(result, self._faults.words)) or expected
         if known_type is None:
             message = f"'{self._faults.quote(node)}' has no type"
             raise self._faults.refuse(node, "python-type", message, f"say which: {self._alias}.u32(…)")
@@ -114,7 +115,7 @@ class ValueWriter:
         if isinstance(result, SiteOperand):
             # A site operand of the instruction's type is loaded as the type that is asked for.
             # One of a type of its own is loaded as that, and converted below.
-            register = self._temporary(type_of_result(result) or target_type, node)
+            register = self._temporary(type_of_result(result, self._faults.words) or target_type, node)
             code.append(Load(register, result, self._faults.span(node)))
             result = register
         if result.type is target_type:

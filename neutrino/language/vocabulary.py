@@ -8,6 +8,7 @@ from neutrino.ir.operands import SiteOperand, Special
 from neutrino.ir.statements import Reduction
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.language.locals import Result
+from neutrino.probing.target import Words
 
 _AXES = ("x", "y", "z")
 PLACES: Mapping[str, Mapping[str, Special]] = {
@@ -65,10 +66,10 @@ TYPES: Mapping[str, Type] = {
 """``nl.u64`` and the others."""
 
 _SITE_OPERAND_TYPES: Mapping[str, Type] = {
-    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LANES": Type.U32, "LEADER": Type.PRED,
+    "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LEADER": Type.PRED,
     "THREAD": Type.U32, "BLOCK": Type.U64, "SITE": Type.U32, "LINE": Type.U32, "ELEMENTS": Type.U32, "HAS": Type.U32,
 }  # fmt: skip
-"""Site operands whose type does not depend on the instruction."""
+"""Site operands whose type depends neither on the instruction nor, as that of ``LANES``, on the target."""
 
 
 def settled(type_: Type | None) -> Type | None:
@@ -81,13 +82,15 @@ def is_wider(one: Type, other: Type) -> bool:
     return one.is_float == other.is_float and one.is_signed == other.is_signed and one.bits > other.bits > 1
 
 
-def type_of_result(result: Result) -> Type | None:
-    """Return the type of an expression's value.
+def type_of_result(result: Result, words: Words) -> Type | None:
+    """Return the type of an expression's value. words: of the target.
 
     None for a plain number, and for a site operand that has whatever type the probed instruction has.
     """
     if isinstance(result, SiteOperand) and result.name == PARAMETER and "." in (result.element or ""):
         return TYPES.get((result.element or "").rpartition(".")[2])
+    if isinstance(result, SiteOperand) and result.name == "LANES":
+        return words.lane_mask
     if isinstance(result, SiteOperand):
         return _SITE_OPERAND_TYPES.get(result.name)
     return None if isinstance(result, (int, float)) else result.type

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
-from neutrino.ir.operands import Register
+from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document, KeyPath
@@ -30,6 +30,9 @@ class Words(Protocol):
     SAVE, of one operand and of two, examples. other_names: what CUDA C++ and machine code call an instruction, in lower
     case → the pattern that matches it. meanings: words that have a meaning in an opcode but are no modifiers → what to
     write, as they exclude nothing. call: the opcode of calls. file_ending: of files with the assembly, without the dot.
+
+    lane_mask: type of a set of lanes of a warp, a bit for each: u32, or u64 where a warp may have more than 32.
+    greatest: values that the hardware provides → the greatest one of any device.
     """
 
     language: ClassVar[str]
@@ -41,6 +44,8 @@ class Words(Protocol):
     meanings: ClassVar[Mapping[str, str]]
     call: ClassVar[str]
     file_ending: ClassVar[str]
+    lane_mask: ClassVar[Type]
+    greatest: ClassVar[Mapping[Special, int]]
 
     def is_of_whole_warps(self, pattern: Pattern) -> bool:
         """Return whether all lanes of a warp must execute the instructions that an opcode pattern matches together."""

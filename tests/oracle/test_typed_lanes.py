@@ -13,7 +13,6 @@ import pytest
 from neutrino.abi.levels import LEVELS, Level
 from neutrino.ir.operands import Constant, Register, Special
 from neutrino.ir.statements import (
-    REDUCED_TYPES,
     ClockAfter,
     Collective,
     Compare,
@@ -24,6 +23,7 @@ from neutrino.ir.statements import (
     Reduction,
     Relation,
     Shuffle,
+    reduced_type,
 )
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.ir.draft import DraftProbes
@@ -95,7 +95,7 @@ def test_every_reduction(kind: Type) -> None:
         if kind.is_integer and kind.bits >= 32:
             asked |= {Reduction.MATCH, Reduction.SAME}
         for reduction in sorted(asked, key=lambda item: item.value):
-            target = local(f"{name}_{reduction.value}", REDUCED_TYPES.get(reduction, kind))
+            target = local(f"{name}_{reduction.value}", reduced_type(reduction, kind, Type.U32))
             zero = Constant(target.type, 0)
             body.append(Operation(Operator.MOVE, target, (zero,), HERE))
             made.append(Collective(reduction, target, x, HERE))

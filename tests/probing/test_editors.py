@@ -169,7 +169,7 @@ def test_nothing_of_it_is_run(name: str) -> None:
 
 _TIMING = """
 import sys, time
-import neutrino.verification
+import neutrino.ptx.snippets.language, neutrino.ptx.snippets.verifier, neutrino.verification
 from neutrino.ptx.snippets.lowering import lower
 began = time.process_time()
 from neutrino.language.reader import read_python_file

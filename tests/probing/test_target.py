@@ -5,28 +5,32 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from neutrino import targets
+from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.cache.key import imports_of
 from neutrino.errors import Diagnostic, NeutrinoError, Span
-from neutrino.ir.operands import Register
-from neutrino.ir.statements import Operator, Reduction
+from neutrino.ir.operands import Constant, Register, Special
+from neutrino.ir.statements import Collective, Operator, Reduction
 from neutrino.ir.types import Type
 from neutrino.probing.capabilities import CODE, Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.model import CLASSES, Pattern
+from neutrino.probing.ir.verifier import verify as verify_typed
+from neutrino.probing.model import CLASSES, Pattern, Subject, Tracepoint
 from neutrino.probing.syntax import NO_GUARD, Fault, Statement
 from neutrino.probing.target import Verified
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
+from neutrino.ptx.snippets.verifier import verify_draft
 from neutrino.verification import Checked, check_probes, load_probes
 from tests.backend.test_neutral import WORDS
 
@@ -142,6 +146,8 @@ class ToyWords:
     meanings: ClassVar[Mapping[str, str]] = {"near": "name what is near"}
     call: ClassVar[str] = "jump"
     file_ending: ClassVar[str] = "toy"
+    lane_mask: ClassVar[Type] = Type.U32
+    greatest: ClassVar[Mapping[Special, int]] = {Special.LANE: 31}
 
     def is_of_whole_warps(self, pattern: Pattern) -> bool:
         return pattern.opcode == ("all",)
@@ -349,3 +355,72 @@ def test_a_platform_without_a_verifier_is_refused(tmp_path: Path) -> None:
 def test_what_else_a_platform_is_called(tmp_path: Path) -> None:
     (fault, *_) = checked(tmp_path / "p.toml", TOML.format(platform="blocks")).diagnostics
     assert (fault.message, fault.hint) == ('platform "blocks" is not known', 'Anvil\'s is called "toys"')
+
+
+class WideWords(ToyWords):
+    lane_mask: ClassVar[Type] = Type.U64
+    greatest: ClassVar[Mapping[Special, int]] = {Special.LANE: 63}
+
+
+class WideVerifier(ToyVerifier):
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+
+class Wide(Toy):
+    """Warps of 64 lanes."""
+
+    words: ClassVar[ToyWords] = WideWords()
+    verifier: ClassVar[ToyVerifier | None] = WideVerifier()
+
+
+LANES_OF = """\
+lanes = nl.lanes
+voted = nl.warp.ballot(nl.bytes > 4)
+same = nl.warp.match(nl.bytes)
+below = nl.lanemask_lt & voted & same & lanes
+count: nl.u32 = nl.popc(below)
+Values.save(below)
+"""
+
+
+def _destinations(snippet: Snippet) -> list[Register]:
+    return [statement.destination for statement in snippet.statements if hasattr(statement, "destination")]
+
+
+@pytest.mark.parametrize(("language", "kind"), [(Toy, Type.U32), (Wide, Type.U64)])
+def test_a_set_of_lanes_is_as_wide_as_a_warp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: type[Toy], kind: Type
+) -> None:
+    monkeypatch.setattr(Toy, "verifier", WideVerifier())
+    monkeypatch.setattr(targets, "_LOADERS", {"cuda": language, "toys": language})
+    done = python(tmp_path, LANES_OF.replace("\n", "\n    "))
+    assert done.diagnostics == ()
+    (probe,) = done.probe_set().probes
+    assert probe.before is not None
+    types = {register.name.strip("%").partition("$")[0]: register.type for register in _destinations(probe.before)}
+    types = {name: types[name] for name in ("lanes", "voted", "same", "below", "count")}
+    assert types == {**dict.fromkeys(("lanes", "voted", "same", "below"), kind), "count": Type.U32}
+
+
+@pytest.mark.parametrize(("language", "is_bounded"), [(Toy, True), (Wide, False)])
+def test_loops_over_lanes_turn_as_often_as_there_are_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: type[Toy], is_bounded: bool
+) -> None:
+    monkeypatch.setattr(Toy, "verifier", WideVerifier())
+    monkeypatch.setattr(targets, "_LOADERS", {"cuda": language, "toys": language})
+    body = "i: nl.u32 = 0\n    n: nl.u32 = 8 * nl.lane()\n    while i < n: i += 1\n    Values.save(i)"
+    found = [each.message for each in python(tmp_path, body).diagnostics]
+    assert (not any("bound" in message for message in found)) is is_bounded
+
+
+def test_a_set_of_32_lanes_is_no_u64_of_ptx() -> None:
+    """Whoever builds typed statements without a front end."""
+    here, lanes = Span(1, 1), Register("%lanes", Type.U64, 0, Span(1, 1), is_local=True)
+    vote = Collective(Reduction.BALLOT, lanes, Constant(Type.PRED, 1), here)
+    probe = Probe("p", Tracepoint("kernel", (Pattern(Subject.KERNEL),)), Level.THREAD, Snippet((vote,)), None, here)
+    draft = DraftProbes("p", "", (), (lanes,), (probe,), lane_mask=Type.U64)
+    assert verify_typed(draft) == []
+    assert [fault.message for fault in verify_draft(draft)] == ["a set of lanes is u32, and goes into no u64"]
+    assert [fault.message for fault in verify_typed(replace(draft, lane_mask=Type.U32))] == [
+        "u64 where the operation takes u32"
+    ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from neutrino.errors import Diagnostic
 from neutrino.ir.operands import Register
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import DEFAULT_PLATFORM
@@ -18,6 +19,7 @@ class DraftProbes:
     There are no ``analyze_hooks``: only TOML files can name some. constants: the names of the file's constants, which
     ``-D`` can give other values. is_whole: False for what could be read of a file with faults. unread: the probes in it
     some of whose statements could not be read, by name. platform: of the target that it was read for.
+    lane_mask: type of its sets of lanes.
     """
 
     file: str
@@ -31,3 +33,4 @@ class DraftProbes:
     is_whole: bool = True
     unread: frozenset[str] = frozenset()
     platform: str = DEFAULT_PLATFORM
+    lane_mask: Type = Type.U32

@@ -17,12 +17,12 @@ from neutrino.ir.operands import (
     Register,
     SavedOperand,
     SiteOperand,
+    Special,
     SpecialRegister,
     Value,
 )
 from neutrino.ir.statements import (
     OF_MAPS,
-    REDUCED_TYPES,
     Assembly,
     ClockAfter,
     Collective,
@@ -37,6 +37,7 @@ from neutrino.ir.statements import (
     Relation,
     Select,
     Shuffle,
+    reduced_type,
 )
 from neutrino.ir.types import Type
 from neutrino.probing.ir.draft import DraftProbes
@@ -160,6 +161,7 @@ class _Checker:
         self._lines = draft.source.split("\n")
         self._registers = {register.name: register for register in draft.registers}
         self._maps = set(draft.maps)
+        self._lane_mask = draft.lane_mask
         self.diagnostics: list[Diagnostic] = []
 
     def check_snippet(self, statements: tuple[Statement, ...], probe: Probe) -> None:
@@ -286,6 +288,8 @@ class _Checker:
         A ``SiteOperand`` is always reported: its type depends on the site, so ``Load`` first puts it into a register.
         """
         value_type = value.type if not isinstance(value, SiteOperand) else None
+        if value is Special.LANEMASK_LT:
+            value_type = self._lane_mask
         if value_type is not expected:
             shown = value.text if isinstance(value, SiteOperand) else value_type
             self._report(span, "ir-type", f"{shown} where the operation takes {expected}")
@@ -378,7 +382,7 @@ class _Checker:
             message = f"values of {source.type} have no '{reduction.value}' between lanes"
             self._report(span, "ir-operator", message, hint)
             return
-        self._check_type(destination, REDUCED_TYPES.get(reduction, source.type), span)
+        self._check_type(destination, reduced_type(reduction, source.type, self._lane_mask), span)
 
     def _check_operation(self, statement: Operation) -> None:
         """Check the number and types of an operation's operands."""

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import ClassVar
 
 from neutrino.errors import Diagnostic
-from neutrino.ir.operands import Register
+from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document
@@ -61,6 +61,12 @@ class PtxWords:
     meanings: ClassVar[Mapping[str, str]] = {"generic": "name the state space: ld.global"}
     call: ClassVar[str] = "call"
     file_ending: ClassVar[str] = "ptx"
+    lane_mask: ClassVar[Type] = Type.U32
+    # The CUDA programming guide, "Technical Specifications": threads and blocks of any architecture.
+    greatest: ClassVar[Mapping[Special, int]] = {
+        Special.LANE: 31, Special.LANEMASK_LT: (1 << 32) - 1, Special.WARP: 31, Special.TID_X: 1023,
+        Special.TID_Y: 1023, Special.TID_Z: 63, Special.NTID_X: 1024, Special.NTID_Y: 1024, Special.NTID_Z: 64,
+    }  # fmt: skip
 
     def is_of_whole_warps(self, pattern: Pattern) -> bool:
         """As ``Words``."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 from neutrino.errors import Span
 from neutrino.ir.operands import Register, SiteOperand, Special, SpecialRegister
-from neutrino.ir.statements import Assembly, ClockAfter, Convert, Operation, Operator
+from neutrino.ir.statements import SETS_OF_LANES, Assembly, ClockAfter, Collective, Convert, Operation, Operator
+from neutrino.ir.types import Type
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import walk
 from neutrino.probing.model import CLASSES, FLOW_SUBJECTS, Pattern, Subject
@@ -59,6 +60,12 @@ class SiteChecker:
                 *((parts, "it excludes nothing") for parts in pattern.excludes),
             ):
                 self._check_further(parts, effect, self._locate_pattern(pattern, probe))
+
+    def check_lanes(self, statement: Collective) -> None:
+        """Report a set of lanes in a register that has not 32 bits."""
+        kind = statement.destination.type
+        if statement.reduction in SETS_OF_LANES and kind is not Type.U32:
+            self._report(statement.span, "helper-type", f"a set of lanes is u32, and goes into no {kind}")
 
     def _check_further(self, parts: tuple[str, ...], effect: str, start: Span) -> None:
         """Check an opcode, a class or a modifier that narrows a pattern. effect: of an unknown one, for the hint."""

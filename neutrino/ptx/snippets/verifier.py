@@ -14,7 +14,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import SCRATCH, Pair, Register, SiteOperand
-from neutrino.ir.statements import Assembly, Load
+from neutrino.ir.statements import Assembly, Collective, Load
 from neutrino.ir.types import Type
 from neutrino.probing.document import printable
 from neutrino.probing.ir.draft import DraftProbes
@@ -144,12 +144,14 @@ class _Checker:
         self._sites.check_tracepoint(probe)
         before, after = SnippetSide(probe, after=False), SnippetSide(probe, after=True)
         for side, snippet in ((before, probe.before), (after, probe.after)):
-            # Of typed statements, only these two name values of the instruction. LANES are everywhere.
+            # Of typed statements, only the first two name values of the instruction. LANES are everywhere.
             for statement in walk(snippet.statements) if snippet else ():
                 if isinstance(statement, Load):
                     self._check_load(statement, side)
                 elif isinstance(statement, Save):
                     self._check_saved_site_operands(statement, side)
+                elif isinstance(statement, Collective):
+                    self._sites.check_lanes(statement)
 
     def check_typed_clocks(self, probes: Sequence[Probe]) -> None:
         """Warn of times of typed probes that end before a load's result is there."""
