@@ -11,6 +11,7 @@ from neutrino.errors import Span
 from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
 from neutrino.probing.document import Document, KeyPath
+from neutrino.probing.ir.structured import Straight
 from neutrino.probing.model import Pattern
 from neutrino.probing.syntax import NO_GUARD, Fault, Statement, without_comments
 from neutrino.probing.target import Snippets, Verifier, Words
@@ -133,8 +134,8 @@ class Gcn:
         """As ``Language``."""
         return GcnSnippets(document)
 
-    def declarations(self, registers: Sequence[Register]) -> Iterator[str]:
-        """As ``Language``: there are no declarations in snippets."""
+    def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
+        """As ``Language``: there are no lowered snippets yet."""
         return iter(())
 
 

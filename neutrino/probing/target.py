@@ -17,6 +17,7 @@ from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
+from neutrino.probing.ir.structured import Straight
 from neutrino.probing.model import Pattern
 from neutrino.probing.syntax import Fault, Statement
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
@@ -150,8 +151,8 @@ class Language(Protocol):
     def snippets(self, document: Document) -> Snippets:
         """Return what reads the snippets of a file."""
 
-    def declarations(self, registers: Sequence[Register]) -> Iterator[str]:
-        """Yield the lines that declare registers in a snippet, in their order."""
+    def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
+        """Yield the lines of a lowered snippet. registers: those that it declares, in their order."""
 
 
 Languages = Mapping[str, Language]

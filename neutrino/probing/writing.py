@@ -11,7 +11,6 @@ from pathlib import PurePath
 
 from neutrino.abi.levels import Per
 from neutrino.ir.operands import Register
-from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import registers_of
@@ -102,25 +101,13 @@ def _probe(probe: Probe, declarations: _Declarations, language: Language) -> Ite
     for key, snippet in _sides(probe):
         if snippet:
             registers = declarations.get((probe.name, key), [])
-            lines = [*language.declarations(registers), *(statement + ";" for statement in _statements(snippet))]
+            lines = language.lines(registers, snippet.straight)
             text = _escape("\n".join(lines), _ESCAPED_IN_MULTILINE_STRING)
             yield f'{key} = """\n{text}\n"""'
 
 
 def _sides(probe: Probe) -> tuple[tuple[str, Snippet | None], ...]:
     return ("before", probe.before), ("after", probe.after)
-
-
-def _statements(snippet: Snippet) -> Iterator[str]:
-    """Yield the statements of a lowered snippet as text, without semicolons."""
-    for statement in snippet.straight:
-        if isinstance(statement, Assembly):
-            yield statement.text
-        else:
-            operands = ", ".join(operand.text for operand in statement.operands)
-            guard = statement.guard
-            prefix = "" if guard is None else f"@{'!' if statement.is_inverted else ''}{guard.text} "
-            yield f"{prefix}SAVE [ {statement.map.name} ] {{ {operands} }}"
 
 
 def _declarations(probe_set: ProbeSet) -> _Declarations:

@@ -23,6 +23,7 @@ from neutrino.probing.capabilities import CODE, Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.structured import Straight
 from neutrino.probing.ir.verifier import verify as verify_typed
 from neutrino.probing.model import CLASSES, Pattern, Subject, Tracepoint
 from neutrino.probing.syntax import NO_GUARD, Fault, Statement
@@ -231,7 +232,7 @@ class Toy:
     def snippets(self, document: Document) -> ToySnippets:
         return ToySnippets(document)
 
-    def declarations(self, registers: Sequence[Register]) -> Iterator[str]:
+    def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
         return (f"keep {register.name}" for register in registers)
 
 
@@ -341,6 +342,7 @@ def test_snippets_are_read_by_the_target(tmp_path: Path) -> None:
     assert [register.name for register in part.registers] == ["a"]
     assert done.probe_set().target == "toy"
     assert done.probe_set().platform == "toys"
+    assert targets.written(done.probe_set()).endswith("before = \"\"\"\nkeep a\n\"\"\"\n")
 
 
 def test_a_platform_without_a_verifier_is_refused(tmp_path: Path) -> None:

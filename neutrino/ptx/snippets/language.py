@@ -8,11 +8,13 @@ from typing import ClassVar
 
 from neutrino.errors import Diagnostic
 from neutrino.ir.operands import Register, Special
+from neutrino.ir.statements import Assembly
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.document import Document
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.ir.structured import Save, Straight
 from neutrino.probing.model import Pattern
 from neutrino.probing.target import Snippets, Verified, Verifier, Words
 from neutrino.probing.written import WrittenProbes
@@ -154,12 +156,21 @@ class Ptx:
         """As ``Language``."""
         return PtxSnippets(document)
 
-    def declarations(self, registers: Sequence[Register]) -> Iterator[str]:
-        """Yield ``.reg`` statements for registers, in their order; neighbors of one type share a statement."""
+    def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
+        """As ``Language``; registers of one type that are neighbors share a ``.reg`` statement."""
         for register_type, group in groupby(registers, key=lambda register: register.type):
             words = [register.name + _initial(register) for register in group]
             for start in range(0, len(words), _MAX_PER_DECLARATION):
                 yield f".reg .{register_type} {', '.join(words[start : start + _MAX_PER_DECLARATION])};"
+        for statement in statements:
+            yield f"{statement.text if isinstance(statement, Assembly) else _save(statement)};"
+
+
+def _save(save: Save) -> str:
+    """Return a SAVE, without its semicolon."""
+    operands = ", ".join(operand.text for operand in save.operands)
+    prefix = "" if save.guard is None else f"@{'!' if save.is_inverted else ''}{save.guard.text} "
+    return f"{prefix}SAVE [ {save.map.name} ] {{ {operands} }}"
 
 
 def _initial(register: Register) -> str:
