@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from neutrino.playground.attempt import Attempt, Output
     from neutrino.playground.inputs import Buffer, Number
-    from neutrino.tracing import MapView
+    from neutrino.tracing import MapView, TraceKernel
 
 _MAX_ELEMENTS = 6
 """Changed elements of a buffer that are shown."""
@@ -369,16 +369,16 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
         console.print(f"  {name}: not probed in this kernel")
     for launch in result.probed.launches():
         for view in launch.maps.values():
-            _print_map(console, view, rows)
+            _print_map(console, view, result.probed, rows)
     for view in result.probed.whole_run.maps.values():
-        _print_map(console, view, rows)
+        _print_map(console, view, result.probed, rows)
 
 
-def _print_map(console: Console, view: MapView, rows: int) -> None:
+def _print_map(console: Console, view: MapView, kernel: TraceKernel, rows: int) -> None:
     """Print the records of a map as a table, or sums as a list. rows: records at most."""
     from neutrino.maps.declaration import Report, all_zero_words
 
-    columns = _columns(view)
+    columns = _columns(view, kernel)
     if view.map.kind.report is Report.BUCKETS:
         # Of a histogram, the buckets that are not empty.
         filled = [index for index, count in enumerate(columns["count"]) if count]
@@ -403,11 +403,14 @@ def _print_map(console: Console, view: MapView, rows: int) -> None:
         return
     table = _table()
     for name in columns:
-        table.add_column(f"    {name}" if not table.columns else name, justify="right", overflow="fold")
+        is_text = bool(columns[name]) and isinstance(columns[name][0], str)
+        title = f"    {name}" if not table.columns else name
+        table.add_column(title, justify="left" if is_text else "right", overflow="fold")
     # Rounded, different keys and ends of buckets would look the same.
     exactly = {"low", "high", "key"} if view.map.kind.report in (Report.BUCKETS, Report.KEYS) else set()
     for index in range(min(count, rows)):
-        table.add_row(*((exact if name in exactly else _number)(column[index]) for name, column in columns.items()))
+        cells = {name: column[index] for name, column in columns.items()}
+        table.add_row(*(_cell(cell, is_exact=name in exactly) for name, cell in cells.items()))
     # With --rows 0 there is only the number of records.
     if count and rows:
         console.print(table)
@@ -432,12 +435,14 @@ def _print_sums(console: Console, sums: dict[str, Any]) -> None:
         console.print(f"    0: {zeros}")
 
 
-def _columns(view: MapView) -> dict[str, list[Any]]:
+def _columns(view: MapView, kernel: TraceKernel) -> dict[str, list[Any]]:
     """Return the valid records of a map as columns, name → values: block, warp, k and lane of each, then its fields.
 
-    The first ones say whose a record is, in array maps and logs; a log has order in place of k, after the lane.
+    The first ones say whose a record is, in array maps and logs; a log has order in place of k, after the lane. A table
+    by site has the place and the instruction of each, after its numbers. kernel: that the map is of.
     """
     from neutrino.maps.declaration import Layout
+    from neutrino.tracing.site_tables import KEY, is_by_site, key_name, place_of, sites_by_number
 
     records = view.valid()
     places = view.places() if view.map.kind.layout is not Layout.COPIES or view.map.per.has_rows else {}
@@ -449,7 +454,14 @@ def _columns(view: MapView) -> dict[str, list[Any]]:
         # k, the index within a slot, is always 0 where slots hold one record.
         if axis != "k" or view.cap > 1
     }
-    return columns | {name: records[name].tolist() for name in records.dtype.names or ()}
+    columns |= {name: records[name].tolist() for name in records.dtype.names or ()}
+    if not is_by_site(view.map):
+        return columns
+    numbers = columns.pop(KEY)
+    sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
+    found = [place_of(sites.get(number, {})) for number in numbers]
+    texts = {"place": [place for place, _ in found], "instruction": [instruction for _, instruction in found]}
+    return {key_name(view.map): numbers, **columns, **texts}
 
 
 def _table(*titles: str) -> Any:
@@ -460,6 +472,13 @@ def _table(*titles: str) -> Any:
     for title in titles:
         table.add_column(title, overflow="fold")
     return table
+
+
+def _cell(value: int | float | str, *, is_exact: bool) -> str:
+    """Return a number, or a text that may come from the program, as it is printed."""
+    if isinstance(value, str):
+        return escaped(value)
+    return exact(value) if is_exact else _number(value)
 
 
 def _number(value: int | float) -> str:
@@ -495,8 +514,12 @@ def _document(result: Attempt) -> dict[str, Any]:
         "sites": list(manifest.sites) if manifest else [],
         "probes_left_out": [asdict(probe) for probe in manifest.probes_left_out] if manifest else [],
         "maps": [
-            *(_map_document(view) for launch in result.probed.launches() for view in launch.maps.values()),
-            *(_map_document(view) for view in result.probed.whole_run.maps.values()),
+            *(
+                _map_document(view, result.probed)
+                for launch in result.probed.launches()
+                for view in launch.maps.values()
+            ),
+            *(_map_document(view, result.probed) for view in result.probed.whole_run.maps.values()),
         ],
     }
 
@@ -512,7 +535,7 @@ def _argument_document(argument: Buffer | Number) -> dict[str, Any]:
     return document | {"type": parameter.type, "value": argument.text}
 
 
-def _map_document(view: MapView) -> dict[str, Any]:
+def _map_document(view: MapView, kernel: TraceKernel) -> dict[str, Any]:
     """Return a map's object in the JSON document, with all records as columns; the cap of a log is null."""
     from neutrino.abi.levels import Per
     from neutrino.maps.declaration import Layout, has_no_count
@@ -525,10 +548,10 @@ def _map_document(view: MapView) -> dict[str, Any]:
         "cap": None if view.map.kind.layout is Layout.CHUNKS else view.cap,
         "dropped": view.dropped,
         **({"all_zero": view.all_zero} if has_no_count(view.map.kind, view.map.cap) else {}),
-        "columns": {name: [_plain(value) for value in column] for name, column in _columns(view).items()},
+        "columns": {name: [_plain(value) for value in column] for name, column in _columns(view, kernel).items()},
     }
 
 
-def _plain(value: int | float) -> int | float | str:
-    """Return a number as JSON can have it: infinities and NaN as text."""
-    return value if isinstance(value, int) or math.isfinite(value) else str(value)
+def _plain(value: int | float | str) -> int | float | str:
+    """Return a number or text as JSON can have it: infinities and NaN as text."""
+    return value if isinstance(value, (int, str)) or math.isfinite(value) else str(value)

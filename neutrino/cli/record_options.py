@@ -34,7 +34,8 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
         "--group-by",
         metavar="EXPR",
         help="in place of records, for each value of EXPR (a field, 'addr >> 7', block …), or for each kernel, line or "
-        "site: how many records there are, and least value, mean, greatest value and sum of each field",
+        "site: how many records there are, and least value, mean, greatest value and sum of each field. Of a table by "
+        "site, kernel, line and site add up its rows: the count, sum, least, greatest and mean of all saves there",
     )
     group.add_argument(
         "--sort",

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,12 @@ from neutrino.cli.table import counted, table
 from neutrino.cli.trace_choice import why_no_kernel
 from neutrino.errors import Diagnostic, ExpressionError, NeutrinoError
 from neutrino.language.uses import Value
-from neutrino.tracing.expression import Expression, unknown_name
+from neutrino.maps.declaration import Report
+from neutrino.tracing.expression import Expression
 from neutrino.tracing.queries import FirstRows, Groups, GroupsError, group, matching
 from neutrino.tracing.recorded import RecordedMap, Rows
-from neutrino.tracing.summary import missing_launches, place_of, sites_by_number
+from neutrino.tracing.site_tables import KEPT, combined, place_of, sites_by_number
+from neutrino.tracing.summary import missing_launches
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -84,7 +86,10 @@ class _Query:
         self._types = self._recorded.types
         self._fields = list(self._types)[self._recorded.places :]
         self._floats = {name: kind.kind == "f" for name, kind in self._types.items()}
-        self._has_sites = "site" in self._fields and not self._floats["site"]
+        self._site = self._recorded.site
+        self._is_table = bool(self._site) and self._recorded.map.kind.report is Report.KEYS
+        self._by = "site" if options.group_by == self._site else options.group_by
+        self._labels: dict[int, dict[int, str]] = {}
         self._total = 0
         self._where = self._read("--where", options.where, self._floats)
         self._most: int | None = None if options.records in (None, ALL) else options.records
@@ -153,7 +158,7 @@ class _Query:
             trace = [self._title("trace")] if len(self._traces) > 1 else []
             kernel = [self._title("kernel")] if len(self._kernels) > 1 else []
             head = [escaped(title) for title in (*trace, launch, *kernel, *others)]
-            right = set(head) - {*trace, *kernel, "site"}
+            right = set(head) - {*trace, *kernel, self._site}
             for line in table(head, _Cells(rows, self._text_columns), right) if rows.count else ():
                 print(line)
             shown = sum(len(part) for part in rows)
@@ -163,7 +168,7 @@ class _Query:
         """Return the titles of records in CSV and JSON."""
         launch, *places = list(self._types)[: self._recorded.places]
         trace = [self._title("trace")] if len(self._traces) > 1 else []
-        sites = [self._title("place"), self._title("instruction")] if self._has_sites else []
+        sites = [self._title("place"), self._title("instruction")] if self._site else []
         return [*trace, launch, self._title("kernel"), *places, *fields, *sites]
 
     def _title(self, word: str) -> str:
@@ -179,7 +184,7 @@ class _Query:
     def _text_columns(self, part: Rows) -> list[list[str]]:
         name = self._shown(demangled(part.kernel)) if len(self._kernels) > 1 else ""
         shown = [
-            column_texts(part.columns, value_of(title), part.kernel, is_formatted=False)
+            column_texts(part.columns, value_of(title, self._site), part.kernel, is_formatted=False)
             for title in list(self._types)[1:]
         ]
         return [[escaped(cell) for cell in column] for column in (*self._owners(part, name), *shown)]
@@ -198,26 +203,29 @@ class _Query:
 
     def _places(self, part: Rows) -> list[list[str]]:
         """Return the columns place and instruction of records with sites."""
-        if not self._has_sites:
+        if not self._site:
             return []
-        sites = sites_by_number(part.kernel.manifest.sites if part.kernel.manifest else ())
-        known = {number: place_of(site) for number, site in sites.items()}
-        found = [known.get(number) or (label({}, number), "") for number in part.columns["site"].tolist()]
-        return [[place for place, _ in found], [instruction for _, instruction in found]]
+        numbers, found = part.columns[self._site].tolist(), self._recorded.sites_of(part)
+        places = [place or label({}, number) for number, (place, _) in zip(numbers, found, strict=True)]
+        return [places, [instruction for _, instruction in found]]
 
     # Groups.
 
     def _read_key(self, text: str) -> Expression | None:
         """Return the expression to group by; None for a word."""
-        if text in _WORDS and (text not in self._fields or text == "site"):
-            if text != "kernel" and not self._has_sites:
-                error = unknown_name(text, 0, text, {**self._types, "kernel": None})
-                raise _QueryError("--group-by", error)
+        if self._by in _WORDS and (self._by not in self._fields or self._by == "site"):
+            if text != "kernel" and not self._site:
+                message = f"the records of map {self._name} have no site, so that they have no {text}"
+                names = ", ".join([*self._types, "kernel"])
+                hint = f"group by one of {names}, or save SITE: as a field called site, or as the key of all saves"
+                raise _QueryError("--group-by", ExpressionError(text, 0, message, hint))
             return None
         return self._read("--group-by", text, self._floats)
 
     def _group_columns(self) -> dict[str, bool]:
         """Return the names of the columns of groups that can be sorted by, and whether they have fractions."""
+        if self._adds_up:
+            return {name: name == "mean" or self._floats.get(name, False) for name in self._table_titles()}
         columns = {"records": False}
         if self._key is not None and self._options.group_by in self._types:
             columns[self._options.group_by] = self._key.is_float
@@ -227,7 +235,7 @@ class _Query:
 
     def _aggregated(self) -> tuple[str, ...]:
         """Return the fields of which groups have numbers."""
-        left_out = {self._options.group_by, "site" if self._has_sites else ""}
+        left_out = {self._options.group_by, self._site}
         return tuple(name for name in self._fields if name not in left_out)
 
     def _print_groups(self, rows: Iterator[Rows]) -> None:
@@ -235,13 +243,16 @@ class _Query:
         total = len(found)
         is_whole = self._options.all or self._options.csv or self._options.json
         found = found[: self._most if self._most is not None else total if is_whole else SHOWN]
-        by, names = self._options.group_by, self._aggregated()
-        kernel = ["kernel"] if by in ("line", "site") and self._key is None and len(self._kernels) > 1 else []
+        by, names = self._options.group_by, () if self._adds_up else self._aggregated()
+        is_word = self._key is None
+        kernel = ["kernel"] if self._by in ("line", "site") and is_word and len(self._kernels) > 1 else []
         if self._options.csv or self._options.json:
-            keys = ["site", "place", "instruction"] if by == "site" and self._key is None else [by]
+            keys = [by, "place", "instruction"] if self._by == "site" and is_word else [by]
             # A field of this name.
             keys = ["[records]"] if by == "records" else keys
             titles = [*kernel, *keys, "records", *(f"{name}_{kind}" for name in names for kind in _kinds(name))]
+            if self._adds_up:
+                titles = [*kernel, *keys, *self._table_titles()]
             if self._options.json:
                 rows_of = ([*(row.kernel for _ in kernel), *row.key, row.count, *row.values.values()] for row in found)
                 self._write_json(titles, rows_of)
@@ -255,7 +266,7 @@ class _Query:
                 writer.writerow(map(escaped, [*(row.kernel for _ in kernel), *key, str(row.count), *texts]))
             return
         self._heading()
-        head = [*kernel, escaped(by), "records"]
+        head = [*kernel, escaped(by), *(self._table_titles() if self._adds_up else ["records"])]
         for name in names:
             first, *others = _kinds(name)
             head += [f"{escaped(name)}: {first}", *others]
@@ -282,6 +293,8 @@ class _Query:
                 hint = "group by less exact values, such as addr >> 7, or narrow the records with --where"
                 raise _QueryError("--group-by", ExpressionError(key.text, 0, str(error), hint)) from error
             return [_Group("", (number,), count, values) for number, count, values in _taken(groups, names)]
+        if self._adds_up:
+            return self._added_up(rows)
         # A kernel's lines and sites are its own.
         by_kernel: dict[int, tuple[TraceKernel, Groups, dict[str, int]]] = {}
         for part in rows:
@@ -290,35 +303,90 @@ class _Query:
         found = []
         for kernel, groups, lines in by_kernel.values():
             groups.finish()
-            name, texts = demangled(kernel), list(lines)
-            sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
-            for number, count, values in _taken(groups, names):
-                whose: tuple[Any, ...] = (name,)
-                if self._options.group_by == "line":
-                    whose = (texts[number],)
-                elif self._options.group_by == "site":
-                    place, instruction = place_of(sites.get(number, {}))
-                    whose = (number, place or label({}, number), instruction)
-                found.append(_Group(name, whose, count, values))
+            whose = self._owner(kernel, lines)
+            found += [
+                _Group(demangled(kernel), whose(number), count, values)
+                for number, count, values in _taken(groups, names)
+            ]
         return found
+
+    def _owner(self, kernel: TraceKernel, lines: Mapping[str, int]) -> Callable[[int], tuple[Any, ...]]:
+        """Return a function from the number of a group of a kernel to what the word stands for there."""
+        name, texts = demangled(kernel), list(lines)
+        sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
+
+        def whose(number: int) -> tuple[Any, ...]:
+            if self._by == "line":
+                return (texts[number],)
+            if self._by == "site":
+                place, instruction = place_of(sites.get(number, {}))
+                return number, place or label({}, number), instruction
+            return (name,)
+
+        return whose
+
+    # Tables by site.
+
+    @property
+    def _adds_up(self) -> bool:
+        """Whether rows of a table by site are added up, as if the saves of a line were those of one site."""
+        return self._is_table and self._key is None
+
+    def _table_titles(self) -> list[str]:
+        """Return the columns of such groups after the key."""
+        kept = [name for name in KEPT if name in self._fields]
+        sites = [] if self._by == "site" else ["sites"]
+        return ["count", *kept, *(["mean"] if "sum" in kept else []), *sites]
+
+    def _added_up(self, rows: Iterator[Rows]) -> list[_Group]:
+        """Return all groups of a table by site, unsorted, each with what its rows have together."""
+        kept = [name for name in KEPT if name in self._fields]
+        form = [("key", "<i8"), ("count", "<u8"), *((name, self._types[name]) for name in kept)]
+        by_kernel: dict[int, _Lines] = {}
+        for part in rows:
+            of_kernel = by_kernel.setdefault(id(part.kernel), _Lines(part.kernel))
+            keys, sites = self._word_keys(part, of_kernel.numbers), part.columns[self._site]
+            found = np.zeros(len(part), form)
+            found["key"] = keys
+            for name in ("count", *kept):
+                found[name] = part.columns[name]
+            of_kernel.rows = combined([of_kernel.rows, found]) if of_kernel.rows is not None else combined([found])
+            for key, site in set(zip(keys.tolist(), sites.tolist(), strict=True)):
+                of_kernel.sites.setdefault(key, set()).add(site)
+        groups = []
+        for of_kernel in by_kernel.values():
+            whose = self._owner(of_kernel.kernel, of_kernel.numbers)
+            for row in of_kernel.rows if of_kernel.rows is not None else ():
+                number, count, *numbers = row.item()
+                values = dict(zip(kept, numbers, strict=True))
+                if "sum" in values:
+                    values["mean"] = values["sum"] / count if count else math.nan
+                if self._by != "site":
+                    values["sites"] = len(of_kernel.sites[number])
+                groups.append(_Group(demangled(of_kernel.kernel), whose(number), count, values))
+        return groups
 
     def _word_keys(self, part: Rows, lines: dict[str, int]) -> Array:
         """Return the numbers to group some records of a kernel by. lines: of those so far, to their numbers."""
-        if self._options.group_by == "kernel":
+        if self._by == "kernel":
             return np.zeros(len(part), np.int64)
-        sites = part.columns["site"]
-        if self._options.group_by == "site":
+        sites = part.columns[self._site]
+        if self._by == "site":
             return sites
-        labels = site_labels(part.kernel, is_line=True)
+        labels = self._labels.get(id(part.kernel))
+        if labels is None:
+            labels = self._labels[id(part.kernel)] = site_labels(part.kernel, is_line=True)
         numbers, index = np.unique(sites, return_inverse=True)
         texts = [label(labels, number) for number in numbers.tolist()]
         return np.array([lines.setdefault(text, len(lines)) for text in texts], np.int64)[index]
 
     def _sorted(self, found: list[_Group]) -> list[_Group]:
-        """Return groups in the order of --sort, without it those with most records first."""
+        """Return groups in the order of --sort, without it those with most records first, of tables by site those with
+        the greatest sum or count."""
         found.sort(key=lambda row: (row.key[0] != row.key[0], row.key[0], row.kernel))
         if self._order is None:
-            return sorted(found, key=lambda row: -row.count)
+            sizes = [row.values.get("sum", row.count) if self._adds_up else row.count for row in found]
+            return [found[index] for index in sorted(range(len(found)), key=lambda index: _rank(sizes[index]))]
         columns = {}
         for title in self._order.names:
             values = [
@@ -338,10 +406,10 @@ class _Query:
             # A condition is no address, whatever it is about.
             is_address = type(key) is int and not self._key.names.isdisjoint(_ADDRESSES)
             return hex(key) if is_address else str(key)
-        if self._options.group_by == "site":
+        if self._by == "site":
             _, place, instruction = row.key
             return escaped(f"{place}: {instruction}" if instruction else place)
-        return self._shown(key) if self._options.group_by == "kernel" else escaped(key)
+        return self._shown(key) if self._by == "kernel" else escaped(key)
 
     def _shown(self, name: str) -> str:
         """Return a kernel's name as it is shown to people."""
@@ -375,6 +443,12 @@ class _Query:
         if self._recorded.dropped:
             saves = counted(self._recorded.dropped, "save")
             notes.append(f"{saves} of map {self._name} had no room and left no record")
+        if self._by == "line" and self._options.group_by is not None and self._key is None:
+            notes += [
+                f"{kernel.demangled} has no source lines (-lineinfo): each line is one of its PTX"
+                for kernel in self._kernels
+                if kernel.manifest and not any(site.get("source") for site in kernel.manifest.sites)
+            ]
         return notes
 
     def _write_json(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -420,6 +494,16 @@ class _Group:
     key: tuple[Any, ...]
     count: int
     values: dict[str, int | float]
+
+
+@dataclass
+class _Lines:
+    """Rows of a table by site of a kernel that are added up. numbers: of its lines. sites: of each number of rows."""
+
+    kernel: TraceKernel
+    numbers: dict[str, int] = field(default_factory=dict)
+    sites: dict[int, set[int]] = field(default_factory=dict)
+    rows: Array | None = None
 
 
 class _Whole:
@@ -474,6 +558,11 @@ def _map_name(kernels: Iterable[TraceKernel], given: Sequence[str]) -> str:
 def _kinds(name: str) -> tuple[str, ...]:
     """Return what groups have of a field: of addresses no mean and no sum."""
     return ("min", "max") if name in _ADDRESSES else ("min", "mean", "max", "sum")
+
+
+def _rank(size: int | float) -> tuple[bool, int | float]:
+    """Return by what sizes are ordered, greatest first and NaNs last."""
+    return math.isnan(size), -size
 
 
 def _taken(groups: Groups, names: Sequence[str]) -> Iterator[tuple[Any, int, dict[str, int | float]]]:

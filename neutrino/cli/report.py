@@ -538,7 +538,7 @@ class _Report:
         # The keys of a topk map are no more than it was declared for.
         shown = entry.keys if self.show_all or entry.kind.name == "topk" else entry.keys[:_MAX_KEYS]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for title in ("    key", "count", *entry.keys[0].kept):
+        for title in (f"    {escaped(entry.key_name)}", "count", *entry.keys[0].kept):
             table.add_column(title, justify="right", overflow="fold")
         has_places = any(key.place or key.instruction for key in shown)
         for title in ("place", "instruction") if has_places else ():

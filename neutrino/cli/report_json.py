@@ -77,8 +77,8 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
-    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, the
-    cap of a log is null.
+    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, and
+    ``key``, what they are called; the cap of a log is null.
     """
     has_cap = entry.kind.layout is not Layout.CHUNKS
     return {
@@ -105,6 +105,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
         ],
         "sites": [asdict(site) for site in entry.sites],
         **({"buckets": [_bucket_document(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
+        **({"key": entry.key_name} if entry.kind.report is Report.KEYS else {}),
         **({"keys": [_key_document(key) for key in entry.keys]} if entry.keys else {}),
         **({"dropped_sum": _plain(entry.dropped_sum)} if entry.kind.report is Report.KEYS else {}),
     }

@@ -208,11 +208,11 @@ def _rank(value: int | float, kind: str) -> int | float:
     return value if kind == "min" else -value
 
 
-def value_of(name: str) -> Value:
-    """Return how a field of any map is shown: a field called ``site`` is an instruction."""
+def value_of(name: str, site: str = "site") -> Value:
+    """Return how a field of any map is shown. site: the field that is an instruction."""
     from neutrino.language.uses import Value
 
-    return Value(name, is_address=name in ("addr", "address"), is_site=name == "site")
+    return Value(name, is_address=name in ("addr", "address"), is_site=name == site)
 
 
 def by_kernel(rows: Rows) -> str:
@@ -248,7 +248,7 @@ def site_labels(kernel: TraceKernel, is_line: bool) -> dict[int, str]:
     Without line information the place is the line of the PTX, and has the instruction in any case.
     """
     # Imported here, in the process that reads the trace: a run itself does not need NumPy.
-    from neutrino.tracing.summary import place_of, sites_by_number
+    from neutrino.tracing.site_tables import place_of, sites_by_number
 
     labels = {}
     for number, site in sites_by_number(kernel.manifest.sites if kernel.manifest else ()).items():

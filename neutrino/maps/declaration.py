@@ -93,6 +93,7 @@ class MapType(ABC):
     takes_per: ClassVar[bool] = False
     keeps_greatest: ClassVar[bool] = False
     combines_lanes: ClassVar[bool] = False
+    is_by_site = False
     in_older_dialect: ClassVar[bool] = False
     whole: ClassVar[str] = ""
     report: ClassVar[Report] = Report.RECORDS

@@ -51,12 +51,14 @@ class _Keyed(MapType):
     add to different ones, which wait less for each other. Then the site is the place modulo ``period``.
 
     room: how many keys fit. period: a power of two, or 0 where each site has one place. keep: which ``AGGREGATES`` are
-    kept, in their order; of the least value the inverse, so that a first value of 0 does not matter.
+    kept, in their order; of the least value the inverse, so that a first value of 0 does not matter. is_by_site: in a
+    kernel all of whose keys are sites.
     """
 
     room: int = _DEFAULT_ROOM
     keep: tuple[str, ...] = ()
     period: int = field(default=0, kw_only=True)
+    is_by_site: bool = field(default=False, kw_only=True, compare=False)
 
     copies_bytes = 1 << 19
     field_hint = "write a key, and at most one value, of an unsigned or a floating-point type"
@@ -73,17 +75,20 @@ class _Keyed(MapType):
         """Return the type for a kernel all of whose keys are sites with numbers below this: with a ``period`` if its
         table has room for more."""
         period = max(_LEAST_PERIOD, _power_of_two(sites))
-        return replace(self, period=period) if period < self._places() else self
+        return replace(self, period=period if period < self._places() else 0, is_by_site=True)
 
     def as_made(self: _AnyKeyed, row: Mapping[str, Any]) -> _AnyKeyed | None:
-        """Return the type with the period of a map's object in a manifest; None if that is none."""
-        period = row.get("period", 0)
+        """Return the type with the period of a map's object in a manifest, and what its keys are; None if these are
+        none."""
+        period, is_by_site = row.get("period", 0), row.get("by_site", False)
+        if not isinstance(is_by_site, bool):
+            return None
         if period == 0:
-            return self
+            return replace(self, is_by_site=is_by_site)
         whole = isinstance(period, int) and not isinstance(period, bool)
         if not whole or not _LEAST_PERIOD <= period < self._places() or period & (period - 1):
             return None
-        return replace(self, period=period)
+        return replace(self, period=period, is_by_site=is_by_site)
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """Return nothing: a table has words, which have no names."""
@@ -91,8 +96,12 @@ class _Keyed(MapType):
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
         """Return the type's members in the manifest: the options, and how the words are grouped."""
-        period = {"period": self.period} if self.period else {}
-        return {**self.options(), "places": self._places(), "kept": list(self.keep), **period}
+        # A key of this name is a site without being said to be one.
+        is_said = self.is_by_site and fields[0].name != "site"
+        of_sites: dict[str, Any] = {"by_site": True} if is_said else {}
+        if self.period:
+            of_sites["period"] = self.period
+        return {**self.options(), "places": self._places(), "kept": list(self.keep), **of_sites}
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the code that finds the key's entry in memory, and adds to it."""

@@ -14,6 +14,7 @@ from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.log import slot_slices
 from neutrino.tracing.aggregate import MOST_RECORDS, plain_bytes
+from neutrino.tracing.site_tables import KEY, key_name, place_of, site_column, sites_by_number
 from neutrino.tracing.trace import TraceKernel
 from neutrino.tracing.views import MapView
 
@@ -46,10 +47,12 @@ class RecordedMap:
 
     types: each column's name and type, as ``Rows`` have them: ``launch`` (its number in the trace), what says whose a
     record is (``block``, ``warp``, ``lane``, ``sm``, and of a slot ``k``, of a log ``order``), then the fields. A place
-    is called ``[block]`` where a field has its name. places: how many of them are places. dropped: saves that there
+    is called ``[block]`` where a field has its name. places: how many of them are places. site: the column that has
+    numbers of sites, whose places ``TraceKernel.manifest.sites`` has; "" for none. dropped: saves that there
     was no memory or no room for, once ``rows`` has come to its end.
 
-    Of maps that combine values the records are the results: one for each launch, key, bucket, block and so on.
+    Of maps that combine values the records are the results: one for each launch, key, bucket, block and so on. In a
+    table by site, whose keys are all sites, the key's column is called as the probe's field is.
     """
 
     def __init__(self, kernels: Sequence[TraceKernel], name: str, launches: range | None = None) -> None:
@@ -61,6 +64,7 @@ class RecordedMap:
         self._name = name
         self._launches = launches
         self.dropped = 0
+        self._known_sites: dict[int, dict[int, tuple[str, str]]] = {}
         entries = [_entry(kernel, name) for kernel in kernels]
         for kernel, entry in zip(kernels, entries, strict=True):
             if entry.per is Per.RUN:
@@ -69,12 +73,15 @@ class RecordedMap:
                 raise TraceError(f"map {name} of {kernel.demangled} differs from that of {kernels[0].demangled}")
         self.map = entries[0]
         fields = _row_type(self.map)
-        names = list(fields.names or ())
+        # A kernel without some of the probes may have sites only.
+        self._key = key_name(self.map) if len({key_name(entry) for entry in entries}) == 1 else KEY
+        self.site = site_column(self.map) if self._key == key_name(self.map) else ""
+        names = [self._column(name) for name in fields.names or ()]
         axes = ("launch", *_axes(self.map))
         titles = [f"[{axis}]" if axis in names else axis for axis in axes]
         self._titles = dict(zip(axes, titles, strict=True))
         self.types: dict[str, np.dtype[Any]] = dict.fromkeys(titles, np.dtype(np.int64))
-        self.types |= {name: fields[name] for name in names}
+        self.types |= {self._column(name): fields[name] for name in fields.names or ()}
         self.places = len(axes)
 
     def rows(self) -> Iterator[Rows]:
@@ -89,8 +96,20 @@ class RecordedMap:
                 for launch, places, records in _parts(view, indices):
                     found = {"launch": launch} | places
                     columns = {self._titles[axis]: found[axis] for axis in self._titles}
-                    columns |= {name: records[name] for name in records.dtype.names or ()}
+                    columns |= {self._column(name): records[name] for name in records.dtype.names or ()}
                     yield Rows(kernel, columns)
+
+    def sites_of(self, rows: Rows) -> list[tuple[str, str]]:
+        """Return the place and the instruction of each record of a map that has a ``site``, "" where the manifest has
+        none."""
+        known = self._known_sites.get(id(rows.kernel))
+        if known is None:
+            sites = sites_by_number(rows.kernel.manifest.sites if rows.kernel.manifest else ())
+            known = self._known_sites[id(rows.kernel)] = {number: place_of(site) for number, site in sites.items()}
+        return [known.get(number, ("", "")) for number in rows.columns[self.site].tolist()]
+
+    def _column(self, name: str) -> str:
+        return self._key if name == KEY and self.map.kind.report is Report.KEYS else name
 
 
 _Part = tuple[Array, dict[str, Array], Array]

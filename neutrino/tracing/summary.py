@@ -20,6 +20,7 @@ from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, MapType, Report, has_no_count
 from neutrino.tracing.aggregate import count_values, ranges_of
 from neutrino.tracing.map_records import MapRecords
+from neutrino.tracing.site_tables import combined, is_by_site, key_name, place_of, sites_by_number
 from neutrino.tracing.trace import LaunchCounts, Trace, TraceKernel
 
 Array = npt.NDArray[Any]
@@ -78,8 +79,7 @@ class BucketSummary:
 class KeySummary:
     """One key of a map with keys, all launches together: its count of saves, and what is kept of their values.
 
-    kept: by name, in the order of the map's type. place, instruction: of a key field ``site``, as in ``SiteSummary``;
-    else "".
+    kept: by name, in the order of the map's type. place, instruction: of a site, as in ``SiteSummary``; else "".
     """
 
     key: int | float
@@ -100,7 +100,8 @@ class MapSummary:
     with most records first. buckets: of a histogram. keys: of a map with keys, those with the greatest sum or count
     first. dropped_sum: of such a map that keeps sums, the sum of the values whose keys found no place. per: whose
     values are one result; unless it is the launch's, records are these results. all_zero: of an array with a cap of 1,
-    which has no counts, records that are all zeros: saved so, or of slots that nothing was saved to.
+    which has no counts, records that are all zeros: saved so, or of slots that nothing was saved to. key_name: what the
+    keys are called: of a table by site as the probe's field is.
     """
 
     name: str
@@ -117,6 +118,7 @@ class MapSummary:
     dropped_sum: int | float = 0
     per: Per = Per.LAUNCH
     all_zero: int = 0
+    key_name: str = "key"
 
 
 @dataclass(frozen=True)
@@ -290,14 +292,14 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
     for view in records.views():
         parts.append(entry.kind.read(view.records, document))
         if sum(map(len, parts[1:])) > max(_MOST_ROWS, len(parts[0])):
-            parts = [_combined(parts)]
-    rows = _combined(parts) if parts else np.empty(0, [("key", "<u8"), ("count", "<u8")])
+            parts = [combined(parts)]
+    rows = combined(parts) if parts else np.empty(0, [("key", "<u8"), ("count", "<u8")])
     names = [name for name in rows.dtype.names or () if name not in ("key", "missed")]
     # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys. NaNs are last.
     sizes = rows["sum" if "sum" in names else "count"]
     order = np.argsort(-sizes if sizes.dtype.kind == "f" else ~sizes, kind="stable")
     order = order[: entry.document().get("n")]
-    by_number = sites_by_number(sites) if entry.fields[0].name == "site" else {}
+    by_number = sites_by_number(sites) if is_by_site(entry) else {}
     summaries = []
     for number in order.tolist():
         key = rows["key"][number].item()
@@ -306,29 +308,8 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
         summaries.append(KeySummary(key, kept.pop("count"), kept, place, instruction))
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=records.launches, dropped=records.dropped,
-        fields=(), keys=tuple(summaries), dropped_sum=records.dropped_sum,
+        fields=(), keys=tuple(summaries), dropped_sum=records.dropped_sum, key_name=key_name(entry),
     )  # fmt: skip
-
-
-def _combined(parts: Sequence[Array]) -> Array:
-    """Return a row for each key of some launches' rows, ascending."""
-    rows = np.concatenate(parts)
-    keys, group = np.unique(rows["key"], return_inverse=True)
-    combined = np.zeros(len(keys), rows.dtype)
-    combined["key"] = keys
-    for name in rows.dtype.names or ():
-        if name in ("key", "missed"):
-            continue
-        is_float = rows[name].dtype.kind == "f"
-        if name == "min":
-            combined[name] = np.nan if is_float else (1 << 64) - 1
-        elif name == "max" and is_float:
-            combined[name] = np.nan
-        # NaNs are not the least or the greatest, but the sum.
-        extremes = {"min": np.fmin, "max": np.fmax} if is_float else {"min": np.minimum, "max": np.maximum}
-        with np.errstate(over="ignore", invalid="ignore"):
-            extremes.get(name, np.add).at(combined[name], group, rows[name])
-    return combined
 
 
 def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
@@ -434,19 +415,6 @@ def _summarize_sites(
         place, instruction = place_of(site_by_number.get(number, {}))
         rows.append(SiteSummary(number, count, place, instruction))
     return tuple(sorted(rows, key=lambda row: (-row.records, row.number)))
-
-
-def sites_by_number(sites: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return a manifest's sites by their numbers."""
-    # Several probes at one instruction have entries with one number; the first of them is used.
-    # Entries of kernel entries and ends have no number.
-    return {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
-
-
-def place_of(site: dict[str, Any]) -> tuple[str, str]:
-    """Return the place and the instruction of a manifest's site, "" where it has none."""
-    place = str(site.get("source") or (f"PTX line {site['line']}" if "line" in site else ""))
-    return place, str(site.get("instruction", ""))
 
 
 def _kernel_notes(summary: KernelSummary) -> list[str]:
