@@ -48,7 +48,7 @@ from neutrino.ptx.instrument.registers import (
 )
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
-from neutrino.ptx.isa.instruction import Instruction
+from neutrino.ptx.isa.instruction import instruction_text
 from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
 
@@ -230,8 +230,7 @@ class Emission:
                 waits=waits, ending=ending, counted=counted, later=later, given=self._given,
                 written=self._written,
             )  # fmt: skip
-            target = self._maps.maps[index]
-            save.write(target.kind.save(target, save))
+            save.write_save()
         if not waits:
             first_marks(code.lines, code.stores)
         return code
@@ -384,10 +383,9 @@ class Emission:
 
     def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: list[str]) -> None:
         """Append an instruction, and keep it decoded. when: its guard."""
-        guard = f"{'!' if when.negated else ''}{when.register}" if when is not None else None
-        instruction = Instruction.of(opcode, *operands, guard=guard)
-        self._written.instructions.append(instruction)
-        lines.append(instruction.text)
+        guard = f"{'!' if when.negated else ''}{when.register}" if when is not None else ""
+        self._written.instructions.append((opcode, operands, guard))
+        lines.append(instruction_text(opcode, operands, guard))
 
     def _moved(self, move: Assembly, resolve: Resolver, lines: list[str]) -> tuple[str, list[str]] | None:
         """Return the opcode and operands of a move between a predicate and a number, either of which a value of the

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from neutrino.abi.levels import Level, Per
@@ -44,7 +44,15 @@ from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads,
 from neutrino.ptx.instrument.lane_totals import Count as CountFloats
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
-from neutrino.ptx.instrument.map_statements import Lowering
+from neutrino.ptx.instrument.map_statements import (
+    Lowering,
+    Part,
+    Template,
+    as_format,
+    placeholder,
+    registers_in,
+    remembered,
+)
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import (
     Code,
@@ -74,6 +82,8 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 
 _CELL = 8
 """Bytes of a cell that has a place."""
+_OF_PLACE = (ReadSaved, IsSaving, Accumulate, AccumulateSaved, StoreRecord, AppendToLog)
+"""Statements whose code depends on the place."""
 _STORES = (Here, OverLanes, Locate, AtomicUpdate, CompareAndSwap, Branch, Apart)
 """Statements that may not stand between a product and its sum, nor may what follows them."""
 
@@ -119,6 +129,7 @@ class MapCode:
         self.sums = sums
         self.architecture = architecture
         self.count = count
+        self.remembered = [remembered(entry, _parts) for entry in self.maps]
         combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
         self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining)
         self.meets: bool = kernel.meets if kernel else False  # as of ``SingleCode``
@@ -239,16 +250,23 @@ class MapCode:
         self.sums.end(lines)
 
 
-def _names(node: object) -> Iterator[str]:
-    """Yield the names of the registers in statements."""
-    if isinstance(node, Register):
-        yield node.name
-    elif isinstance(node, (tuple, list)):
-        for item in node:
-            yield from _names(item)
-    elif is_dataclass(node):
-        for member in fields(node):
-            yield from _names(getattr(node, member.name))
+def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
+    """Statements that depend on the place and others, apart."""
+    parts: list[Part] = []
+    # Of the part to come.
+    gathered: list[MapStatement] = []
+    is_store = False
+    for statement in statements:
+        is_first = isinstance(statement, _STORES) and not is_store
+        of_place = isinstance(statement, _OF_PLACE)
+        if gathered and (is_first or of_place or isinstance(gathered[0], _OF_PLACE)):
+            parts.append(Part(gathered, of_place=isinstance(gathered[0], _OF_PLACE), is_store=is_store))
+            gathered = []
+        is_store = is_store or is_first
+        gathered.append(statement)
+    if gathered:
+        parts.append(Part(gathered, of_place=isinstance(gathered[0], _OF_PLACE), is_store=is_store))
+    return tuple(parts)
 
 
 def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
@@ -366,19 +384,61 @@ class SaveCode(_AtMap):
         self._written = written
         self._predicate: str | None = None
 
-    def write(self, statements: Iterable[MapStatement]) -> None:
-        """Append the code of statements: to the stores from the first one on that is about memory or other lanes, and
-        may so not stand between a product and its sum."""
-        rest = list(statements)
-        first = next((number for number, statement in enumerate(rest) if isinstance(statement, _STORES)), len(rest))
+    def write_save(self) -> None:
+        """Append the code of the save: to the stores from the first statement on that is about memory or other lanes,
+        and may so not stand between a product and its sum. What does not depend on the place is remembered."""
+        parts = self._maps.remembered[self._index].parts(self)
         # What the stores read of the program is copied where it may change it before.
-        self._copied = set(_names(rest[first:])) if self._waits else set()
-        for statement in rest:
-            if isinstance(statement, _STORES):
+        stores = [part for part in parts if part.is_store] if self._waits else []
+        self._copied = {name for part in stores for name in part.names}
+        for part in parts:
+            if part.is_store:
                 self._lines = self._code.stores
-            if isinstance(statement, (Branch, Apart)):
-                self._code.branches = True
-            self._write(statement)
+            if part.of_place or self._ending:
+                self._write_all(part.statements)
+                self._code.branches |= any(isinstance(one, (Branch, Apart)) for one in part.statements)
+                continue
+            key = (self._index, *self._maps.block.where, self._label)
+            template = part.templates.get(key)
+            if template is None:
+                template = part.templates[key] = self._template(part)
+            template.write(self._names, self._take, self._lines)
+            for register in template.kept:
+                self._kept(register)
+            self._maps.block.note(template.reads, has_shift=template.has_shift)
+            for opcode in template.counted:
+                self._count_float(opcode)
+            self._code.branches |= template.branches > 0
+
+    def _template(self, part: Part) -> Template:
+        """The code of statements that do not depend on the place, for any registers."""
+        registers = list(dict.fromkeys(registers_in(part.statements)))
+        inputs = tuple(register.name for register in registers if register.name in self._names)
+        kinds: list[str] = []
+        counted: list[str] = []
+
+        def take(kind: str) -> str:
+            kinds.append(kind)
+            return placeholder(len(inputs) + len(kinds) - 1)
+
+        kept: list[TypeKept] = []
+
+        def keep(index: int, register: TypeKept) -> str:
+            kept.append(register)
+            return self._maps.keep_for_type(index, register)
+
+        lines: list[str] = []
+        writer = _AtMap(self._maps, self._index, lines, keep, counted.append, ending=False)
+        writer.take_from(take, {name: placeholder(number) for number, name in enumerate(inputs)})
+        with self._maps.block.noting() as noted:
+            writer.write(part.statements)
+            writer.settle_predicates()
+        return Template(
+            as_format("\n".join(lines)), tuple(kinds), inputs,
+            tuple((name, as_format(text)) for name, text in writer.texts.items() if name not in inputs),
+            tuple(counted), writer.branches, tuple(dict.fromkeys(kept)),
+            dict(noted.reads), noted.has_shift,
+        )  # fmt: skip
 
     def _checked(self, opcode: str) -> None:
         """Count an addition of floats, whose sum ``EndCode`` adds to memory."""

@@ -1,16 +1,22 @@
-"""The statements of map types as PTX: those that only compute."""
+"""The statements of map types as PTX: those that only compute; and what saves to a map have in common, remembered.
+
+Kernels have many saves to a map whose statements, and whose instructions but for registers, are the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OverLanes, When
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
+from neutrino.maps.builder import Lanes, SavedValues
+from neutrino.maps.declaration import Map
 from neutrino.ptx.instrument.lane_totals import LaneTree
 from neutrino.ptx.instrument.registers import Take
-from neutrino.ptx.isa.instruction import Instruction
+from neutrino.ptx.isa.instruction import instruction_text
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import SPECIAL, integer_literal
 
@@ -35,6 +41,21 @@ class Lowering:
         self._names: dict[str, str] = {}
         # By the name of a predicate that is not written yet, what it is.
         self._conjunctions: dict[str, Operation] = {}
+
+    def take_from(self, take: Take, texts: dict[str, str]) -> None:
+        """Take registers from elsewhere. texts: of the statements' registers that were written before."""
+        self._take = take
+        self._names = texts
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """By the name of a statements' register, its text."""
+        return self._names
+
+    @property
+    def branches(self) -> int:
+        """How many there are so far."""
+        return self._branches
 
     def write(self, statements: Iterable[MapStatement]) -> None:
         """Append the code of statements, in their order."""
@@ -160,11 +181,15 @@ class Lowering:
         """The predicate of a branch, a forward one, and what its labels begin with. They are local to braces, so that
         the text can be inserted again elsewhere."""
         # What is not written yet must not be written in one of the pieces alone.
+        self.settle_predicates()
+        self._branches += 1
+        return self._text(condition), f"{self._label}_{self._branches}"
+
+    def settle_predicates(self) -> None:
+        """Append the code of all predicates that wait for where they are read."""
         for name in list(self._conjunctions):
             if name in self._conjunctions:
                 self._conjoin(self._conjunctions.pop(name))
-        self._branches += 1
-        return self._text(condition), f"{self._label}_{self._branches}"
 
     def _apart(self, statement: Apart) -> None:
         """Append code for some of the threads."""
@@ -245,7 +270,7 @@ class Lowering:
 
     def _emit(self, opcode: str, *operands: str, when: str | None = None) -> None:
         """Append an instruction. when: a predicate; None for all threads."""
-        self._lines.append(Instruction.of(opcode, *operands, guard=when or None).text)
+        self._lines.append(instruction_text(opcode, operands, when or ""))
 
     def _text(self, value: Value) -> str:
         """An operand of an instruction."""
@@ -300,3 +325,196 @@ def _kind(value: Value) -> str:
 def _bits(type_: Type) -> int:
     """The width of a type's registers."""
     return WARP_LANES if type_ is Type.LANES else type_.bits
+
+
+_Question = tuple[str, int]
+
+
+class Part:
+    """Statements one after the other of a save. of_place: their code depends on the place; templates: else it is known,
+    by where the body finds its maps. is_store: it may not stand between a product and its sum."""
+
+    __slots__ = ("is_store", "names", "of_place", "statements", "templates")
+
+    def __init__(self, statements: Sequence[MapStatement], *, of_place: bool, is_store: bool) -> None:
+        self.statements = tuple(statements)
+        self.of_place = of_place
+        self.is_store = is_store
+        self.names = frozenset(register.name for register in registers_in(self.statements))
+        self.templates: dict[Hashable, Template] = {}
+
+
+@dataclass
+class _Node:
+    """What was asked next, and what followed from the answers; or the parts of the statements."""
+
+    question: _Question | None = None
+    answers: dict[object, _Node] = field(default_factory=dict)
+    parts: tuple[Part, ...] | None = None
+
+
+class _Asking:
+    """Passes questions of a map type on, and remembers them with their answers: implements ``SavedValues``."""
+
+    def __init__(self, saved: SavedValues) -> None:
+        self._saved = saved
+        self.asked: list[tuple[_Question, object]] = []
+
+    @property
+    def lanes(self) -> Lanes:
+        """As of ``SavedValues``."""
+        return self._saved.lanes
+
+    @property
+    def may_branch(self) -> bool:
+        """As of ``SavedValues``."""
+        return self._saved.may_branch
+
+    @property
+    def is_conditional(self) -> bool:
+        """As of ``SavedValues``."""
+        return self._saved.is_conditional
+
+    def constant(self, number: int) -> int | None:
+        """As of ``SavedValues``."""
+        answer = self._saved.constant(number)
+        self.asked.append((("constant", number), answer))
+        return answer
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        """As of ``SavedValues``."""
+        answer = self._saved.choices(number)
+        self.asked.append((("choices", number), answer))
+        return answer
+
+    def site_key(self) -> int | None:
+        """As of ``SavedValues``."""
+        answer = self._saved.site_key()
+        self.asked.append((("site_key", 0), answer))
+        return answer
+
+
+def _answer(saved: SavedValues, question: _Question) -> object:
+    kind, number = question
+    if kind == "constant":
+        return saved.constant(number)
+    return saved.choices(number) if kind == "choices" else saved.site_key()
+
+
+class Remembered:
+    """The statements of saves to a map. divided: says what their parts are."""
+
+    def __init__(self, entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> None:
+        self._entry = entry
+        self._divided = divided
+        self._roots: dict[tuple[bool, bool, Lanes], _Node] = {}
+
+    def parts(self, saved: SavedValues) -> tuple[Part, ...]:
+        """Return the parts of a save's statements; the same objects for saves of which the same is known."""
+        key = (saved.is_conditional, saved.may_branch, saved.lanes)
+        node = self._roots.setdefault(key, _Node())
+        known: list[tuple[_Question, object]] = []
+        while node.question is not None:
+            answer = _answer(saved, node.question)
+            known.append((node.question, answer))
+            node = node.answers.setdefault(answer, _Node())
+        if node.parts is None:
+            asking = _Known(saved, known)
+            made = _Node(parts=self._divided(self._entry.kind.save(self._entry, asking)))
+            parts = made.parts
+            # What was asked besides comes before.
+            for question, answer in reversed(asking.asked):
+                made = _Node(question, {answer: made})
+            node.parts, node.answers = made.parts, made.answers
+            # Last: other threads may be here, too.
+            node.question = made.question
+            return parts or ()
+        return node.parts
+
+
+_MOST_MAPS = 64
+_REMEMBERED: dict[Map, Remembered] = {}
+
+
+def remembered(entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> Remembered:
+    """Return what is remembered of saves to a map. divided: as of ``Remembered``."""
+    found = _REMEMBERED.get(entry)
+    if found is None:
+        if len(_REMEMBERED) >= _MOST_MAPS:
+            _REMEMBERED.clear()
+        found = _REMEMBERED[entry] = Remembered(entry, divided)
+    return found
+
+
+class _Known(_Asking):
+    """Answers what was asked already by what was answered: to ask again may write code again."""
+
+    def __init__(self, saved: SavedValues, known: Sequence[tuple[_Question, object]]) -> None:
+        super().__init__(saved)
+        self._answers = dict(known)
+
+    def constant(self, number: int) -> int | None:
+        """As of ``SavedValues``."""
+        answer = self._answers.get(("constant", number), self)
+        return super().constant(number) if answer is self else answer  # type: ignore[return-value]
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        """As of ``SavedValues``."""
+        answer = self._answers.get(("choices", number), self)
+        return super().choices(number) if answer is self else answer  # type: ignore[return-value]
+
+    def site_key(self) -> int | None:
+        """As of ``SavedValues``."""
+        answer = self._answers.get(("site_key", 0), self)
+        return super().site_key() if answer is self else answer  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Code for any registers. text: lines, in the form that ``str.format`` takes. kinds: of registers that it takes.
+
+    inputs: names of the statements' registers that it reads, whose texts come first. outputs: by name of one that it
+    computes its text, in that form. counted: opcodes of floating-point instructions. branches: how many there are.
+    kept: registers of the map that it names. reads, has_shift: as of ``ProbeBlock``, what it reads.
+    """
+
+    text: str
+    kinds: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]
+    counted: tuple[str, ...]
+    branches: int
+    kept: tuple[Kept, ...]
+    reads: Mapping[int, str]
+    has_shift: bool
+
+    def write(self, names: dict[str, str], take: Callable[[str], str], lines: list[str]) -> None:
+        """Append the code. names: the texts of the statements' registers, to which the outputs are added."""
+        texts = [names[name] for name in self.inputs]
+        texts += [take(kind) for kind in self.kinds]
+        if self.text:
+            lines += self.text.format(*texts).split("\n")
+        for name, text in self.outputs:
+            names[name] = text.format(*texts)
+
+
+def placeholder(number: int) -> str:
+    """Return what stands for a text until ``as_format``."""
+    return f"\x01{number}\x02"
+
+
+def as_format(text: str) -> str:
+    """Return a text with placeholders as ``str.format`` takes it."""
+    return text.replace("{", "{{").replace("}", "}}").replace("\x01", "{").replace("\x02", "}")
+
+
+def registers_in(node: object) -> Iterator[Register]:
+    """Yield the registers in statements."""
+    if isinstance(node, Register):
+        yield node
+    elif isinstance(node, (tuple, list)):
+        for item in node:
+            yield from registers_in(item)
+    elif is_dataclass(node):
+        for member in fields(node):
+            yield from registers_in(getattr(node, member.name))

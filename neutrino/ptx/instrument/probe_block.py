@@ -3,7 +3,8 @@ the copy of a record that it adds to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level, Per
@@ -22,6 +23,14 @@ from neutrino.maps.declaration import NO_LIMIT, Map
 from neutrino.maps.regions import SM_ROWS, copy_stride, most_copies, row_stride
 from neutrino.ptx.instrument.registers import Take, bits
 from neutrino.ptx.isa.scalars import WARP_LANES
+
+
+@dataclass
+class Noted:
+    """What code reads of the block: words, by their offsets with their types; whether what is added to addresses."""
+
+    reads: dict[int, str]
+    has_shift: bool
 
 
 class ProbeBlock:
@@ -43,6 +52,28 @@ class ProbeBlock:
         self._shift = f"{prefix}b"
         self._has_shift = False
 
+    @property
+    def where(self) -> tuple[str, str, int]:
+        """What code that reads it depends on."""
+        return self._address, self._space, self._maps
+
+    def note(self, reads: Mapping[int, str], *, has_shift: bool) -> None:
+        """Note that code reads words, and what is added to addresses, from the kernel's entry on."""
+        self.reads.update(reads)
+        self._has_shift = self._has_shift or has_shift
+
+    @contextmanager
+    def noting(self) -> Iterator[Noted]:
+        """Note in the object what code within reads."""
+        before, had_shift = self.reads, self._has_shift
+        self.reads, self._has_shift = {}, False
+        noted = Noted({}, has_shift=False)
+        try:
+            yield noted
+        finally:
+            noted.reads, noted.has_shift = self.reads, self._has_shift
+            self.reads, self._has_shift = before, had_shift
+
     def load(self, kind: str, register: str, offset: int) -> str:
         """The instruction that loads a word at an offset in bytes."""
         self.reads[offset] = kind
@@ -52,18 +83,22 @@ class ProbeBlock:
         """The instruction that loads the address of the index-th module variable."""
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
-    def load_map(self, index: int, register: str, lines: list[str], *, counts: bool = False, ending: bool) -> None:
+    def load_map(
+        self, index: int, register: str, lines: list[str], *, counts: bool = False, ending: bool,
+        take: Take | None = None,
+    ) -> None:  # fmt: skip
         """Append code that brings the address of the index-th map's records, or of its counts, into a register.
 
-        ending: the code stands where the thread ends.
+        ending: the code stands where the thread ends. take: as of the block, None for its own.
         """
+        take = take or self._take
         lines.append(self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0)))
         if self._space == "local":
             # In the state, what is added stands in the cell's place.
-            shift = self._take("b64")
+            shift = take("b64")
             lines.append(self.load("u64", shift, BLOCK_CELL))
         elif ending and not self._has_shift:
-            shift = self._take("b64")
+            shift = take("b64")
             lines += self._load_shift(shift)
         else:
             # Where a product and its sum may stand around the code, no load may be predicated. So it is loaded at the
@@ -243,7 +278,7 @@ def copy_address(
     if lower is not None:
         # "or" with zero: what is the same in all lanes ptxas would compute apart from the rest, in more instructions.
         lines.append(f"or.b32 {copy}, {copy}, {lower};")
-    block.load_map(index, base, lines, ending=ending)
+    block.load_map(index, base, lines, ending=ending, take=take)
     lines.append(f"mad.wide.u32 {base}, {copy}, {copy_stride(entry.size)}, {base};")
     return base
 
@@ -277,6 +312,6 @@ def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: l
     if entry.per is not Per.THREAD:
         lines.append(f"mul.wide.u32 {offset}, {row}, {stride};")
     lines += [f"add.u64 {offset}, {offset}, {stride};", f"selp.b64 {offset}, {offset}, 0, {inside};"]
-    block.load_map(index, base, lines, ending=ending)
+    block.load_map(index, base, lines, ending=ending, take=take)
     lines.append(f"add.u64 {base}, {base}, {offset};")
     return base

@@ -150,9 +150,10 @@ class Saved:
 
 @dataclass
 class Written:
-    """The instructions of a snippet so far, decoded. parted: how many of them are before its last label or branch."""
+    """The instructions of a snippet so far: opcode, operands and predicate (``%p``, ``!%p``, "" without one) of each.
+    parted: how many of them are before its last label or branch."""
 
-    instructions: list[Instruction]
+    instructions: list[tuple[str, tuple[str, ...], str]]
     parted: int = 0
 
     def is_clock(self, value: Value, guard: Guard | None) -> bool:
@@ -191,11 +192,13 @@ def _is_integer_copy(instruction: Instruction) -> bool:
 
 
 def _source(
-    text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction]
+    text: str, copies: Callable[[Instruction], bool], guard: Guard | None,
+    written: Sequence[tuple[str, tuple[str, ...], str]],
 ) -> str:
     """What a register was last set to, through copies, under the guard or none: no register that the instructions
     write, or "" where they compute it otherwise. copies: says which instructions are some."""
-    for instruction in reversed(written):
+    for opcode, operands, predicate in reversed(written):
+        instruction = Instruction.of(opcode, *operands, guard=predicate or None)
         if text not in instruction.written:
             continue
         if instruction.operands[0] != text or not copies(instruction):

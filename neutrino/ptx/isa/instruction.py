@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,6 +69,12 @@ def mnemonic(text: str) -> Mnemonic:
     return known
 
 
+def instruction_text(opcode: str, operands: Sequence[str], guard: str = "") -> str:
+    """Return an instruction in PTX, as ``Instruction.text``. guard: its predicate, ``%p`` or ``!%p``, or ""."""
+    prefix = f"@{guard} " if guard else ""
+    return f"{prefix}{opcode} {', '.join(operands)};" if operands else f"{prefix}{opcode};"
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction, parsed or constructed.
@@ -90,9 +97,8 @@ class Instruction:
     @property
     def text(self) -> str:
         """The instruction in PTX: ``@!%p add.u32 %r1, %r1, 1;``. Parsing it gives an equal instruction."""
-        guard = f"@{'!' if self.negated else ''}{self.predicate} " if self.predicate is not None else ""
-        operands = f" {', '.join(self.operands)}" if self.operands else ""
-        return f"{guard}{self.opcode}{operands};"
+        guard = f"{'!' if self.negated else ''}{self.predicate}" if self.predicate is not None else ""
+        return instruction_text(self.opcode, self.operands, guard)
 
     @cached_property
     def mnemonic(self) -> Mnemonic:
