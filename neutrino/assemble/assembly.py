@@ -9,7 +9,7 @@ from typing import Protocol
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.machine import CodeReader, MachineCode
 from neutrino.toolchain.assembled import Assembled
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 
 class CutError(Exception):
@@ -37,7 +37,7 @@ class ExplicitTwins:
     the assembler a choice, the machine code in which it chose as in the original.
     """
 
-    twins: Mapping[str, Twin]
+    twins: Mapping[str, AssembledTwin]
     refused: Mapping[str, str]
     codes: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -84,13 +84,13 @@ class Assembly(Protocol):
     @property
     def can_be_explicit(self) -> bool: ...
 
-    def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> Assembly:
+    def of(self, twins: Sequence[AssembledTwin], mark: str, *, is_part: bool, unfused: bool = False) -> Assembly:
         """Return the assembly of other twins of the same kernels, or of some of them.
 
         mark, is_part: as for the class. unfused: whether the assembler is told to fuse no product with a sum.
         """
 
-    def explicit(self, twins: Sequence[Twin]) -> ExplicitTwins:
+    def explicit(self, twins: Sequence[AssembledTwin]) -> ExplicitTwins:
         """Write twins so that their text says which products are fused with sums.
 
         These are the ones that are fused in the original's machine code. That leaves the assembler no choice. A twin

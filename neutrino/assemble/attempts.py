@@ -54,7 +54,7 @@ from neutrino.assemble.retargeting import Retargeting
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.probe_units import Found, Refusal, search
-from neutrino.twins.values import Twin, TwinsWithFewer
+from neutrino.twins.values import AssembledTwin, TwinsWithFewer
 
 Outcomes = Mapping[str, Outcome]
 """Outcomes of twins (instrumented copies of kernels), by the original kernel's name."""
@@ -112,7 +112,7 @@ class Job:
     with several. mark: part of the file names there.
     """
 
-    parts: Sequence[tuple[Twin, ...]]
+    parts: Sequence[tuple[AssembledTwin, ...]]
     assembly: Assembly
     slots: StoppableSlots
     retargeting: Retargeting | None = None
@@ -122,7 +122,7 @@ class Job:
     mark: str = ""
 
     @property
-    def twins(self) -> tuple[Twin, ...]:
+    def twins(self) -> tuple[AssembledTwin, ...]:
         """All twins, of all parts."""
         return tuple(twin for part in self.parts for twin in part)
 
@@ -167,7 +167,7 @@ def _with_fewer_probes(job: Job, outcomes: Outcomes) -> dict[str, Outcome]:
         if outcome.refusal is not None and outcome.refusal.of_probes and name in job.fewer
     }
     # By the kernel's name, the twins to assemble next; and the outcomes of trials that have ended.
-    wanted: dict[str, Twin] = {}
+    wanted: dict[str, AssembledTwin] = {}
     found: dict[str, Outcome] = {}
 
     def advance(name: str, outcome: Outcome | None) -> None:
@@ -194,7 +194,7 @@ def _with_fewer_probes(job: Job, outcomes: Outcomes) -> dict[str, Outcome]:
     return found
 
 
-def _trials(fewer: TwinsWithFewer, refusal: Verdict) -> Generator[Twin, Outcome, Outcome | None]:
+def _trials(fewer: TwinsWithFewer, refusal: Verdict) -> Generator[AssembledTwin, Outcome, Outcome | None]:
     """Yield twins of one kernel with fewer probes, to be assembled, and take their outcomes.
 
     refusal: why the twin with all probes is refused. Returns the outcome of the twin with those probes that are
@@ -299,7 +299,9 @@ def _with_first_refusal(outcome: Outcome, previous: Outcome | None) -> Outcome:
     return replace(outcome, first=outcome.refusal)
 
 
-def _assemble_as_written(twins: Sequence[Twin], number: int | None, attempt: Attempt, job: Job) -> list[Outcome]:
+def _assemble_as_written(
+    twins: Sequence[AssembledTwin], number: int | None, attempt: Attempt, job: Job
+) -> list[Outcome]:
     """Assemble twins (instrumented kernels) with the text that was written for them, and compare them with originals.
 
     number: of the part of a big module that they are, for the names of files; None for the whole module. If the
@@ -383,7 +385,7 @@ def _assemble_capped(outcomes: Sequence[Outcome], attempt: Attempt, job: Job) ->
 
 
 def _assemble_and_verify(
-    twins: Sequence[Twin],
+    twins: Sequence[AssembledTwin],
     assembly: Assembly,
     job: Job,
     attempt: Attempt,
@@ -419,7 +421,7 @@ def _assemble_and_verify(
 
 
 def _assemble_both(
-    twins: Sequence[Twin], assembly: Assembly, job: Job
+    twins: Sequence[AssembledTwin], assembly: Assembly, job: Job
 ) -> tuple[OriginalBuild, TwinBuild]:  # fmt: skip
     """Assemble twins (instrumented copies), and where it is needed their originals. Raises OriginalsRefusedError,
     CutError, and else as ``Assembler.assemble``."""
@@ -439,7 +441,7 @@ def _assemble_both(
         return originals.result(), built
 
 
-def _needs_originals(twins: Sequence[Twin], machine: MachineCode) -> bool:
+def _needs_originals(twins: Sequence[AssembledTwin], machine: MachineCode) -> bool:
     """Whether ptxas must report of originals what their machine code does not show: spills, where a stack frame may
     hold some, and the frames of recursive functions."""
     return any(
@@ -450,7 +452,7 @@ def _needs_originals(twins: Sequence[Twin], machine: MachineCode) -> bool:
     )
 
 
-def _result(twin: Twin, run: Run) -> Result:
+def _result(twin: AssembledTwin, run: Run) -> Result:
     """Return the result of a twin (instrumented kernel) that was accepted. run: in which it was assembled."""
     if run.original is None:
         raise LookupError(f"{twin.name}: no original to compare it with")

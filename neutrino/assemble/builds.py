@@ -13,7 +13,7 @@ from neutrino.assemble.emit import Emit
 from neutrino.assemble.machine import CodeComparison, CodeReader, MachineCode, MachineKernel
 from neutrino.toolchain.assembled import Assembled, Resources
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class OriginalBuild:
             return {"stores": 0, "loads": 0}
         return spills(self.of_text.resources[name])
 
-    def unlike_in_code(self, twin: Twin) -> str | None:
+    def unlike_in_code(self, twin: AssembledTwin) -> str | None:
         """Return what differs between a kernel's machine code and its assembled text; None if nothing does.
 
         None also if the text is not for another architecture, so that it need not be compared.

@@ -13,7 +13,7 @@ from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
 from neutrino.assemble.machine import MachineKernel
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.toolchain.assembled import Resources
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 _MANY_SPILLS = 64
 """Bytes of spill stores and loads of a thread. Threads of a full multiprocessor have more than its cache holds."""
@@ -59,7 +59,7 @@ class Outcome:
     whether the assembler was told to fuse nothing. first: the refusal of the last attempt in which it was not.
     """
 
-    twin: Twin
+    twin: AssembledTwin
     run: Run | None
     refusal: Verdict | None = None
     result: Result | None = None

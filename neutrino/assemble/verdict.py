@@ -13,7 +13,7 @@ from neutrino.assemble.numerics.comparison import ArithmeticComparison
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
 from neutrino.assemble.warnings import newly_warned
 from neutrino.toolchain.assembled import Resources
-from neutrino.twins.values import Copy, Twin
+from neutrino.twins.values import AssembledTwin, Copy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Verifier:
         self.retargeting = retargeting
 
     def verdicts(
-        self, twins: Sequence[Twin], original: OriginalBuild, built: TwinBuild
+        self, twins: Sequence[AssembledTwin], original: OriginalBuild, built: TwinBuild
     ) -> dict[str, Verdict | None]:
         """Return why each of these twins is refused, by the original kernel's name; None for one that may be used.
 
@@ -58,7 +58,7 @@ class Verifier:
         )
         return {twin.name: self._verdict(twin, original, built, new_warnings) for twin in twins}
 
-    def numerics(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
+    def numerics(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
         """Return what the manifest of an accepted twin holds under ``numerics``."""
         return self._arithmetic.manifest(twin, original, built)
 
@@ -70,7 +70,7 @@ class Verifier:
         return self._variant_verdict(self.retargeting, detail)
 
     def _verdict(
-        self, twin: Twin, original: OriginalBuild, built: TwinBuild, new_warnings: Mapping[str, str]
+        self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild, new_warnings: Mapping[str, str]
     ) -> Verdict | None:
         """Return why a twin is refused; None if it may be used.
 
@@ -104,7 +104,7 @@ class Verifier:
     def _variant_verdict(retargeting: Retargeting, detail: str) -> Verdict:
         return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}", of_probes=False)
 
-    def _variant_difference(self, twin: Twin, original: OriginalBuild, retargeting: Retargeting) -> str | None:
+    def _variant_difference(self, twin: AssembledTwin, original: OriginalBuild, retargeting: Retargeting) -> str | None:
         """Return why PTX for another architecture is not accepted as the program that runs; None if it is.
 
         It is refused if its machine code contradicts the code that runs. Else it is accepted
@@ -126,7 +126,7 @@ class Verifier:
         made = f"{self._assembly.name} assembles the {self._assembly.language} to different code"
         return f"{NOT_SHOWN}: {made} ({difference})"
 
-    def _stack_growth(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def _stack_growth(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why the twin might need more stack than a thread has; None if it does not.
 
         original, built: the originals and the twins as they were built, with the sizes of their stack frames.
@@ -144,7 +144,7 @@ class Verifier:
         return None
 
 
-def _parameter_difference(twin: Twin, original: OriginalBuild, built: TwinBuild, language: str) -> str | None:
+def _parameter_difference(twin: AssembledTwin, original: OriginalBuild, built: TwinBuild, language: str) -> str | None:
     """Return what is wrong with the parameters in the machine code of an original or its twin; None if nothing is.
 
     A twin is the instrumented copy. Both must have those of the PTX, and the twin the probe block (what a launch passes

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection
 
 from neutrino.assemble.assembly import Assembly
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 
 def newly_warned(
-    twins: Collection[Twin], assembly: Assembly, before: Counter[str], after: Counter[str]
+    twins: Collection[AssembledTwin], assembly: Assembly, before: Counter[str], after: Counter[str]
 ) -> dict[str, str]:
     """Return the kernels for whose twin, but not for the original, the assembler gives a warning: that by kernel name.
 

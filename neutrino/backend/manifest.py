@@ -16,7 +16,7 @@ from neutrino.assemble.retargeting import Retargeting
 from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
 from neutrino.maps.declaration import Layout
-from neutrino.twins.values import Site, Twin
+from neutrino.twins.values import AssembledTwin, Site, Twin
 
 
 def unassembled_manifest(twin: Twin, arch: str, emit: Emit) -> dict[str, Any]:
@@ -55,7 +55,8 @@ def _probes_left_out(twin: Twin) -> dict[str, Any]:
 
 
 def assembled_members(
-    twin: Twin, original: OriginalBuild, result: Result, under_cap: Result | None, retargeting: Retargeting | None
+    twin: AssembledTwin, original: OriginalBuild, result: Result, under_cap: Result | None,
+    retargeting: Retargeting | None,
 ) -> dict[str, Any]:
     """Return the members of a manifest that are known after assembling, without ``numerics``.
 

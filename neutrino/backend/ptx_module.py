@@ -22,7 +22,7 @@ from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 _UNFUSED = ("--fmad=false",)
 """The option of ptxas with which it fuses no product with a sum."""
@@ -85,7 +85,7 @@ class OneModule:
         """Only as machine code: a driver that compiles the text, or the embedded device, may fuse differently."""
         return self.emit is Emit.CODE
 
-    def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> OneModule:
+    def of(self, twins: Sequence[AssembledTwin], mark: str, *, is_part: bool, unfused: bool = False) -> OneModule:
         """Return the assembly of some of the module's twins (instrumented kernels), as ``Assembly``."""
         source = replace(self.source, options=(*self.source.options, *_UNFUSED)) if unfused else self.source
         # The keys of known do not cover the source's options, so results with others must not be shared.
@@ -93,7 +93,7 @@ class OneModule:
         twins_of = replace(self.twins_of, kernels=tuple(own_twin(twin) for twin in twins))
         return replace(self, source=source, twins_of=twins_of, mark=mark, is_part=is_part, known=known)
 
-    def explicit(self, twins: Sequence[Twin]) -> ExplicitTwins:
+    def explicit(self, twins: Sequence[AssembledTwin]) -> ExplicitTwins:
         """Write the PTX of twins (instrumented kernels) with explicit FMA, as ``Assembly``."""
         own_twins = [own_twin(twin) for twin in twins]
         names = [twin.name for twin in own_twins]

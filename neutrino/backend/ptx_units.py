@@ -20,7 +20,7 @@ from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 
 class LinkedUnits:
@@ -72,7 +72,7 @@ class LinkedUnits:
         """Never: only the text of a single module is written so."""
         return False
 
-    def of(self, twins: Sequence[Twin], mark: str, *, is_part: bool, unfused: bool = False) -> LinkedUnits:
+    def of(self, twins: Sequence[AssembledTwin], mark: str, *, is_part: bool, unfused: bool = False) -> LinkedUnits:
         """Return the assembly of other twins (instrumented kernels) of some of these kernels, as ``Assembly``.
 
         Never in parts, nor unfused: the options of the units are stored with them.
@@ -89,7 +89,7 @@ class LinkedUnits:
             self._source, self.machine, program, self._assembler, self._linker, self._dump, mark, self.max_registers
         )
 
-    def explicit(self, twins: Sequence[Twin]) -> ExplicitTwins:
+    def explicit(self, twins: Sequence[AssembledTwin]) -> ExplicitTwins:
         """Refuse all: ``can_be_explicit`` is False."""
         return ExplicitTwins({}, dict.fromkeys((twin.name for twin in twins), "it is device-linked code"))
 

@@ -93,13 +93,6 @@ class Twin(Protocol):
     probe block. sites: where probes went. left_out: instructions that were to be probed and are not. probes_left_out:
     those of the set that cannot be placed in this kernel. length_warning: what to say before it is assembled, if that
     takes long, else "".
-
-    For the comparison of the machine code with the original's. own_arithmetic: how many floating-point instructions the
-    probes add, by machine mnemonic. calls: names of the functions that it calls, directly or not. all_copies: those
-    that have probes. contractible: whether the assembler may fuse some product with a sum. loose: the text of a sum
-    that it may fuse with either of two products, None without one. self_contained: whether the kernel names nothing of
-    its image that is in global or constant memory, and no function. may_wait: whether a thread of the original may wait
-    for another block.
     """
 
     @property
@@ -138,6 +131,23 @@ class Twin(Protocol):
     @property
     def length_warning(self) -> str: ...
 
+    def files(self, cap: int | None) -> Mapping[str, bytes]:
+        """Return the texts that a trace keeps of it and its original, by file name.
+
+        cap: the most registers per thread that it was assembled with, None for no limit.
+        """
+
+
+class AssembledTwin(Twin, Protocol):
+    """A twin whose text an assembler turns into machine code that is compared with the original's.
+
+    own_arithmetic: how many floating-point instructions the probes add, by machine mnemonic. calls: names of the
+    functions that it calls, directly or not. all_copies: those that have probes. contractible: whether the assembler
+    may fuse some product with a sum. loose: the text of a sum that it may fuse with either of two products, None
+    without one. self_contained: whether the kernel names nothing of its image that is in global or constant memory, and
+    no function. may_wait: whether a thread of the original may wait for another block.
+    """
+
     @property
     def own_arithmetic(self) -> Mapping[str, int]: ...
 
@@ -159,12 +169,6 @@ class Twin(Protocol):
     @property
     def may_wait(self) -> bool: ...
 
-    def files(self, cap: int | None) -> Mapping[str, bytes]:
-        """Return the texts that a trace keeps of it and its original, by file name.
-
-        cap: the most registers per thread that it was assembled with, None for no limit.
-        """
-
 
 class TwinsWithFewer(Protocol):
     """Twins of one planned kernel with fewer probes than the plan has.
@@ -175,10 +179,10 @@ class TwinsWithFewer(Protocol):
     @property
     def units(self) -> Sequence[ProbeUnit]: ...
 
-    def twin(self, names: Collection[str]) -> Twin | Refusal:
+    def twin(self, names: Collection[str]) -> AssembledTwin | Refusal:
         """Return the twin with only those of these probes that have these names, or why there is none."""
 
-    def with_notes(self, twin: Twin, found: Found) -> Twin:
+    def with_notes(self, twin: AssembledTwin, found: Found) -> AssembledTwin:
         """Return a twin of this kernel that has the probes that a search has kept, with notes about the others."""
 
 

@@ -10,7 +10,7 @@ from neutrino.assemble.assembly import Assembly, ExplicitTwins
 from neutrino.assemble.builds import OriginalBuild, TwinBuild
 from neutrino.assemble.machine import MachineKernel
 from neutrino.assemble.numerics.proof import NumericsProof
-from neutrino.twins.values import Twin
+from neutrino.twins.values import AssembledTwin
 
 
 class ArithmeticComparison:
@@ -28,7 +28,7 @@ class ArithmeticComparison:
         self._explicit = explicit
         self._counts: dict[bytes, dict[str, int]] = {}
 
-    def refusal(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def refusal(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return why a twin (instrumented copy) is not proven to compute the same as its original; None if it is.
 
         A probe may keep the assembler from fusing a product with a sum, or make it fuse another one, which changes how
@@ -54,7 +54,7 @@ class ArithmeticComparison:
             return f"equal counts do not show which product {twin.loose!r} is fused with"
         return difference
 
-    def manifest(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
+    def manifest(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
         """Return what the manifest of an accepted twin holds under ``numerics``.
 
         That is how often original, twin and probes (``own``) have each kind of arithmetic instruction, and the proof.
@@ -65,7 +65,7 @@ class ArithmeticComparison:
             "contractible": twin.contractible, "proof": self._proof(twin, original, built).value,
         }  # fmt: skip
 
-    def _text_difference(self, twin: Twin, original: OriginalBuild) -> str | None:
+    def _text_difference(self, twin: AssembledTwin, original: OriginalBuild) -> str | None:
         """Return how the original's arithmetic differs from that of its text, assembled here; None if it does not.
 
         The code that runs may be from another version of the assembler, which fuses differently.
@@ -80,7 +80,7 @@ class ArithmeticComparison:
         difference = self._reader.arithmetic_difference(running, self._count(rebuilt), {})
         return difference and f"in the original's text as {self._assembler} assembles it: {difference}"
 
-    def _count_difference(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def _count_difference(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return where the counts of fused and unfused instructions differ between original and twin; None if nowhere.
 
         The arithmetic of the probes themselves (``own_arithmetic``) is allowed for.
@@ -112,7 +112,7 @@ class ArithmeticComparison:
                 return f"in the called function {name}: {difference}"
         return None
 
-    def _kind_difference(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> str | None:
+    def _kind_difference(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
         """Return which kinds of arithmetic only one of original and twin has; None if both have the same.
 
         For kernels where nothing can be fused, in which the assembler may repeat code a different number of times.
@@ -122,7 +122,7 @@ class ArithmeticComparison:
         before, after = original.machine.kernels[twin.name], built.kernels[twin.twin_name]
         return self._reader.kinds_difference(self._count(before), self._count(after), twin.own_arithmetic)
 
-    def _proof(self, twin: Twin, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
+    def _proof(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
         """Return what proves that an accepted twin computes the same as its original."""
         if self._explicit is not None:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED
