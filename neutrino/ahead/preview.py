@@ -20,9 +20,9 @@ from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, kernel_names
 from neutrino.patch.image import make_twins
-from neutrino.probing.capabilities import check_capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.twins.able import check_able
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _preview_image(
     units: the file's relocatable containers, where the text of device-linked code is.
     """
     target = target_of_device(planned.arch)
-    check_capabilities(target, probes)
+    check_able(target, probes)
     shipped = target.find(container, units, planned.arch, DeviceKind.GPU)
     backend = target.planner(shipped, probes)
     names = [name for name in backend.kernels if _selects(selection, name)]

@@ -32,9 +32,9 @@ from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import read_container
-from neutrino.probing.capabilities import check_capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.twins.able import check_able
 from neutrino.twins.values import Twin, ignore
 
 
@@ -118,9 +118,9 @@ def _run_backend(
     """Make twins (instrumented copies) of the selected kernels by a backend's steps: plan, write, assemble, entries.
 
     The result also has the other kernels, with the reason why they have no twin. dump: writes what the steps give to
-    files. Raises NeutrinoError when the target cannot do what the probes ask for, and what the steps raise.
+    files. Raises NeutrinoError when the target can do none of the probes, and what the steps raise.
     """
-    check_capabilities(target, probes)
+    check_able(target, probes)
     # An entry for each kernel in the image's order; each step replaces those about which it knows more.
     kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in backend.kernels}
     selected = [name for name in kernels if selection.selects(name, demangle(name))]

@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from neutrino.errors import Diagnostic, NeutrinoError, Span
-from neutrino.ir.operands import Inverted, SiteOperand, Special
-from neutrino.ir.statements import ClockAfter, Collective, IsGlobal, Operation, Shuffle
+from neutrino.errors import Diagnostic, Span
+from neutrino.ir.operands import Constant, Inverted, Register, SiteOperand, Special
+from neutrino.ir.statements import Assembly, ClockAfter, Collective, IsGlobal, Load, Operation, Shuffle
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
-from neutrino.probing.ir.structured import Statement, walk
-from neutrino.probing.model import Pattern, Subject
+from neutrino.probing.ir.structured import Save, Statement, walk
+from neutrino.probing.model import Lanes, Subject
 
 
 @dataclass(frozen=True)
 class Capabilities:
     """What a target can do; None stands for all that probes can ask for.
 
-    tracepoints: subjects, such as ``kernel`` and ``opcode``, and classes, such as ``memory``. operands: values of an
-    instruction, without numbers: ``OUT``, ``IN``, ``ADDR``. helpers: names of typed operations (``add``), of what is
-    computed among lanes (``ballot``, ``shuffle``), of what the hardware provides (``lane``), ``clock(after)`` and
-    ``is_global``. maps: names of map types.
+    tracepoints: subjects, such as ``kernel`` and ``opcode``, and classes, such as ``memory``; and what else patterns
+    may demand of an instruction, as ``TRACEPOINT_PARTS`` has it. operands: values of an instruction, without numbers:
+    ``OUT``, ``IN``, ``ADDR``. helpers: names of typed operations (``add``), of what is computed among lanes
+    (``ballot``, ``shuffle``), of what the hardware provides (``lane``), ``clock(after)`` and ``is_global``. maps: names
+    of map types. statements: of typed code, without those that are helpers, such as ``compare``, ``select``,
+    ``convert``, ``if``. types: of what typed code computes with, such as ``f64``. levels: of probes, and ``reaching``
+    for snippets that also run for lanes whose predicate is false. refuses_map: says what the target cannot do of a map
+    whose type it has, "" if nothing.
     """
 
     tracepoints: frozenset[str] | None = None
     operands: frozenset[str] | None = None
     helpers: frozenset[str] | None = None
     maps: frozenset[str] | None = None
+    statements: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    levels: frozenset[str] | None = None
+    refuses_map: Callable[[Map], str] | None = None
 
+
+TRACEPOINT_PARTS: Mapping[str, str] = {
+    "function": "functions", "lines": "lines", "not_functions": "functions", "not_lines": "lines",
+    "predicated": "predicates", "unpredicated": "predicates", "callees": "callees", "not_callees": "callees",
+    "ranges": "ranges", "not_ranges": "ranges",
+}  # fmt: skip
+"""Members of ``Pattern`` that more than an opcode decides → their word in ``Capabilities.tracepoints``."""
 
 CODE = "target-lacks"
 """Code of the fault of a typed probe that asks for what its target cannot do."""
 
 _WORDS = {
     "tracepoints": "the tracepoint {}", "operands": "the value {}", "helpers": "the operation {}",
-    "maps": "a map of type {}",
+    "maps": "a map of type {}", "statements": "the statement {}", "types": "a value of type {}",
+    "levels": "level {}",
 }  # fmt: skip
 
 
@@ -63,30 +80,32 @@ class Able(Protocol):
     def capabilities(self) -> Capabilities: ...
 
 
-def check_capabilities(target: Able, probes: ProbeSet) -> None:
-    """Raise NeutrinoError if probes are in the assembly of another target, or ask for what this one cannot do."""
-    # Probes without hand-written instructions have no target: every target can lower them.
-    if probes.target not in ("", target.name):
-        raise NeutrinoError(f"{probes.file}: its assembly is {probes.target}, and these kernels take {target.name}")
-    if missing := lacking(probes, target.capabilities):
-        raise NeutrinoError(f"{probes.file}: not available for kernels in {target.name}: {'; '.join(missing)}")
-
-
 def lacking(probes: ProbeSet, capabilities: Capabilities) -> list[str]:
     """Return what a target cannot do of what probes ask for, in words, each with the first probe that asks for it."""
     if capabilities == Capabilities():
         return []
-    asked: dict[tuple[str, str], str] = {}
+    found: dict[str, str] = {}
     for probe in probes.probes:
-        for kind, name in _asked_by(probe):
-            asked.setdefault((kind, name), f"probe '{probe.name}'")
+        for missing in lacking_of(probe, capabilities):
+            found.setdefault(missing, f"probe '{probe.name}'")
     for map_ in probes.maps:
-        asked.setdefault(("maps", map_.kind.name), f"map '{map_.name}'")
-    return [
-        f"{who}: {_WORDS[kind].format(name)}"
-        for (kind, name), who in asked.items()
-        if not _has(capabilities, kind, name)
-    ]
+        for missing in lacking_of_map(map_, capabilities):
+            found.setdefault(missing, f"map '{map_.name}'")
+    return [f"{who}: {missing}" for missing, who in found.items()]
+
+
+def lacking_of(probe: Probe, capabilities: Capabilities) -> list[str]:
+    """Return what a target cannot do of what a probe asks for, in words, without the maps that it saves to."""
+    asked = dict.fromkeys(_asked_by(probe))
+    return [_WORDS[kind].format(name) for kind, name in asked if not _has(capabilities, kind, name)]
+
+
+def lacking_of_map(map_: Map, capabilities: Capabilities) -> list[str]:
+    """Return what a target cannot do of a map, in words."""
+    if not _has(capabilities, "maps", map_.kind.name):
+        return [_WORDS["maps"].format(map_.kind.name)]
+    refused = capabilities.refuses_map(map_) if capabilities.refuses_map is not None else ""
+    return [refused] if refused else []
 
 
 def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
@@ -95,8 +114,8 @@ def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
         return []
     asked: dict[tuple[str, str], Span] = {}
     for probe in draft.probes:
-        for pattern in probe.tracepoint.patterns:
-            asked.setdefault(_tracepoint_of(pattern), probe.span)
+        for each in _asked_of_places(probe):
+            asked.setdefault(each, probe.span)
         for statement in _statements(probe):
             for each in _asked_in(statement):
                 asked.setdefault(each, statement.span)
@@ -104,14 +123,22 @@ def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
         asked.setdefault(("maps", map_.kind.name), map_.span)
     lines = draft.source.split("\n")
     faults = []
+
+    def fault(what: str, span: Span, hint: str = "") -> None:
+        message = f"{what} is not available for kernels in {target.name}"
+        line = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
+        faults.append(Diagnostic(draft.file, span.line, span.column, line, message, hint, code=CODE))
+
     for (kind, name), span in asked.items():
         if not _has(target.capabilities, kind, name):
             other, hint = _INSTEAD.get((kind, name), (None, ""))
             if other is not None and not _has(target.capabilities, *other):
                 hint = ""
-            message = f"{_WORDS[kind].format(name)} is not available for kernels in {target.name}"
-            line = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
-            faults.append(Diagnostic(draft.file, span.line, span.column, line, message, hint, code=CODE))
+            fault(_WORDS[kind].format(name), span, hint)
+    for map_ in draft.maps:
+        if _has(target.capabilities, "maps", map_.kind.name):
+            for refused in lacking_of_map(map_, target.capabilities):
+                fault(refused, map_.span)
     return sorted(faults, key=lambda fault: (fault.line, fault.column))
 
 
@@ -123,14 +150,22 @@ def _has(capabilities: Capabilities, kind: str, name: str) -> bool:
 
 def _asked_by(probe: Probe) -> Iterator[tuple[str, str]]:
     """Yield what a probe asks for, as the field of ``Capabilities`` and the name in it."""
-    for pattern in probe.tracepoint.patterns:
-        yield _tracepoint_of(pattern)
+    yield from _asked_of_places(probe)
     for statement in _statements(probe):
         yield from _asked_in(statement)
 
 
-def _tracepoint_of(pattern: Pattern) -> tuple[str, str]:
-    return "tracepoints", pattern.group if pattern.subject is Subject.CLASS else pattern.subject.value
+def _asked_of_places(probe: Probe) -> Iterator[tuple[str, str]]:
+    """Yield what a probe asks for by its tracepoint and its level."""
+    for pattern in probe.tracepoint.patterns:
+        yield "tracepoints", pattern.group if pattern.subject is Subject.CLASS else pattern.subject.value
+        for member, word in TRACEPOINT_PARTS.items():
+            # The subject itself may be a function, a line or a range.
+            if getattr(pattern, member) and pattern.has_operands:
+                yield "tracepoints", word
+    yield "levels", probe.level.value
+    if probe.lanes is Lanes.REACHING:
+        yield "levels", probe.lanes.value
 
 
 def _statements(probe: Probe) -> Iterator[Statement]:
@@ -150,12 +185,16 @@ def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
         yield "helpers", "clock(after)"
     elif isinstance(statement, IsGlobal):
         yield "helpers", "is_global"
+    elif not isinstance(statement, (Assembly, Load, Save)):
+        yield "statements", type(statement).__name__.lower()
     for operand in _read_by(statement):
         inner = operand.operand if isinstance(operand, Inverted) else operand
         if isinstance(inner, SiteOperand):
             yield "operands", inner.name.rstrip("0123456789")
         elif isinstance(inner, Special):
             yield "helpers", inner.value
+        elif isinstance(inner, (Register, Constant)):
+            yield "types", inner.type.value
 
 
 def _read_by(statement: Statement) -> Iterable[object]:

@@ -8,13 +8,13 @@ computed. And a probe that only computes something for others goes in where one 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from neutrino.abi.reasons import PROBE_REMEDY, Reason
 from neutrino.ir.operands import Inverted, Pair, Register
 from neutrino.ir.statements import Assembly
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.probing.ir.structured import Save, registers_of
+from neutrino.probing.ir.structured import For, If, Save, Statement, While, registers_of, walk
 from neutrino.probing.model import Subject
 
 
@@ -62,9 +62,9 @@ class ProbeUnit:
 
 
 def units_of(probes: Sequence[Probe]) -> tuple[ProbeUnit, ...]:
-    """Return the units of a lowered set's probes, in file order. A probe that only computes what others read is in
+    """Return the units of a set's probes, in file order. A probe that only computes what others read is in
     their needs, and has none of its own."""
-    maps = {probe.name: _maps_of(probe) for probe in probes}
+    maps = {probe.name: maps_of(probe) for probe in probes}
     reads, writes = ({probe.name: of(probe) for probe in probes} for of in (_read_first, _written))
     # By the name of a probe: those that it needs, directly at first.
     needs = {
@@ -109,15 +109,38 @@ def _snippets(probe: Probe) -> Iterator[Snippet]:
     return (snippet for snippet in (probe.before, probe.after) if snippet is not None)
 
 
-def _maps_of(probe: Probe) -> frozenset[str]:
+def maps_of(probe: Probe) -> frozenset[str]:
+    """Return the names of the maps that a probe saves to."""
     return frozenset(
-        statement.map.name for snippet in _snippets(probe) for statement in snippet.straight
+        statement.map.name for snippet in _snippets(probe) for statement in walk(snippet.statements)
         if isinstance(statement, Save)
     )  # fmt: skip
 
 
 def _written(probe: Probe) -> frozenset[str]:
-    return frozenset[str]().union(*(snippet.written for snippet in _snippets(probe)))
+    statements = (statement for snippet in _snippets(probe) for statement in walk(snippet.statements))
+    return frozenset(name for statement in statements for name in _written_by(statement))
+
+
+def _written_by(statement: Statement) -> Iterator[str]:
+    """Yield the names of the shared registers that a statement writes, without those in it."""
+    if isinstance(statement, Assembly):
+        registers = statement.writes
+    else:
+        registers = () if isinstance(statement, (Save, If, For, While)) else (statement.destination,)
+    return (register.name for register in registers if not register.is_local)
+
+
+def _in_order(statements: Iterable[Statement], *, always: bool = True) -> Iterator[tuple[Statement, bool]]:
+    """Yield statements and those in them, each with whether all threads execute it that begin the snippet."""
+    for statement in statements:
+        yield statement, always and getattr(statement, "guard", None) is None
+        if isinstance(statement, If):
+            yield from _in_order((*statement.then, *statement.otherwise), always=False)
+        elif isinstance(statement, For):
+            yield from _in_order(statement.body, always=False)
+        elif isinstance(statement, While):
+            yield from _in_order((*statement.test, *statement.body), always=False)
 
 
 def _read_first(probe: Probe) -> frozenset[str]:
@@ -129,18 +152,21 @@ def _read_first(probe: Probe) -> frozenset[str]:
     own: set[str] = set()
     for snippet in _snippets(probe):
         own = set(own) if _is_one_instruction(probe) else set()
-        for statement in snippet.straight:
-            written = {register.name for register in statement.writes} if isinstance(statement, Assembly) else set()
+        for statement, always in _in_order(snippet.statements):
             read |= {name for name in _sources(statement) if name not in own}
-            if statement.guard is None:
-                own |= written
+            if always:
+                own |= {*_written_by(statement)}
     return frozenset(read)
 
 
-def _sources(statement: Assembly | Save) -> Iterator[str]:
-    """Yield the names of the shared registers that a statement reads."""
+def _sources(statement: Statement) -> Iterator[str]:
+    """Yield the names of the shared registers that a statement reads, without those in it."""
     if isinstance(statement, Save):
         registers: Iterable[Register] = registers_of(statement)
+    elif not isinstance(statement, Assembly):
+        values = [getattr(statement, member.name) for member in fields(statement) if member.name != "destination"]
+        operands = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
+        registers = [operand for operand in operands if isinstance(operand, Register)]
     else:
         # Destinations come first, and what is read may be one of them.
         left = list(statement.writes)
@@ -261,5 +287,5 @@ def _entry(probe: Probe, refusal: Refusal) -> ProbeLeftOut:
         detail = detail.removeprefix(beginning)
     if refusal.reason is Reason.NUMERICS and not refusal.remedy:
         detail = f"it would change how the assembler fuses arithmetic ({detail})"
-    maps = tuple(sorted(_maps_of(probe)))
+    maps = tuple(sorted(maps_of(probe)))
     return ProbeLeftOut(probe.name, probe.tracepoint.text, refusal.reason, detail, remedy, maps)
