@@ -207,6 +207,9 @@ class Target(Protocol):
     small image, of one kernel without parameters, for the embedded device. devices: the architectures that are known,
     in ascending order. supported: in words, which of them and others kernels can be probed for. embedded_device: the
     one that the embedded device has, "" if that runs none of them.
+
+    What has a body here is so of targets whose programs ship complete images, for which nothing is assembled. They
+    inherit it.
     """
 
     @property
@@ -225,10 +228,12 @@ class Target(Protocol):
     def files(self) -> tuple[str, ...]: ...
 
     @property
-    def code_alone(self) -> frozenset[DeviceKind]: ...
+    def code_alone(self) -> frozenset[DeviceKind]:
+        return frozenset()
 
     @property
-    def sample(self) -> bytes: ...
+    def sample(self) -> bytes:
+        return b""
 
     @property
     def devices(self) -> tuple[str, ...]: ...
@@ -237,7 +242,8 @@ class Target(Protocol):
     def supported(self) -> str: ...
 
     @property
-    def embedded_device(self) -> str: ...
+    def embedded_device(self) -> str:
+        return ""
 
     # Architectures
 
@@ -246,12 +252,15 @@ class Target(Protocol):
 
     def rank(self, device: str) -> int:
         """Return a number by which architectures of devices are sorted."""
+        return self.devices.index(device)
 
     def supports(self, device: str) -> bool:
         """Return whether kernels for an architecture can be probed."""
+        return device in self.devices
 
     def device_named(self, word: str) -> str | None:
         """Return the architecture that a user's word names, which may be short; None for none of this target's."""
+        return word if word in self.devices else None
 
     # Images
 
@@ -260,24 +269,29 @@ class Target(Protocol):
 
     def holds_text(self, image: Image) -> bool:
         """Return whether the image is text that twins can be made from."""
+        return self.takes(image)
 
     def is_driver_text(self, container: Container) -> bool:
         """Return whether the container is a text that the driver gets as it is, without headers."""
+        return False
 
     def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
         """Return the image that the driver picks from a container for a device; None when nothing fits."""
 
     def is_unit(self, container: Container) -> bool:
         """Return whether the container is an input of the devices' linker, which no program loads."""
+        return False
 
     def is_linked(self, container: Container, units: Sequence[Container]) -> bool:
         """Return whether the container was linked from units of the same file, which have its text.
 
         Raises FormatError for a damaged image.
         """
+        return False
 
     def is_machine_code(self, image: Image) -> bool:
         """Return whether the image is what the device runs, and not text that the driver compiles for it."""
+        return not self.holds_text(image)
 
     def serves(
         self, container: Container, made_for: str, made_from: Image, device: str, runs: Image, emit: Emit
@@ -287,6 +301,7 @@ class Target(Protocol):
         They must run on it, and be made from the code that the program runs there. made_from, runs: the images that the
         driver picks from the container for the two.
         """
+        return False
 
     def parameters(self, image: Image, name: str) -> dict[str, list[tuple[int, int]]]:
         """Return offset and size in bytes of each parameter of an image's kernels, by the kernel's name.
@@ -307,35 +322,40 @@ class Target(Protocol):
 
     def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
         """Return whether the hook looks for twins of this container, as it does only for those with a text."""
+        return True
 
     def tools(self, container: Container, shipped: Shipped, options: Options) -> tuple[Tools | None, tuple[str, ...]]:
         """Find the tools for twins that may run on other machines; and remarks for the user about them.
 
         The tools are None where nothing is to be assembled. Raises ToolMissingError.
         """
+        return None, ()
 
-    def run_tools(self, driver_version: int | None) -> Tools:
-        """Find the tools for twins that run on this machine.
+    def run_tools(self, driver_version: int | None) -> Tools | None:
+        """Find the tools for twins that run on this machine; None where nothing is to be assembled.
 
         driver_version: as its driver says it, None if that is not known. Raises ToolMissingError.
         """
+        return None
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
         """Find the tools for the twin of one planned kernel. None for code that is not assembled kernel by kernel.
 
         Raises ToolMissingError.
         """
+        return None
 
     def backend(
         self, shipped: Shipped, probes: ProbeSet, tools: Tools | None, options: Options
     ) -> Backend[Any, Any, Any]:
-        """Return the way in which what is shipped is probed.
+        """Return the way in which what is shipped is probed, with the probes that the target can do (``able_probes``).
 
         Raises ToolMissingError without tools where it takes them.
         """
 
     def planner(self, shipped: Shipped, probes: ProbeSet) -> Backend[Any, Any, Any]:
         """Return a way of probing that is only asked for plans, so that it needs no tools."""
+        return self.backend(shipped, probes, None, Options())
 
     def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
         """Write the twin of a planned kernel. entry: what came of assembling it, None if it was not assembled."""
@@ -345,6 +365,8 @@ class Target(Protocol):
 
         The twin is written to find out. Also "" for one that cannot be written.
         """
+        return ""
 
     def lowered(self, probes: ProbeSet) -> ProbeSet:
         """Return probes with their typed statements as this target's assembly."""
+        return probes

@@ -455,12 +455,12 @@ def _say_long(twin: Twin, settings: Settings) -> None:
     )
 
 
-_found: dict[tuple[str, int | None], Tools] = {}
+_found: dict[tuple[str, int | None], Tools | None] = {}
 """Tools by the name of their target and the driver's version."""
 
 
 def _tools(arch: str, driver_version: int | None, settings: Settings) -> Tools | None:
-    """Return the tools for devices of an architecture and a driver; None if the run assembles nothing.
+    """Return the tools for devices of an architecture and a driver; None if nothing is to be assembled.
 
     Raises ToolMissingError.
     """

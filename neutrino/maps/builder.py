@@ -70,7 +70,10 @@ class Lanes:
 
 
 class SavedValues(Protocol):
-    """What is known of a SAVE when its code is written. number: of an operand, from 0."""
+    """What is known of a SAVE when its code is written: nothing of its values, if nothing is found out.
+
+    number: of an operand, from 0.
+    """
 
     @property
     def lanes(self) -> Lanes:
@@ -86,12 +89,15 @@ class SavedValues(Protocol):
 
     def constant(self, number: int) -> int | None:
         """Return an operand's value if it is a constant in the probe, else None."""
+        return None
 
     def choices(self, number: int) -> tuple[int, ...]:
         """Return the two values, ascending, of which an operand has one, if these are known, else ()."""
+        return ()
 
     def site_key(self) -> int | None:
         """Return the number of the site if the first operand is SITE, as in all saves to the map; else None."""
+        return None
 
 
 class Builder:
