@@ -1,34 +1,43 @@
-"""A second target fits: probes on an invented assembly of 64 lanes, from image to entry, and what its twins record."""
+"""A second target fits: probes on an invented assembly of 64 lanes, from image to entry, and what traces of it say."""
 
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP
 from neutrino.abi.reasons import Reason
 from neutrino.backend import registry
+from neutrino.backend.protocol import Target
 from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, build_container, build_entry
-from neutrino.maps.regions import copies_of, copy_stride, region_layout
+from neutrino.maps.regions import copies_of, region_layout
 from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.tracing import Trace
 from neutrino.verification import load_all, load_probes
-from tests.backend.toy_machine import LANES, Machine
-from tests.backend.toy_target import GROUPS, ToyTarget
+from tests.backend.toy_machine import LANES, UNITS, Machine
+from tests.backend.toy_target import ToyBackend, ToyTarget
+from tests.tracing.trace_writer import TraceWriter
 
-BLOCKS, THREADS = 5, 150
+GRID, THREADS = (3, 2), 150
 """The last warp of a block has 22 lanes."""
+BLOCKS, WARPS = GRID[0] * GRID[1], -(-THREADS // LANES)
 DATA = 4096
 """Where the kernels' own data begin; what the probes record is before it."""
 TEXT = """
 .kernel squares 16
-  block b                ; out[i] = sum of the squares below in[i], by a loop of as many turns
+  blocky b               ; out[i] = sum of the squares below in[i], by a loop of as many turns
+  gridx wide
+  mul b, b, wide
+  blockx x
+  add b, b, x
   mul i, b, 150
   thread t
   add i, i, t
@@ -52,7 +61,7 @@ TEST:
   below few, n, 3
   if few store32 to, 4, 7
   jump few, EARLY
-  atom out, 6000, 1
+  atom out, 7200, 1
   exit
 EARLY:
   exit
@@ -64,8 +73,9 @@ VALUES = [(7 * index) % 11 for index in range(BLOCKS * THREADS)]
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> ToyTarget:
-    target = ToyTarget()
+def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
+    # The type checker sees that it is one.
+    target: Target = ToyTarget()
     monkeypatch.setattr(registry, "TARGETS", (*registry.TARGETS, target))
     return target
 
@@ -84,93 +94,174 @@ def patched(probes: ProbeSet, *names: str) -> Entry:
 
 @dataclass
 class Run:
-    """What a launch has left. data: of the program. region: of the only map."""
+    """What a launch has left. data: of the program. regions: of the maps."""
 
     machine: Machine
     data: bytes
-    region: bytes
+    regions: bytes
 
 
 def run(text: str, name: str, entry: KernelEntry | None = None, probes: ProbeSet | None = None) -> Run:
-    """Launch the original, or a twin with its entry and probes."""
-    machine = Machine(bytearray(DATA + 2 * 8 * len(VALUES) + 8))
+    """Launch the original, or a twin with its entry and probes, as a driver and the hook do."""
+    memory = bytearray(DATA + 2 * 8 * len(VALUES) + 8)
     out = DATA + 8 * len(VALUES)
-    struct.pack_into(f"<{len(VALUES)}Q", machine.memory, DATA, *VALUES)
+    struct.pack_into(f"<{len(VALUES)}Q", memory, DATA, *VALUES)
     parameters = struct.pack("<QQ", DATA, out)
     size = 0
     if entry is not None and probes is not None:
-        warps = -(-THREADS // LANES)
-        ((region,), size) = region_layout(probes.maps, BLOCKS, warps, LANES)
-        assert (size <= DATA, entry.block_offset) == (True, 16)
-        copies = copies_of(probes.maps[0], BLOCKS * warps)
-        parameters += struct.pack("<IIIIQ", warps, BLOCKS * warps, 0, copies - 1, 0)
-        parameters += struct.pack("<QQ", region.records, 0)
-        assert len(parameters) == 16 + entry.block_size == 16 + BLOCK_HEADER + BLOCK_PER_MAP
-    machine.launch(text, name, BLOCKS, THREADS, parameters)
-    return Run(machine, bytes(machine.memory[DATA:]), bytes(machine.memory[:size]))
+        assert (entry.lanes, entry.block_offset) == (LANES, 16)
+        regions, size = region_layout(probes.maps, BLOCKS, WARPS, entry.lanes)
+        assert size <= DATA
+        (copies,) = {copies_of(one, BLOCKS * WARPS) for one in probes.maps}
+        parameters += struct.pack("<IIIIQ", WARPS, BLOCKS * WARPS, 0, copies - 1, 0)
+        parameters += b"".join(struct.pack("<QQ", region.records, 0) for region in regions)
+        assert len(parameters) == 16 + entry.block_size == 16 + BLOCK_HEADER + BLOCK_PER_MAP * len(regions)
+    machine = Machine(memoryview(memory))
+    machine.launch(text, name, GRID, THREADS, parameters)
+    assert not any(memory[size:DATA]), "something was written beyond the regions"
+    return Run(machine, bytes(memory[DATA:]), bytes(memory[:size]))
 
 
-def probed(name: str) -> tuple[Run, Run]:
-    """The original and the twin of the kernel, each run."""
-    probes = load_probes([name])
+def probed(probes: ProbeSet, path: Path) -> tuple[Run, Run, Trace]:
+    """The original and the twin of the kernel, each run, and a trace of the latter."""
     entry = patched(probes, "squares")
     (kernel,) = (kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED)
     before = run(TEXT, "squares")
     after = run(entry.images[kernel.image].decode(), kernel.twin, kernel, probes)
     assert after.data == before.data
-    assert struct.unpack_from("<Q", after.data, 8 * len(VALUES)) != (0,)
-    return before, after
+    writer = TraceWriter(path / "trace")
+    writer.kernel(1, "squares", maps=probes.maps)
+    for name, data in kernel.files.items():
+        (writer.path / "kernel/1" / name).write_bytes(data)
+    writer.launch(1, (*GRID, 1), (THREADS, 1, 1), after.regions, lanes=kernel.lanes)
+    return before, after, Trace(writer.write())
 
 
-def test_block_sched_notes_each_warp(toy: ToyTarget) -> None:
-    before, after = probed("block_sched")
-    # What follows aligns the region.
-    records = list(struct.iter_unpack("<QII", after.region))[: BLOCKS * 3]
-    assert len(records) == len(after.machine.spans) == BLOCKS * 3
-    for number, (start, elapsed, unit) in enumerate(records):
+def records(trace: Trace, name: str) -> Any:
+    """What a reader of the trace gets of a map of the only launch."""
+    (kernel,) = trace.kernels
+    (launch,) = kernel.launches()
+    return launch.maps[name]
+
+
+def test_the_original_computes_what_it_says() -> None:
+    few = [value < 3 for value in VALUES]
+    sums = [sum(k * k for k in range(value)) + (7 << 32) * is_few for value, is_few in zip(VALUES, few, strict=True)]
+    out = struct.unpack_from(f"<{len(VALUES) + 1}Q", run(TEXT, "squares").data, 8 * len(VALUES))
+    assert list(out) == [*sums, few.count(False)]
+
+
+def test_block_sched_notes_each_warp(toy: Target, tmp_path: Path) -> None:
+    before, after, trace = probed(load_probes(["block_sched"]), tmp_path)
+    view = records(trace, "BlockSched")
+    assert (view.geometry.lanes, view.records.shape) == (LANES, (BLOCKS, WARPS, 1))
+    assert len(after.machine.spans) == BLOCKS * WARPS
+    for number, (start, elapsed, unit) in enumerate(view.valid().tolist()):
         first, last, where = after.machine.spans[number]
         own_first, own_last, _ = before.machine.spans[number]
         # One register is set before the clock is read; its last lanes record, then exit.
-        assert (start, unit) == (first + 1, where)
+        assert (start, unit) == (first + 1, where) == (first + 1, number // WARPS % UNITS)
         assert own_last - own_first <= elapsed <= last - start
 
 
-def test_inst_count_counts_what_lanes_execute(toy: ToyTarget) -> None:
-    before, after = probed("inst_count")
-    probes = load_probes(["inst_count"])
-    executed: Counter[str] = Counter()
-    for opcode, count in before.machine.executed.items():
-        executed["all"] += count
-        executed[GROUPS.get(opcode, "")] += count
-    stride = copy_stride(probes.maps[0].size)
-    assert len(after.region) == copies_of(probes.maps[0], BLOCKS * 3) * stride
-    fields = probes.maps[0].fields
-    sums = {
-        field.name: sum(struct.unpack_from("<Q", after.region, at + field.offset)[0]
-                        for at in range(0, len(after.region), stride))
-        for field in fields
+def test_inst_count_counts_what_lanes_execute(toy: Target, tmp_path: Path) -> None:
+    _, _, trace = probed(load_probes(["inst_count"]), tmp_path)
+    (counted,) = records(trace, "InstCount").valid()
+    few = sum(value < 3 for value in VALUES)
+    # 17 instructions to the loop, 5 a turn and 2 for its last test, 3 after it, an end, and one more for either kind.
+    expected = dict.fromkeys(counted.dtype.names, 0) | {
+        "all": sum(17 + 5 * value + 2 + 3 + 1 + 1 for value in VALUES), "load": len(VALUES),
+        "store": len(VALUES) + few, "atomic": len(VALUES) - few, "branch": sum(value + 3 for value in VALUES),
     }  # fmt: skip
-    assert sums == {field.name: executed[field.name] for field in fields}
-    assert min(sums[name] for name in ("all", "load", "store", "atomic", "branch")) > 0
+    assert {name: int(counted[name]) for name in counted.dtype.names} == expected
 
 
-def test_kernels_without_a_site_and_not_selected_have_their_reasons(toy: ToyTarget) -> None:
-    loads = load_all(source="import neutrino.language as nl\nfrom neutrino import probe, Map\nn: nl.u64 = 0\n\n"
-                     "@Map(level='thread', type='sum')\nclass N:\n    n: nl.u64\n\n"
-                     "@probe(pos='load', level='thread')\ndef loads():\n    N.save(1)\n")  # fmt: skip
+HEAD = """
+import neutrino.language as nl
+from neutrino import probe, Map
+n: nl.u64 = 0
+
+@Map(level='thread', type='sum')
+class N:
+    n: nl.u64
+
+@probe(pos='load', level='thread')
+def loads():
+    N.save(1)
+"""
+
+
+def test_kernels_without_a_site_and_not_selected_have_their_reasons(toy: Target) -> None:
+    loads = load_all(source=HEAD)
     reasons = {kernel.name: kernel.reason for kernel in patched(loads).kernels}
     assert reasons == {"squares": Reason.PROBED, "nothing": Reason.NO_SITE}
     reasons = {kernel.name: kernel.reason for kernel in patched(loads, "nothing").kernels}
     assert reasons == {"squares": Reason.NOT_SELECTED, "nothing": Reason.NO_SITE}
 
 
-@pytest.mark.parametrize(
-    ("probe", "lacks"),
-    [("gmem_bytes", "the value BYTES"), ("value_watch", "the value OUT")],
-)
-def test_what_it_lacks_is_refused_by_name(
-    toy: ToyTarget, monkeypatch: pytest.MonkeyPatch, probe: str, lacks: str
+LACKING = {
+    "a map of type histogram": ("type='histogram', scale='log2'", "store", "nl.u32(1)", "thread"),
+    "the value BYTES": ("type='sum'", "store", "nl.u64(nl.bytes)", "thread"),
+    "the operation ballot": ("type='sum'", "store", "nl.u64(nl.warp.ballot(n > 1))", "thread"),
+    "the statement select": ("type='sum'", "store", "n if n > 1 else 2", "thread"),
+    "a value of type f64": ("type='sum'", "store", "nl.u64(nl.f64(n))", "thread"),
+    "the tracepoint opcode": ("type='sum'", "ld.global", "n", "thread"),
+    "the tracepoint predicates": ("type='sum'", "store @", "n", "thread"),
+    "the tracepoint loop-head": ("type='sum'", "loop-head", "n", "thread"),
+    "level warp": ("type='sum'", "store", "n", "warp"),
+    "an array but one": ("type='array', cap=2", "store", "n", "thread"),
+    "a sum but one": ("type='sum', per='block'", "store", "n", "thread"),
+}
+
+
+@pytest.mark.parametrize("lacks", LACKING)
+def test_what_it_lacks_is_left_out_by_name_and_others_go_in(
+    toy: Target, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
-    monkeypatch.setattr("tests.backend.toy_target.ToyTwins.plan", lambda *_: pytest.fail("it was planned"))
+    kind, position, value, level = LACKING[lacks]
+    field = "nl.u32" if "histogram" in kind else "nl.u64"
+    other = (
+        f"\n@Map(level='{level}', {kind})\nclass Other:\n    value: {field}\n\n"
+        f"@probe(pos='{position}', level='{level}', before=True)\ndef other():\n    Other.save({value})\n"
+    )
+    probes = load_all(source=HEAD + other)
+    (squares, _) = patched(probes).kernels
+    assert squares.detail.startswith("probe 'other' is left out: not available for kernels in toy: ")
+    assert lacks in squares.detail
+    alone = load_all(source=HEAD.partition("@Map")[0] + other)
+    monkeypatch.setattr(ToyBackend, "plan", lambda *_: pytest.fail("it was planned"))
+    with pytest.raises(NeutrinoError, match=f"not available for kernels in toy: .*{lacks}"):
+        patched(alone)
+
+
+def test_the_others_figures_are_whole(toy: Target, tmp_path: Path) -> None:
+    source = HEAD + "\n@probe(pos='store', level='thread')\ndef other():\n    Other.save(nl.u32(1))\n\n" \
+        "@Map(level='thread', type='sum')\nclass Other:\n    value: nl.u32\n"  # fmt: skip
+    _, _, trace = probed(load_all(source=source), tmp_path)
+    assert records(trace, "N").valid()["n"].tolist() == [len(VALUES)]
+    (kernel,) = trace.kernels
+    assert kernel.manifest is not None
+    (left_out,) = kernel.manifest.probes_left_out
+    assert (left_out.probe, left_out.reason, left_out.maps) == ("other", Reason.UNSUPPORTED.word, ("Other",))
+    assert [entry.name for entry in kernel.manifest.probed_maps] == ["N"]
+
+
+def test_what_reads_the_values_of_one_left_out_is_left_out_too(toy: Target) -> None:
+    source = HEAD + "\nwide: nl.u64 = 0\n\n@Map(level='thread', type='sum')\nclass Wide:\n    value: nl.u64\n\n" \
+        "@probe(pos='store', level='thread', before=True)\ndef widths():\n    global wide\n    if n < 9:\n" \
+        "        wide += 1\n\n" \
+        "@probe(pos='kernel', level='thread', after=True)\ndef saved():\n    Wide.save(wide)\n"  # fmt: skip
+    (squares, _) = patched(load_all(source=source)).kernels
+    assert squares.detail == (
+        "probe 'widths' is left out: not available for kernels in toy: the statement compare; a value of type pred; "
+        "the statement if; probe 'saved' is left out: it reads what probe 'widths' computes, which is left out"
+    )
+
+
+@pytest.mark.parametrize(("probe", "lacks"), [("gmem_bytes", "the value BYTES"), ("value_watch", "the value OUT")])
+def test_a_shipped_probe_that_it_lacks_is_refused(
+    toy: Target, monkeypatch: pytest.MonkeyPatch, probe: str, lacks: str
+) -> None:
+    monkeypatch.setattr(ToyBackend, "plan", lambda *_: pytest.fail("it was planned"))
     with pytest.raises(NeutrinoError, match=f"not available for kernels in toy: .*{lacks}"):
         patched(load_probes([probe]))

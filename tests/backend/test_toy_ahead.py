@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
@@ -15,71 +14,22 @@ from neutrino.ahead.preview import default_architecture, preview
 from neutrino.ahead.workers import Slots
 from neutrino.assemble.emit import Emit
 from neutrino.backend import registry
-from neutrino.backend.protocol import Options, Tools
 from neutrino.cache.entry import read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
-from neutrino.fatbin import Container, Image, ImageKind, build_container, build_entry, read_container
-from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_probes
 from tests.backend.test_toy import TEXT, toy_image
-from tests.backend.toy_target import ToyShipped, ToyTarget, ToyTwins
+from tests.backend.toy_target import ToyTarget
 
 PTX = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
-
-
-class AheadTarget(ToyTarget):
-    """What else a target says of images and devices. Its only device is a toy64, whatever an image says."""
-
-    def rank(self, device: str) -> int:
-        return int(device.removeprefix("toy"))
-
-    def supports(self, device: str) -> bool:
-        return device in self.devices
-
-    def device_of(self, arch: str) -> str | None:
-        # The format of these images has names of CUDA's architectures alone.
-        return "toy64" if arch in (*self.devices, "sm_64") else None
-
-    def device_named(self, word: str) -> str | None:
-        return word if word in self.devices else None
-
-    def holds_text(self, image: Image) -> bool:
-        return self.takes(image)
-
-    def is_machine_code(self, image: Image) -> bool:
-        return False
-
-    def is_driver_text(self, container: Container) -> bool:
-        return False
-
-    def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
-        fits = arch in self.devices and device is DeviceKind.GPU
-        return next(filter(self.takes, container.images), None) if fits else None
-
-    def is_unit(self, container: Container) -> bool:
-        return False
-
-    def is_linked(self, container: Container, units: Sequence[Container]) -> bool:
-        return False
-
-    def is_looked_up(self, container: Container, shipped: ToyShipped) -> bool:
-        return True
-
-    def tools(
-        self, container: Container, shipped: ToyShipped, options: Options
-    ) -> tuple[Tools | None, tuple[str, ...]]:
-        return None, ("nothing is assembled",)
-
-    def planner(self, shipped: ToyShipped, probes: ProbeSet) -> ToyTwins:
-        return ToyTwins(shipped, probes)
 
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asked first, since its images' architectures have CUDA's names.
-    monkeypatch.setattr(registry, "TARGETS", (AheadTarget(), *registry.TARGETS))
+    monkeypatch.setattr(registry, "TARGETS", (ToyTarget(), *registry.TARGETS))
     monkeypatch.setattr("neutrino.ahead.plan.TARGETS", registry.TARGETS)
 
 
@@ -128,12 +78,12 @@ def test_a_file_s_twins_are_made_by_the_target_s_backend() -> None:
     with closing(Slots(1)) as slots:
         maker = _TwinMaker(made, Settings(load_probes(["inst_count"])), slots)
         result = _run_task(maker, Task(plan.images[0], digest))
-    assert result.notes == ("nothing is assembled",)
+    assert result.notes == ()
     assert [(kernel.name, kernel.reason, kernel.registers) for kernel in result.kernels] == [
         ("squares", Reason.PROBED, None), ("nothing", Reason.PROBED, None),
     ]  # fmt: skip
     assert result.entry is not None
     entry = read_entry(result.entry, "entry")
     assert (entry.key, len(entry.images)) == (result.key, 1)
-    assert {*entry.kernels[0].files} == {"manifest.json", *AheadTarget().files}
+    assert {*entry.kernels[0].files} == {"manifest.json", *ToyTarget().files}
     assert entry.kernels[0].files["original.toy"].decode() in TEXT
