@@ -8,7 +8,17 @@ from typing import Protocol
 
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Constant, Inverted, Register, SiteOperand, Special
-from neutrino.ir.statements import Assembly, ClockAfter, Collective, IsGlobal, Load, Operation, Shuffle
+from neutrino.ir.statements import (
+    SETS_OF_LANES,
+    Assembly,
+    ClockAfter,
+    Collective,
+    IsGlobal,
+    Load,
+    Operation,
+    Operator,
+    Shuffle,
+)
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
@@ -26,8 +36,9 @@ class Capabilities:
     (``ballot``, ``shuffle``), of what the hardware provides (``lane``), ``clock(after)`` and ``is_global``. maps: names
     of map types. statements: of typed code, without those that are helpers, such as ``compare``, ``select``,
     ``convert``, ``if``. types: of what typed code computes with, such as ``f64``. levels: of probes, and ``reaching``
-    for snippets that also run for lanes whose predicate is false. refuses_map: says what the target cannot do of a map
-    whose type it has, "" if nothing.
+    for snippets that also run for lanes whose predicate is false. lane_sets: in how many bits sets of lanes fit, ``32``
+    or ``64``: probes that were read for warps of 32 lanes have them in u32. refuses_map: says what the target cannot do
+    of a map whose type it has, "" if nothing.
     """
 
     tracepoints: frozenset[str] | None = None
@@ -37,6 +48,7 @@ class Capabilities:
     statements: frozenset[str] | None = None
     types: frozenset[str] | None = None
     levels: frozenset[str] | None = None
+    lane_sets: frozenset[str] | None = None
     refuses_map: Callable[[Map], str] | None = None
 
 
@@ -53,7 +65,7 @@ CODE = "target-lacks"
 _WORDS = {
     "tracepoints": "the tracepoint {}", "operands": "the value {}", "helpers": "the operation {}",
     "maps": "a map of type {}", "statements": "the statement {}", "types": "a value of type {}",
-    "levels": "level {}",
+    "levels": "level {}", "lane_sets": "a set of lanes in {} bits",
 }  # fmt: skip
 
 
@@ -179,6 +191,8 @@ def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
         yield "helpers", statement.operator.value
     elif isinstance(statement, Collective):
         yield "helpers", statement.reduction.value
+        if statement.reduction in SETS_OF_LANES:
+            yield "lane_sets", str(statement.destination.type.bits)
     elif isinstance(statement, Shuffle):
         yield "helpers", "shuffle"
     elif isinstance(statement, ClockAfter):
@@ -193,6 +207,12 @@ def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
             yield "operands", inner.name.rstrip("0123456789")
         elif isinstance(inner, Special):
             yield "helpers", inner.value
+            # How many bits are 1 is a u32, however wide the set is.
+            if (
+                inner is Special.LANEMASK_LT and isinstance(statement, Operation)
+                and statement.operator not in (Operator.POPC, Operator.CLZ)
+            ):
+                yield "lane_sets", str(statement.destination.type.bits)
         elif isinstance(inner, (Register, Constant)):
             yield "types", inner.type.value
 

@@ -107,6 +107,11 @@ def test_what_probes_ask_for_is_named_with_the_probe() -> None:
         "probe 'sizes': the operation popc", "map 'SIZES': a map of type histogram",
     ]  # fmt: skip
     assert lacking(typed(), Capabilities()) == []
+    # They were read for warps of 32 lanes.
+    assert lacking(typed(), Capabilities(lane_sets=frozenset({"64"}))) == [
+        "probe 'sizes': a set of lanes in 32 bits",
+    ]
+    assert lacking(typed(), Capabilities(lane_sets=frozenset({"32"}))) == []
     enough = Capabilities(
         frozenset({"opcode"}), frozenset({"OUT"}), frozenset({"popc", "ballot"}), frozenset({"histogram"})
     )
