@@ -60,7 +60,9 @@ TEST:
   store to, 0, s
   below few, n, 3
   if few store32 to, 4, 7
-  jump few, EARLY
+  if few exit
+  below many, 9, n
+  jump many, EARLY
   atom out, 7200, 1
   exit
 EARLY:
@@ -148,7 +150,7 @@ def test_the_original_computes_what_it_says() -> None:
     few = [value < 3 for value in VALUES]
     sums = [sum(k * k for k in range(value)) + (7 << 32) * is_few for value, is_few in zip(VALUES, few, strict=True)]
     out = struct.unpack_from(f"<{len(VALUES) + 1}Q", run(TEXT, "squares").data, 8 * len(VALUES))
-    assert list(out) == [*sums, few.count(False)]
+    assert list(out) == [*sums, sum(3 <= value <= 9 for value in VALUES)]
 
 
 def test_block_sched_notes_each_warp(toy: Target, tmp_path: Path) -> None:
@@ -167,11 +169,12 @@ def test_block_sched_notes_each_warp(toy: Target, tmp_path: Path) -> None:
 def test_inst_count_counts_what_lanes_execute(toy: Target, tmp_path: Path) -> None:
     _, _, trace = probed(load_probes(["inst_count"]), tmp_path)
     (counted,) = records(trace, "InstCount").valid()
-    few = sum(value < 3 for value in VALUES)
-    # 17 instructions to the loop, 5 a turn and 2 for its last test, 3 after it, an end, and one more for either kind.
+    few, many = (sum(map(test, VALUES)) for test in (lambda value: value < 3, lambda value: value > 9))
+    # 17 instructions to the loop, 5 a turn and 2 for its last test; then 4, or 5 of lanes with many turns, or 6.
     expected = dict.fromkeys(counted.dtype.names, 0) | {
-        "all": sum(17 + 5 * value + 2 + 3 + 1 + 1 for value in VALUES), "load": len(VALUES),
-        "store": len(VALUES) + few, "atomic": len(VALUES) - few, "branch": sum(value + 3 for value in VALUES),
+        "all": sum(17 + 5 * value + 2 + 6 for value in VALUES) - 2 * few - many, "load": len(VALUES),
+        "store": len(VALUES) + few, "atomic": len(VALUES) - few - many,
+        "branch": sum(value + 2 for value in VALUES) + len(VALUES) - few,
     }  # fmt: skip
     assert {name: int(counted[name]) for name in counted.dtype.names} == expected
 
