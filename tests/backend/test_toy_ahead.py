@@ -62,6 +62,9 @@ def test_sites_and_coverage_are_the_target_s() -> None:
     assert [(kernel.name, kernel.container, kernel.plan.site_count) for kernel in shown if kernel.plan] == [
         ("squares", 0, 2), ("nothing", 0, 2),
     ]  # fmt: skip
+    twin = registry.target_of_device("toy64").show(shown[0].plan, None)
+    assert twin.original in TEXT
+    assert twin.probed.count("\n") - (twin.original.count("\n") + 1) == twin.added > 10
     known: dict[tuple[int, int], list[object]] = {}
     coverage = find_coverage(containers(), "toy64", probes, Selection(), known=known)  # type: ignore[arg-type]
     assert {(row.name, row.reason) for row in coverage.kernels} == {
