@@ -40,13 +40,6 @@ class Constant:
     type: Type
     bits: int
 
-    @property
-    def text(self) -> str:
-        """The constant in assembly: integers as unsigned numbers, floats by their bits."""
-        if self.type is Type.F32:
-            return f"0f{self.bits:08X}"
-        return f"0d{self.bits:016X}" if self.type is Type.F64 else str(self.bits)
-
 
 class Special(enum.Enum):
     """Values that every target's hardware provides to each thread.

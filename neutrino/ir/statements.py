@@ -213,8 +213,9 @@ class ClockAfter:
 class Assembly:
     """One instruction of a target, written by hand or lowered.
 
-    target: ``ptx``. opcode: with its modifiers. guard: its predicate, a register or ``PRED``; is_inverted: written
-    ``@!%p``. writes: the registers that it changes; all other registers among its operands, and the guard, are read.
+    target: its name. opcode: with its modifiers. guard: its predicate, a register or ``PRED``; is_inverted: it runs
+    where that is false. writes: the registers that it changes; all other registers among its operands, and the guard,
+    are read.
     """
 
     target: str
@@ -224,13 +225,6 @@ class Assembly:
     guard: Register | SiteOperand | None = None
     is_inverted: bool = False
     writes: tuple[Register, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The instruction without its semicolon."""
-        prefix = "" if self.guard is None else f"@{'!' if self.is_inverted else ''}{self.guard.text} "
-        operands = ", ".join(operand.text for operand in self.operands)
-        return f"{prefix}{self.opcode} {operands}".rstrip()
 
 
 Computation = Operation | Convert | Reinterpret | Compare | Select | Load | Collective | Shuffle | IsGlobal | ClockAfter

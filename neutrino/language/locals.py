@@ -75,7 +75,7 @@ class Locals:
 
     def is_temporary(self, value: Register | Constant) -> bool:
         """Return whether a value is in a register that was made for an intermediate result."""
-        return value.text in self._temporary_names
+        return isinstance(value, Register) and value.name in self._temporary_names
 
     def _register(self, name: str, type_: Type, span: Span) -> Register:
         """Return the local register of that name; other functions of the file may have declared it already."""

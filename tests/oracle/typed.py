@@ -24,6 +24,7 @@ from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.structured import Save, Statement, walk
 from neutrino.probing.ir.verifier import verify
 from neutrino.ptx.snippets.verifier import verify_draft
+from neutrino.ptx.snippets.writer import operand_text
 from tests.fronts import parse_tracepoint
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.twin_launch import LoadedTwin
@@ -160,7 +161,7 @@ def differences(probes: ProbeSet, left: npt.NDArray[Any], right: npt.NDArray[Any
         expected = np.where(threads, values, np.zeros_like(values))
         for thread in np.flatnonzero(~same(got, expected))[:3]:
             given = f"{left[thread]:#x}, {right[thread]:#x}"
-            found.append(f"{operand.text}: {got[thread]!r} in place of {expected[thread]!r}, of {given}")
+            found.append(f"{operand_text(operand)}: {got[thread]!r} in place of {expected[thread]!r}, of {given}")
     return found
 
 

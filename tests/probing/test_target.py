@@ -37,7 +37,7 @@ from tests.backend.test_neutral import WORDS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "neutrino"
 MODULES = [
-    *sorted((PACKAGE / "probing").rglob("*.py")), *sorted((PACKAGE / "language").rglob("*.py")),
+    *(path for package in ("ir", "probing", "language") for path in sorted((PACKAGE / package).rglob("*.py"))),
     PACKAGE / "verification.py", PACKAGE / "targets.py",
 ]  # fmt: skip
 

@@ -21,6 +21,7 @@ from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Pattern, Subject, Tracepoint
 from neutrino.probing.places import find_places
 from neutrino.probing.written import WrittenInstruction
+from neutrino.ptx.snippets.writer import assembly_text
 from neutrino.resources import shipped_probes
 from neutrino.verification import check_probes, load_probe_file, load_probes
 from tests.fronts import is_matched, read_probe_text
@@ -68,7 +69,7 @@ def test_the_documented_example_loads_with_its_slips_named(tmp_path: Path) -> No
     assert [register.name for register in probes.registers] == ["%PD0", "%PD1", "%PD2", "%P0", "%P1", "%P2"]
     assert probe.tracepoint.is_kernel
     assert probe.before is not None
-    assert [(statement.text, statement.span) for statement in probe.before.straight] == [
+    assert [(assembly_text(statement), statement.span) for statement in probe.before.straight] == [
         ("mov.u64 %PD0, %clock64", Span(14, 1))
     ]
     assert probe.after is not None
@@ -87,7 +88,7 @@ def test_special_registers_inside_save_are_read_first(tmp_path: Path) -> None:
     probes = load(tmp_path, text.replace('"start": "u64"', '"start": "u64"').replace("{%PD0", "{%PD1"))
     after = probes.probes[0].after
     assert after is not None
-    assert after.straight[-2].text == "mov.u32 %save_smid, %smid"  # type: ignore[union-attr]
+    assert assembly_text(after.straight[-2]) == "mov.u32 %save_smid, %smid"  # type: ignore[arg-type]
     assert [operand.text for operand in after.straight[-1].operands] == ["%PD1", "%P1", "%save_smid"]
     assert any("%smid inside SAVE is read into a register first" in warning.message for warning in probes.warnings)
 
@@ -104,7 +105,7 @@ before = "SAVE [ M ] { %smid };"
     probes = load(tmp_path, text)
     (register,) = probes.registers
     assert (register.name, register.type) == ("%save_smid_u64", "u64")
-    assert probes.probes[0].before.statements[0].text == "cvt.u64.u32 %save_smid_u64, %smid"
+    assert assembly_text(probes.probes[0].before.statements[0]) == "cvt.u64.u32 %save_smid_u64, %smid"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_several_files_keep_their_registers_apart(tmp_path: Path) -> None:
     assert len(names) == len(set(names)) == 12
     (_, probe) = merged.probes
     assert probe.before is not None
-    assert probe.before.statements[0].text == "mov.u64 %PD0_2, %globaltimer"  # type: ignore[union-attr]
+    assert assembly_text(probe.before.statements[0]) == "mov.u64 %PD0_2, %globaltimer"  # type: ignore[arg-type]
     assert probe.after is not None
     assert [operand.text for operand in probe.after.straight[-1].operands] == ["%PD0_2", "%P1_2", "%P2_2"]
     assert merged.parts[1].file == str(second)

@@ -208,7 +208,8 @@ class _Checker:
             elif isinstance(statement, Save):
                 self._check_save(statement, probe)
             elif isinstance(statement, Assembly):
-                self._report(statement.span, "ir-assembly", f"'{statement.text}' among typed statements")
+                written = f"{statement.opcode} {', '.join(operand.text for operand in statement.operands)}".rstrip()
+                self._report(statement.span, "ir-assembly", f"'{written}' among typed statements")
             else:
                 self._check_types(statement)
                 self._check_assignment(statement.destination, statement.span, assigned, loops)

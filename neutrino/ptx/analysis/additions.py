@@ -26,6 +26,7 @@ from neutrino.ptx.analysis.counter_placement import Fork, Row
 from neutrino.ptx.analysis.flow_graph import FlowGraph, branch_labels
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, opcode_value
+from neutrino.ptx.snippets.writer import operand_text
 from neutrino.ptx.text.body import Body, Statement
 
 _ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
@@ -135,14 +136,14 @@ class Additions:
     def _adds(self, statement: Assembly | Save) -> bool:
         """Whether a statement adds constants, unconditionally, to a sum that no snippet at an instruction reads."""
         if isinstance(statement, Save):
-            amounts = (_AMOUNT.fullmatch(operand.text) for operand in statement.operands)
+            amounts = (_AMOUNT.fullmatch(operand_text(operand)) for operand in statement.operands)
             return statement.map.adds_constants and statement.guard is None and all(amounts)
         counter = _added_to(statement)
         return (
             counter is not None
             and statement.guard is None
             and counter.name not in self._read
-            and _AMOUNT.fullmatch(statement.operands[2].text) is not None
+            and _AMOUNT.fullmatch(operand_text(statement.operands[2])) is not None
         )
 
 
@@ -169,7 +170,7 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
     for statement in _statements(probe):
         # Every operand of a SAVE is an amount; of "add %r, %r, amount" the third.
         operands = statement.operands if isinstance(statement, Save) else statement.operands[2:]
-        texts = [operand.text for operand in operands]
+        texts = [operand_text(operand) for operand in operands]
         for text in texts:
             amount: int | None
             if text == "BYTES":

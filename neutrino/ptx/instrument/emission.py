@@ -51,6 +51,7 @@ from neutrino.ptx.isa.forms import misfit, need, reads_special
 from neutrino.ptx.isa.instruction import instruction_text
 from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
+from neutrino.ptx.snippets.writer import assembly_text, operand_text
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
@@ -70,7 +71,8 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
             least_version, least_architecture = needed
             if architecture < least_architecture:
                 raise UnsupportedError(
-                    f"{statement.text!r} needs sm_{least_architecture}, the kernel is for sm_{architecture}",
+                    f"{assembly_text(statement)!r} needs sm_{least_architecture}, "
+                    f"the kernel is for sm_{architecture}",
                     f"the kernel compiled for sm_{least_architecture} or newer, or a probe without "
                     f"{statement.opcode.partition('.')[0]}",
                 )
@@ -528,7 +530,7 @@ class Emission:
             return Value(self._register(operand), operand.type)
         if isinstance(operand, SpecialRegister):
             return Value(self._special(operand.name, lines), operand.type)
-        return Value(operand.text, None)
+        return Value(operand_text(operand), None)
 
     def _special(self, name: str, lines: list[str]) -> str:
         """The operand that has the value of a special register: its name, or a register after code appended to lines.

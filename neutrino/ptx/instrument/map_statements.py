@@ -18,7 +18,7 @@ from neutrino.ptx.instrument.lane_totals import LaneTree
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import instruction_text
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.snippets.writer import SPECIAL, integer_literal
+from neutrino.ptx.snippets.writer import SPECIAL, integer_literal, operand_text
 
 
 class Lowering:
@@ -275,7 +275,7 @@ class Lowering:
     def _text(self, value: Value) -> str:
         """An operand of an instruction."""
         if isinstance(value, Constant):
-            return integer_literal(value) if value.type.is_signed else value.text
+            return integer_literal(value) if value.type.is_signed else operand_text(value)
         if isinstance(value, Kept):
             return self._kept(value)
         if isinstance(value, Register):

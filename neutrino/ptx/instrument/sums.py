@@ -24,6 +24,7 @@ from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take, Value, bits, guarded
 from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.snippets.writer import operand_text
 
 Key = tuple[int, int]
 """A field of a map: (map number, field number)."""
@@ -427,14 +428,14 @@ class Sums:
         target = self._maps[index]
         prefix = None
         for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
-            if field.type in FLOATS or self._registers.is_zero(operand.text):
+            if field.type in FLOATS or self._registers.is_zero(operand_text(operand)):
                 continue
             if ending:
-                form = self._tallied_form(operand.text)
+                form = self._tallied_form(operand_text(operand))
                 if form is not None:
                     self._ending.setdefault((index, number), []).append(form)
                     # Only what code has changed in the register itself is left to add here.
-                    if self._registers.private(operand.text) not in self._registers.changed:
+                    if self._registers.private(operand_text(operand)) not in self._registers.changed:
                         continue
             # Made once, and only if something is added.
             if prefix is None:
@@ -487,7 +488,7 @@ class Sums:
             if statement.guard is not None:
                 read.add(statement.guard.name)
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
-                name = operand.text
+                name = operand_text(operand)
                 if not statement.map.adds_constants or not self._field_fits(name, field):
                     read.add(name)
         lines: list[str] = []

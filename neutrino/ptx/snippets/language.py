@@ -21,6 +21,7 @@ from neutrino.probing.written import WrittenProbes
 from neutrino.ptx.isa.opcodes import OTHER_NAMES
 from neutrino.ptx.isa.scalars import is_special
 from neutrino.ptx.snippets.reading import REGISTER_TYPES, PtxSnippets
+from neutrino.ptx.snippets.writer import assembly_text, operand_text
 
 _MAX_PER_DECLARATION = 8
 """Registers of one type in one ``.reg``."""
@@ -163,12 +164,12 @@ class Ptx:
             for start in range(0, len(words), _MAX_PER_DECLARATION):
                 yield f".reg .{register_type} {', '.join(words[start : start + _MAX_PER_DECLARATION])};"
         for statement in statements:
-            yield f"{statement.text if isinstance(statement, Assembly) else _save(statement)};"
+            yield f"{assembly_text(statement) if isinstance(statement, Assembly) else _save(statement)};"
 
 
 def _save(save: Save) -> str:
     """Return a SAVE, without its semicolon."""
-    operands = ", ".join(operand.text for operand in save.operands)
+    operands = ", ".join(map(operand_text, save.operands))
     prefix = "" if save.guard is None else f"@{'!' if save.is_inverted else ''}{save.guard.text} "
     return f"{prefix}SAVE [ {save.map.name} ] {{ {operands} }}"
 

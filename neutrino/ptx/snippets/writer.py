@@ -12,6 +12,7 @@ from neutrino.ir.operands import (
     Immediate,
     Inverted,
     Register,
+    SavedOperand,
     SiteOperand,
     Special,
     SpecialRegister,
@@ -90,7 +91,7 @@ class Writer:
             return register
         if value.type is Type.PRED or value.type.is_float:
             register = self._temporary(value.type, span)
-            self._emit(move(value.type), register, (Immediate(value.text),), span)
+            self._emit(move(value.type), register, (Immediate(operand_text(value)),), span)
             return register
         return Immediate(integer_literal(value))
 
@@ -252,6 +253,22 @@ def move(value_type: Type, *, special: bool = False) -> str:
     # Halves are moved as untyped bits too, since mov has no f16.
     letter = "u" if special else "b"
     return f"mov.{letter}{register_bits(value_type)}"
+
+
+def operand_text(operand: AssemblyOperand | SavedOperand) -> str:
+    """Return an operand as PTX writes it: integers as unsigned numbers, floats by their bits."""
+    if not isinstance(operand, Constant):
+        return operand.text
+    if operand.type is Type.F32:
+        return f"0f{operand.bits:08X}"
+    return f"0d{operand.bits:016X}" if operand.type is Type.F64 else str(operand.bits)
+
+
+def assembly_text(instruction: Assembly) -> str:
+    """Return an instruction as PTX writes it, without its semicolon."""
+    guard = instruction.guard
+    prefix = "" if guard is None else f"@{'!' if instruction.is_inverted else ''}{guard.text} "
+    return f"{prefix}{instruction.opcode} {', '.join(map(operand_text, instruction.operands))}".rstrip()
 
 
 def integer_literal(constant: Constant) -> str:
