@@ -223,9 +223,8 @@ class MapCode:
         """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
         indices = sorted({index for index, _ in self._all_kept})
         for index in indices:
-            entry = self.maps[index]
             code = _AtMap(self, index, lines, self.keep_for_type, self.count, ending=False)
-            code.write(entry.kind.begin(entry, self.kept_by_type(index), self.lanes))
+            code.write(self.remembered[index].outside(self.kept_by_type(index), self.lanes, ending=False))
         for index in indices:
             if self.maps[index].kind.layout is Layout.CHUNKS:
                 log = self.log(index)
@@ -245,7 +244,7 @@ class MapCode:
         for index in sorted({index for index, _ in self._kept}):
             entry = self.maps[index]
             code = EndCode(self, index, lines, alone if entry.per is Per.THREAD else group)
-            code.write(entry.kind.settle(entry, self.kept_by_type(index), self.lanes))
+            code.write(self.remembered[index].outside(self.kept_by_type(index), self.lanes, ending=True))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
 

@@ -408,6 +408,17 @@ class Remembered:
         self._entry = entry
         self._divided = divided
         self._roots: dict[tuple[bool, bool, Lanes], _Node] = {}
+        self._outside: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
+
+    def outside(self, kept: Sequence[Kept], lanes: Lanes, *, ending: bool) -> Sequence[MapStatement]:
+        """Return the statements where a kernel begins, or where a thread ends. kept: as of ``MapType.settle``."""
+        key = (ending, tuple(register.name for register in kept), lanes)
+        found = self._outside.get(key)
+        if found is None:
+            kind = self._entry.kind
+            write = kind.settle if ending else kind.begin
+            found = self._outside[key] = write(self._entry, kept, lanes)
+        return found
 
     def parts(self, saved: SavedValues) -> tuple[Part, ...]:
         """Return the parts of a save's statements; the same objects for saves of which the same is known."""
@@ -434,15 +445,23 @@ class Remembered:
 
 _MOST_MAPS = 64
 _REMEMBERED: dict[Map, Remembered] = {}
+_OF_OBJECTS: dict[int, tuple[Map, Remembered]] = {}
+"""The same by the identity of maps, which is faster; with each map, so that no other one gets its identity."""
 
 
 def remembered(entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> Remembered:
     """Return what is remembered of saves to a map. divided: as of ``Remembered``."""
+    known = _OF_OBJECTS.get(id(entry))
+    if known is not None:
+        return known[1]
     found = _REMEMBERED.get(entry)
     if found is None:
         if len(_REMEMBERED) >= _MOST_MAPS:
             _REMEMBERED.clear()
         found = _REMEMBERED[entry] = Remembered(entry, divided)
+    if len(_OF_OBJECTS) >= _MOST_MAPS:
+        _OF_OBJECTS.clear()
+    _OF_OBJECTS[id(entry)] = entry, found
     return found
 
 
