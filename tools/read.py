@@ -343,8 +343,11 @@ def _read_hash(copies, row):
         found = entries[copy, place]
         # A place without a key is that of the site with its number; the one after all places has none, either.
         is_site = (found[:, 0] == 0) & (place < row["places"])
-        site = place % row.get("period", row["places"])
-        words = np.where(is_site, site.astype("<u8"), ~found[:, 0])
+        site = (place % row.get("period", row["places"])).astype("<u8")
+        if row.get("numbered"):
+            numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
+            site = numbered.take(site.astype("<i8"), mode="clip")
+        words = np.where(is_site, site, ~found[:, 0])
         numbers = numbers_of_keys(words, key_kind) if key_kind[0] == "f" else words.view(key_type)
         keys, group = np.unique(numbers, return_inverse=True)
         rows = np.zeros(len(keys), formats)

@@ -441,7 +441,7 @@ def _columns(view: MapView, kernel: TraceKernel) -> dict[str, list[Any]]:
     The first ones say whose a record is, in array maps and logs; a log has order in place of k, after the lane. A table
     by site has the place and the instruction of each, after its numbers. kernel: that the map is of.
     """
-    from neutrino.maps.declaration import Layout
+    from neutrino.maps.declaration import Layout, Report
     from neutrino.tracing.site_tables import KEY, is_by_site, key_name, place_of, sites_by_number
 
     records = view.valid()
@@ -455,13 +455,14 @@ def _columns(view: MapView, kernel: TraceKernel) -> dict[str, list[Any]]:
         if axis != "k" or view.cap > 1
     }
     columns |= {name: records[name].tolist() for name in records.dtype.names or ()}
+    if view.map.kind.report is Report.KEYS:
+        columns = {key_name(view.map): columns.pop(KEY), **columns}
     if not is_by_site(view.map):
         return columns
-    numbers = columns.pop(KEY)
     sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
-    found = [place_of(sites.get(number, {})) for number in numbers]
+    found = [place_of(sites.get(number, {})) for number in columns[key_name(view.map)]]
     texts = {"place": [place for place, _ in found], "instruction": [instruction for _, instruction in found]}
-    return {key_name(view.map): numbers, **columns, **texts}
+    return columns | texts
 
 
 def _table(*titles: str) -> Any:

@@ -96,7 +96,8 @@ class SavedValues(Protocol):
         return ()
 
     def site_key(self) -> int | None:
-        """Return the number of the site if the first operand is SITE, as in all saves to the map; else None."""
+        """Return the number of the site if the first operand is SITE, as in all saves to the map, or that of the
+        constant which it is, if all saves have constants; else None."""
         return None
 
 

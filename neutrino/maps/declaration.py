@@ -93,10 +93,19 @@ class MapType(ABC):
     takes_per: ClassVar[bool] = False
     keeps_greatest: ClassVar[bool] = False
     combines_lanes: ClassVar[bool] = False
-    is_by_site = False
     in_older_dialect: ClassVar[bool] = False
     whole: ClassVar[str] = ""
     report: ClassVar[Report] = Report.RECORDS
+
+    @property
+    def knows_sites(self) -> bool:
+        """Whether it is as ``for_sites`` made it."""
+        return False
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether it is as ``for_keys`` made it."""
+        return False
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
@@ -112,13 +121,21 @@ class MapType(ABC):
         return tuple(fields)
 
     def as_made(self, row: Mapping[str, Any]) -> MapType | None:
-        """Return the type as ``for_sites`` made it for a kernel, by the map's object in its manifest; None if that is
-        damaged."""
+        """Return the type as ``for_sites`` or ``for_keys`` made it for a kernel, by the map's object in its manifest;
+        None if that is damaged."""
         return self
 
     def for_sites(self, sites: int) -> MapType:
         """Return the type as it is in a kernel with so many sites, whose numbers are all its keys; of the same size."""
         return self
+
+    def for_keys(self, keys: Sequence[int]) -> MapType:
+        """Return the type as it is in a kernel all of whose keys are these, ascending; of the same size."""
+        return self
+
+    def number_of(self, key: int) -> int | None:
+        """Return the number of a key, if ``for_keys`` has given it one; else None."""
+        return None
 
     def words(self, fields: Sequence[Field]) -> int:
         """Return how many u64 a record in memory consists of, if they have no names; 0 for types with ``cells``."""

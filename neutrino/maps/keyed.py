@@ -52,13 +52,15 @@ class _Keyed(MapType):
 
     room: how many keys fit. period: a power of two, or 0 where each site has one place. keep: which ``AGGREGATES`` are
     kept, in their order; of the least value the inverse, so that a first value of 0 does not matter. is_by_site: in a
-    kernel all of whose keys are sites.
+    kernel all of whose keys are sites. numbered: keys that are constants in the probes, which then are all keys there
+    are: each has its number among them as its place.
     """
 
     room: int = _DEFAULT_ROOM
     keep: tuple[str, ...] = ()
     period: int = field(default=0, kw_only=True)
     is_by_site: bool = field(default=False, kw_only=True, compare=False)
+    numbered: tuple[int, ...] = field(default=(), kw_only=True)
 
     copies_bytes = 1 << 19
     field_hint = "write a key, and at most one value, of an unsigned or a floating-point type"
@@ -77,18 +79,43 @@ class _Keyed(MapType):
         period = max(_LEAST_PERIOD, _power_of_two(sites))
         return replace(self, period=period if period < self._places() else 0, is_by_site=True)
 
+    def for_keys(self: _AnyKeyed, keys: Sequence[int]) -> _AnyKeyed:
+        """Return the type for a kernel all of whose keys are these constants; the same if there is no room for them."""
+        if len(keys) > self.room:
+            return self
+        return replace(self.for_sites(len(keys)), is_by_site=False, numbered=tuple(keys))
+
+    def number_of(self, key: int) -> int | None:
+        """Return the place of a key, if it is a constant of all that there are; else None."""
+        return self.numbered.index(key) if key in self.numbered else None
+
     def as_made(self: _AnyKeyed, row: Mapping[str, Any]) -> _AnyKeyed | None:
         """Return the type with the period of a map's object in a manifest, and what its keys are; None if these are
         none."""
         period, is_by_site = row.get("period", 0), row.get("by_site", False)
-        if not isinstance(is_by_site, bool):
+        numbered = row.get("numbered", [])
+        is_list = isinstance(numbered, list) and len(numbered) <= self._places()
+        if not isinstance(is_by_site, bool) or not is_list or any(type(key) is not int for key in numbered):
             return None
+        if any(not -(1 << 63) <= key < 1 << 64 for key in numbered):
+            return None
+        made = replace(self, is_by_site=is_by_site, numbered=tuple(numbered))
         if period == 0:
-            return replace(self, is_by_site=is_by_site)
+            return made
         whole = isinstance(period, int) and not isinstance(period, bool)
         if not whole or not _LEAST_PERIOD <= period < self._places() or period & (period - 1):
             return None
-        return replace(self, period=period, is_by_site=is_by_site)
+        return replace(made, period=period)
+
+    @property
+    def knows_sites(self) -> bool:
+        """Whether all keys of a kernel are its sites."""
+        return self.is_by_site
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether all keys are constants in the probes."""
+        return bool(self.numbered)
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
         """Return nothing: a table has words, which have no names."""
@@ -99,6 +126,8 @@ class _Keyed(MapType):
         # A key of this name is a site without being said to be one.
         is_said = self.is_by_site and fields[0].name != "site"
         of_sites: dict[str, Any] = {"by_site": True} if is_said else {}
+        if self.numbered:
+            of_sites["numbered"] = list(self.numbered)
         if self.period:
             of_sites["period"] = self.period
         return {**self.options(), "places": self._places(), "kept": list(self.keep), **of_sites}
@@ -161,8 +190,11 @@ class _Keyed(MapType):
             found = entries[copy, place]
             # A place without a key is that of the site with its number; the one after all places has none, either.
             is_site = (found[:, 0] == 0) & (place < row["places"])
-            site = place % row.get("period", row["places"])
-            words = np.where(is_site, site.astype("<u8"), ~found[:, 0])
+            site = (place % row.get("period", row["places"])).astype("<u8")
+            if row.get("numbered"):
+                numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
+                site = numbered.take(site.astype("<i8"), mode="clip")
+            words = np.where(is_site, site, ~found[:, 0])
             numbers = numbers_of_keys(words, key_kind) if key_kind[0] == "f" else words.view(key_type)
             keys, group = np.unique(numbers, return_inverse=True)
             rows = np.zeros(len(keys), formats)

@@ -12,7 +12,7 @@ from neutrino.maps.declaration import Map, Report
 
 Array = npt.NDArray[Any]
 KEY = "key"
-"""What maps with keys call them, unless all are sites."""
+"""What maps with keys call them, unless all are sites or constants."""
 KEPT = ("sum", "min", "max")
 """Columns of what is kept of the values."""
 _TAKEN = frozenset({KEY, "count", "sum", "min", "max", "mean", "missed", "sites", "place", "instruction"})
@@ -25,13 +25,13 @@ def is_by_site(entry: Map) -> bool:
     if entry.kind.report is not Report.KEYS:
         return False
     first = entry.fields[0]
-    return entry.kind.is_by_site or (first.name == "site" and first.type.value[0] != "f")
+    return entry.kind.knows_sites or (first.name == "site" and first.type.value[0] != "f")
 
 
 def key_name(entry: Map) -> str:
-    """Return the title of the column of a map's keys: of sites the name of the probe's field."""
+    """Return the title of the column of a map's keys: of sites and constants the name of the probe's field."""
     name = entry.fields[0].name
-    return name if is_by_site(entry) and name not in _TAKEN else KEY
+    return name if (is_by_site(entry) or entry.kind.knows_keys) and name not in _TAKEN else KEY
 
 
 def site_column(entry: Map) -> str:

@@ -15,7 +15,7 @@ from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Inverted, Register, SiteOperand
 from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.structured import Save, Statement, Straight, registers_of
+from neutrino.probing.ir.structured import Save, Statement, Straight, constant_key, registers_of
 from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 
 
@@ -132,6 +132,22 @@ class ProbeSet:
         others = {save.map.name for save in saves if save.operands[0] != SiteOperand("SITE")}
         saved = {save.map.name for save in saves}
         return frozenset(index for index, entry in enumerate(self.maps) if entry.name in saved - others)
+
+    @cached_property
+    def keyed_by_constants(self) -> dict[int, tuple[int, ...]]:
+        """The first operands, ascending, of the maps whose saves all have an integer of the first field's type as the
+        first operand, by the maps' indices. Of a lowered set."""
+        found: dict[str, set[int | None]] = {}
+        for probe in self.probes:
+            for snippet in (probe.before, probe.after):
+                for save in snippet.straight if snippet is not None else ():
+                    if isinstance(save, Save):
+                        found.setdefault(save.map.name, set()).add(constant_key(save))
+        return {
+            index: tuple(sorted(key for key in keys if key is not None))
+            for index, entry in enumerate(self.maps)
+            if None not in (keys := found.get(entry.name, {None}))
+        }
 
     def with_callbacks(self, paths: tuple[str, ...]) -> ProbeSet:
         """Return the set with further scripts that run whenever there are new launches."""

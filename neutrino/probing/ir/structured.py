@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
-from neutrino.ir.operands import AssemblyOperand, Inverted, Pair, Register, SavedOperand, SiteOperand
+from neutrino.ir.operands import (
+    AssemblyOperand,
+    Constant,
+    Immediate,
+    Inverted,
+    Pair,
+    Register,
+    SavedOperand,
+    SiteOperand,
+)
 from neutrino.ir.statements import Assembly, Computation
 from neutrino.maps.declaration import Map
 
@@ -71,6 +80,27 @@ class Save:
     def operand_spans(self) -> tuple[Span, ...]:
         """Where each operand stands in the file, for messages: the save itself where its place is not known."""
         return self.places if len(self.places) == len(self.operands) else (self.span,) * len(self.operands)
+
+
+def constant_key(save: Save) -> int | None:
+    """Return the first operand of a save if it is an integer of the first field's type in the probe; else None."""
+    operand, kind = save.operands[0], save.map.fields[0].type.value
+    if kind[0] == "f":
+        return None
+    if isinstance(operand, Immediate):
+        try:
+            number = int(operand.text, 0)
+        except ValueError:
+            return None
+    elif isinstance(operand, Constant) and operand.type.bits > 1 and not operand.type.is_float:
+        number = operand.bits
+        if operand.type.is_signed and number >> (operand.type.bits - 1):
+            number -= 1 << operand.type.bits
+    else:
+        return None
+    bits = int(kind[1:])
+    least = -(1 << bits - 1) if kind[0] == "s" else 0
+    return number if least <= number < least + (1 << bits) else None
 
 
 Statement = Computation | If | For | While | Save | Assembly

@@ -38,7 +38,7 @@ from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.float_sums import has_floats
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.probing.ir.structured import Save
+from neutrino.probing.ir.structured import Save, constant_key
 from neutrino.ptx.analysis.pointers import Sum
 from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads, check_architecture
 from neutrino.ptx.instrument.lane_totals import Count as CountFloats
@@ -270,9 +270,11 @@ def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
 
 def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     """The maps of probes, as they are in a kernel with so many sites."""
-    if sites is None:
-        return probes.maps
     maps = list(probes.maps)
+    for index, keys in probes.keyed_by_constants.items():
+        maps[index] = replace(maps[index], kind=maps[index].kind.for_keys(keys))
+    if sites is None:
+        return tuple(maps)
     for index in probes.keyed_by_site:
         entry = maps[index]
         maps[index] = replace(entry, kind=entry.kind.for_sites(sites))
@@ -474,7 +476,10 @@ class SaveCode(_AtMap):
 
     def site_key(self) -> int | None:
         """As of ``SavedValues``."""
-        return self.constant(0) if self._index in self._maps.keyed_by_site else None
+        if self._index in self._maps.keyed_by_site:
+            return self.constant(0)
+        key = constant_key(self._save)
+        return None if key is None else self._maps.maps[self._index].kind.number_of(key)
 
     # What is written.
 
