@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from neutrino.cli.probe import main as probe_main
+from neutrino.maps.keyed import Hash
 from neutrino.tracing import Trace
 from neutrino.tracing.recorded import RecordedMap
 
@@ -119,3 +120,13 @@ def test_many_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert set(columns["count"]) == {N // 2}
     assert set(columns["sum"]) == {total}
     assert not searches(trace)
+
+
+@pytest.mark.parametrize("numbered", ["7", 7, [True], [7.0], [2**64], [-(2**63) - 1], [None], list(range(5000))])
+def test_damaged_keys_are_refused(numbered: object) -> None:
+    kind = Hash(8)
+    assert kind.for_keys((7, 9)).as_made({"numbered": numbered}) is None
+    made = kind.as_made({"numbered": [7, 9], "period": 16})
+    assert made is not None
+    assert made == kind.for_keys((7, 9))
+    assert (made.number_of(9), made.number_of(8)) == (1, None)
