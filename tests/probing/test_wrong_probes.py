@@ -110,10 +110,10 @@ WRONG = {
         )
         for cap in ('"dynamic"',)
     },
-    "sum of floats": (
-        at_load("").replace('"array"', '"sum"').replace('"u64"', '¦"f64"'),
-        "field 'value' of a sum is f64",
-        "a sum adds u32, s32, u64 or s64",
+    "sum of few bits": (
+        at_load("").replace('"array"', '"sum"').replace('"u64"', '¦"u16"'),
+        "field 'value' of a sum is u16",
+        "a sum adds u32, s32, u64, s64, f32 or f64",
     ),
     "field type": (
         at_load("").replace('"u64"', '¦"text"'), "type of field 'value' is \"text\"", 'use "u8", "s8"',
@@ -318,8 +318,8 @@ WRONG = {
     "datamodel of no cap": (older('¦"warp:8:many"'), 'cap in datamodel is "many"', "a number or count"),
     "datamodel of cap 0": (older('¦"warp:8:0"'), "cap is 0", "from 1 to"),
     "datamodel of a counted sum": (older('¦"warp:sum:8:count"'), 'cap in datamodel is "count"', "a number"),
-    "datamodel of a sum of floats": (
-        older('¦"warp:sum:8"', save="SAVE.f64 {1};"), "field 'value' of a sum is f64", "a sum adds",
+    "datamodel of a sum of few bits": (
+        older('¦"warp:sum:8"', save="SAVE.u16 {1, 2, 3, 4};"), " of a sum is u16", "a sum adds",
     ),
     "datamodel of too few bytes": (
         older('¦"warp:8"', save="SAVE.u64 {1}; SAVE.u32 {2};"), "records of 8 bytes, but what is saved takes 16",
@@ -385,11 +385,11 @@ WRONG = {
     ),
     "two sums per site": (
         '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"site"\ndata = { a = "u64", b = "u64" }\n' + at_load(""),
-        "a sum per site with 2 fields", "write one field, of u8, u16, u32 or u64, and a map for each",
+        "a sum per site with 2 fields", "write one field, of u8, u16, u32, u64, f32 or f64, and a map for each",
     ),
     "a signed sum per site": (
         '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"site"\ndata = { a = "s64" }\n' + at_load(""),
-        "a sum per site with a field of s64", "write one field, of u8, u16, u32 or u64",
+        "a sum per site with a field of s64", "write one field, of u8, u16, u32, u64, f32 or f64",
     ),
     "a save of the site to a map per site": (
         '[map.N]\ntype = "sum"\nlevel = "thread"\nper = "site"\ndata = { a = "u64" }\n'
