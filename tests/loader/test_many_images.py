@@ -11,24 +11,35 @@ from bench.null_driver import build_driver, hooked_environment
 from neutrino.abi.reasons import Reason
 from neutrino.loader import build
 from neutrino.tracing import Trace, find_traces
+from tests.once import once
 
 from .conftest import HERE, compile_c
 
 MOST = 40
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a hook that keeps fewer images, the program, and a driver."""
+
+    def make(folder: Path) -> None:
+        build.build(folder / "lib", flags=("-O1", f"-DNT_IMAGE_MOST={MOST}u"))
+        compile_c(folder / "distinct", str(HERE / "programs" / "distinct.c"))
+        build_driver(folder)
+
+    return once(tmp_path_factory, "many-images", make)
+
+
 @pytest.mark.parametrize(("loaded", "further"), [(MOST, 0), (MOST + 1, 1), (500, 500 - MOST)])
-def test_images_beyond_a_number_are_kept_as_one(tmp_path: Path, loaded: int, further: int) -> None:
-    build.build(tmp_path / "lib", flags=("-O1", f"-DNT_IMAGE_MOST={MOST}u"))
-    compile_c(tmp_path / "distinct", str(HERE / "programs" / "distinct.c"))
-    driver = build_driver(tmp_path)
+def test_images_beyond_a_number_are_kept_as_one(built: Path, tmp_path: Path, loaded: int, further: int) -> None:
     for name in ("cache", "traces"):
         (tmp_path / name).mkdir(mode=0o700)
-    environment = hooked_environment(driver, tmp_path / "lib", tmp_path / "cache", tmp_path / "traces")
+    driver = built / "driver" / "libcuda.so.1"
+    environment = hooked_environment(driver, built / "lib", tmp_path / "cache", tmp_path / "traces")
     # Nothing of another rank is probed, so no listener is asked.
     ranks = {"NEUTRINO_ONLY_RANKS": "1", "RANK": "0"}
     result = subprocess.run(
-        [tmp_path / "distinct", str(loaded)],
+        [built / "distinct", str(loaded)],
         env={**environment, **ranks},
         check=False,
         capture_output=True,
