@@ -252,7 +252,7 @@ def _check(readers: Sequence[_Read]) -> Checked:
 def _verify_typed(part: DraftProbes, verifier: Verifier) -> tuple[ProbeSet | None, list[Diagnostic]]:
     """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
     faults = verify_typed(part)
-    # What is wrong by itself is so on any target, and what the target lacks needs no further rule: each is said once.
+    # Two checks may find a fault at one place, what the target lacks and what is wrong on any: it is reported once.
     for find in (partial(capability_faults, target=verifier), verifier.verify_draft):
         places = {(fault.line, fault.column) for fault in faults}
         faults += [fault for fault in find(part) if (fault.line, fault.column) not in places]

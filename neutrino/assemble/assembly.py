@@ -87,7 +87,7 @@ class Assembly(Protocol):
     def of(self, twins: Sequence[AssembledTwin], mark: str, *, is_part: bool, unfused: bool = False) -> Assembly:
         """Return the assembly of other twins of the same kernels, or of some of them.
 
-        mark, is_part: as for the class. unfused: whether the assembler is told to fuse no product with a sum.
+        mark, is_part: as for the class. unfused: whether the assembler is asked to fuse no product with a sum.
         """
 
     def explicit(self, twins: Sequence[AssembledTwin]) -> ExplicitTwins:

@@ -74,7 +74,7 @@ class Attempt:
     """One way to assemble twins.
 
     mark: part of the file names under ``--save-temps``. in_parts: whether the parts of a big module are assembled in
-    parallel. unfused: whether the assembler is told to fuse no product with a sum.
+    parallel. unfused: whether the assembler is asked to fuse no product with a sum.
     """
 
     way: Way

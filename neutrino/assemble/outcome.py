@@ -56,7 +56,7 @@ class Outcome:
     twin: with the text that was assembled. run: the run that this comes from; None if its part of the module cannot be
     assembled alone. refusal: why the twin may not be used; None if it may, then result has its code. under_cap: a
     second version of the code, with a register cap, for launches that the first has too many registers for. unfused:
-    whether the assembler was told to fuse nothing. first: the refusal of the last attempt in which it was not.
+    whether the assembler was asked to fuse nothing. first: the refusal of the last attempt in which it was not.
     """
 
     twin: AssembledTwin

@@ -153,8 +153,8 @@ class Options:
 
     device: what runs them. emit: their form for the driver; ignored for the embedded device, which takes text.
     unproven: for text of another architecture, also make twins of kernels that are not proven to be the ones that run.
-    max_registers: the user's register cap of twins, None without one; nothing for the embedded device. notice: is told
-    of each long twin before it is assembled. dump: for ``--save-temps``.
+    max_registers: the user's register cap of twins, None without one; nothing for the embedded device. notice: called
+    with each long twin before it is assembled. dump: for ``--save-temps``.
     """
 
     device: DeviceKind = DeviceKind.GPU

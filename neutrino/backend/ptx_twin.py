@@ -88,7 +88,7 @@ class PtxTwins:
     assembler: None if nothing is assembled, so that twins stay PTX and are not verified. emit: the form of twins for
     the driver. bounded_stack: whether a thread has only as much stack as the program asked for. unproven: for PTX of
     another architecture, whether to accept kernels that are not proven to be the ones that run. max_registers: the
-    user's register cap of twins, None without one. notice: is told of each long twin before it is
+    user's register cap of twins, None without one. notice: is called with each long twin before it is
     assembled. dump: for ``--save-temps``. target: as in ``Backend``.
     """
 

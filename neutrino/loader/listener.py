@@ -370,18 +370,22 @@ def serve_twins(connection: socket.socket, header: bytes, settings: Settings) ->
         # What is not stored is made when it is asked for.
         if kind == _MAKE or settings.save_temps is None:
             answer = make_entry(image, device, driver_version or None, key, settings)
-    except (NeutrinoError, OSError, MemoryError) as error:
-        # MemoryError has no text. The hook shows one line.
-        first_line, *_ = str(error).splitlines() or [type(error).__name__]
-        status, answer = _TEXT_FOLLOWS, first_line.encode()[:_LONGEST_REASON]
     except Exception as error:  # noqa: BLE001 - else the kernel's reason would be that this worker has exited
-        first_line, *_ = str(error).splitlines() or [""]
-        text = f"a fault of Neutrino: {type(error).__name__}: {first_line}"
-        status, answer = _TEXT_FOLLOWS, text.encode(errors="replace")[:_LONGEST_REASON]
+        status, answer = _TEXT_FOLLOWS, _reason(error)
     # Nobody may read the answer to a request that was made ahead, so that it must fit into the socket.
     if kind == _MAKE_AHEAD and status == _ENTRY_FOLLOWS:
         status, answer = _MAY_BE_CACHED, b""
     connection.sendall(_REPLY.pack(_REPLY_MAGIC, status, 0, len(answer)) + answer)
+
+
+def _reason(error: Exception) -> bytes:
+    """Return the line about an error that the hook shows as the reason of kernels."""
+    # MemoryError has no text.
+    line, *_ = str(error).splitlines() or [type(error).__name__]
+    if not isinstance(error, (NeutrinoError, OSError, MemoryError)):
+        line = f"a fault of Neutrino: {type(error).__name__}: {line}"
+    # A path may hold bytes that are no UTF-8.
+    return line.encode(errors="backslashreplace")[:_LONGEST_REASON]
 
 
 def _make_ahead(header: bytes, cubin: bytes, settings: Settings) -> None:

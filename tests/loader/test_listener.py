@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.cache.store import Cache
-from neutrino.errors import ToolMissingError
+from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.loader import listener
 from neutrino.loader.run_probes import RunProbes
 from neutrino.probing.selection import Selection
@@ -76,6 +76,12 @@ def test_a_fault_of_the_patcher_is_the_reason(monkeypatch: pytest.MonkeyPatch, t
         listener.serve_twins(its, header, settings)
         reply = ours.recv(4096)
     assert reply[24:].decode() == "a fault of Neutrino: ModuleNotFoundError: No module named 'zstandard'"
+
+
+def test_a_reason_may_name_any_path() -> None:
+    assert listener._reason(FileNotFoundError(2, "No such file", "/\udcff")) == b"[Errno 2] No such file: '/\\udcff'"
+    assert listener._reason(NeutrinoError("no \udcff")) == b"no \\udcff"
+    assert listener._reason(MemoryError()) == b"MemoryError"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

@@ -23,7 +23,7 @@ _ATOMIC = 60
 _DISTANCES = (1, 2, 4, 8, 16)
 
 Count = Callable[[str], None]
-"""Is told the opcode of each floating-point instruction."""
+"""Called with the opcode of each floating-point instruction."""
 
 
 def check_architecture(architecture: int) -> None:
@@ -51,7 +51,7 @@ class LaneTree:
     neighbours, and so on, so that the lowest lane of the group has the total. Lanes that are not there leave no gaps.
 
     here: the mask of the lanes that execute the code. group: that of this lane's group, or the same register. count: is
-    told of the additions. Code that finds the lanes is appended to lines at once.
+    called for the additions. Code that finds the lanes is appended to lines at once.
 
     leads: a predicate register, whether this is the lowest lane of its group.
     """
@@ -84,7 +84,7 @@ class LaneTree:
 
     def _find(self, group: str) -> list[_Step]:
         """Append the code that finds for each level the lane whose sum comes next: in the order of the group's lanes it
-        is as far behind as a sum has leaves."""
+        is as many places further as a sum has leaves."""
         take, lines = self._take, self._lines
         lane, following = take("b32"), take("b32")
         lines += [

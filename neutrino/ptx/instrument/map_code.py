@@ -112,7 +112,7 @@ class MapCode:
 
     take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
     sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
-    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``. count: is told of additions
+    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``. count: called for additions
     of floats.
     """
 

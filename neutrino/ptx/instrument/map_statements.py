@@ -24,8 +24,8 @@ from neutrino.ptx.snippets.writer import SPECIAL, integer_literal, operand_text
 class Lowering:
     """Turns the statements of a map's type into instructions, which it appends to lines.
 
-    take: gives a new register of a type (``Take``). kept: gives that of one that the map keeps. count: is told the
-    opcodes of floating-point instructions. label: begins labels.
+    take: gives a new register of a type (``Take``). kept: gives that of one that the map keeps. count: called with
+    the opcode of each floating-point instruction. label: begins labels.
     """
 
     def __init__(
