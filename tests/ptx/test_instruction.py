@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from neutrino.ptx.isa.instruction import Instruction, mnemonic, read_instruction
 from neutrino.ptx.isa.opcodes import FLOW, NO_AFTER, OPCODES, Flow
+from neutrino.ptx.text.inserted import op
 
 _OPCODES = st.sampled_from([row.text.replace("|", ".").split("..")[0] for row in OPCODES])
 _REGISTERS = st.from_regex(r"%[a-z]{1,3}[0-9]{1,4}", fullmatch=True)
@@ -17,12 +18,12 @@ _OPERANDS = st.one_of(
     st.builds("[{}+{}]".format, _REGISTERS, st.integers(0, 4096)),
     st.lists(_REGISTERS, min_size=1, max_size=4).map(lambda names: "{" + ", ".join(names) + "}"),
 )
-_GUARDS = st.none() | st.builds("{}{}".format, st.sampled_from(["", "!"]), _REGISTERS)
+_GUARDS = st.just("") | st.builds("{}{}".format, st.sampled_from(["", "!"]), _REGISTERS)
 
 
 @given(_OPCODES, st.lists(_OPERANDS, max_size=5), _GUARDS)
-def test_what_is_printed_is_read_again(opcode: str, operands: list[str], guard: str | None) -> None:
-    made = Instruction.of(opcode, *operands, guard=guard)
+def test_what_is_printed_is_read_again(opcode: str, operands: list[str], guard: str) -> None:
+    made = op(opcode, *operands, when=guard)
     assert made.text.endswith(";")
     assert read_instruction(made.text[:-1]) == made
 
@@ -30,9 +31,9 @@ def test_what_is_printed_is_read_again(opcode: str, operands: list[str], guard: 
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (Instruction.of("ret"), "ret;"),
-        (Instruction.of("add.u32", "%r1", "%r1", "1", guard="!%p2"), "@!%p2 add.u32 %r1, %r1, 1;"),
-        (Instruction.of("st.global.u32", "[%rd1+8]", "%r1", guard="%p"), "@%p st.global.u32 [%rd1+8], %r1;"),
+        (op("ret"), "ret;"),
+        (op("add.u32", "%r1", "%r1", "1", when="!%p2"), "@!%p2 add.u32 %r1, %r1, 1;"),
+        (op("st.global.u32", "[%rd1+8]", "%r1", when="%p"), "@%p st.global.u32 [%rd1+8], %r1;"),
     ],
 )
 def test_assembly(made: Instruction, text: str) -> None:

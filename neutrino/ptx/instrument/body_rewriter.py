@@ -21,10 +21,10 @@ from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.edits import Edits, after
+from neutrino.ptx.text.inserted import Edits, Line, Lines, after
 
 
-def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str) -> None:
+def close(edits: Edits, code: str, end: End, closing: Sequence[Line | str], label: str) -> None:
     """Insert instructions before an end, a ``ret``, an ``exit`` or the closing brace, for the threads that end there.
 
     Of an end under a predicate the other threads branch over the instructions and the end. code: the module's text with
@@ -40,7 +40,7 @@ def close(edits: Edits, code: str, end: End, closing: Sequence[str], label: str)
     edits.insert_before(end.at, lines)
 
 
-def insert_at_entry(edits: Edits, body: Body, lines: Sequence[str]) -> None:
+def insert_at_entry(edits: Edits, body: Body, lines: Sequence[Line | str]) -> None:
     """Insert instructions before all others of a body, after its declarations, which they may refer to."""
     if lines:
         edits.insert_first(body.entry, after(lines))
@@ -65,7 +65,7 @@ class BodyRewriter:
         self.edits = Edits()
         # Code of snippets at the entry; and the kept registers that only code at ends of the thread names, so that they
         # are loaded there and not at the entry.
-        self.opening: list[str] = []
+        self.opening: Lines = []
         self.loaded_late: set[str] = set()
         # By module variable, the register with its address.
         self._variables: dict[str, str] = {}
@@ -116,9 +116,9 @@ class BodyRewriter:
         self.opening += self.snippets(self.plan.at_entry)
         self.emission.scratch.release(mark)
 
-    def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> list[str]:
+    def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> Lines:
         """The code of snippets that name no instruction. ending: as in ``Emission.snippet``."""
-        lines: list[str] = []
+        lines: Lines = []
         masks = LaneMasks(lines)
         for probe, snippet in given:
             operands = PlaceOperands.around(self.emission.scratch, masks)
@@ -126,7 +126,7 @@ class BodyRewriter:
             lines += operands.here + code.all
         return masks.first + lines
 
-    def close_all(self, ends: Sequence[End], closing: list[str], counted_before: Mapping[str, int]) -> None:
+    def close_all(self, ends: Sequence[End], closing: Lines, counted_before: Mapping[str, int]) -> None:
         """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace.
 
         counted_before: a copy of the emission's arithmetic (counts by SASS mnemonic) from before the code was written.

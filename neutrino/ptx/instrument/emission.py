@@ -48,10 +48,10 @@ from neutrino.ptx.instrument.registers import (
 )
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
-from neutrino.ptx.isa.instruction import instruction_text
 from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.snippets.writer import assembly_text, operand_text
+from neutrino.ptx.text.inserted import Declaration, Lines, op
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
@@ -237,20 +237,20 @@ class Emission:
             first_marks(code.lines, code.stores)
         return code
 
-    def count(self, counted: Counted) -> list[str]:
+    def count(self, counted: Counted) -> Lines:
         """The code that adds what ``snippet`` has put into counted."""
-        lines: list[str] = []
+        lines: Lines = []
         for (index, cell), amount in counted.items():
             self.sums.add_amount(index, cell, amount, "", lines)
         return lines
 
-    def save_all(self, later: Later) -> list[str]:
+    def save_all(self, later: Later) -> Lines:
         """The code of the saves that ``snippet`` has put into later at several places."""
-        lines: list[str] = []
+        lines: Lines = []
         self._maps.save_all(later, lines)
         return lines
 
-    def _save_guard(self, save: Save, guard: Guard | None, lines: list[str]) -> Guard | None:
+    def _save_guard(self, save: Save, guard: Guard | None, lines: Lines) -> Guard | None:
         """The guard of a save: its own predicate and the snippet's guard combined; None if it has neither.
 
         Appends code to lines where both have to be combined.
@@ -262,7 +262,7 @@ class Emission:
             return Guard(register, save.is_inverted)
         return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
 
-    def _leading(self, guard: Guard | None, lines: list[str]) -> Guard:
+    def _leading(self, guard: Guard | None, lines: Lines) -> Guard:
         """The guard of the lowest lane of those for which a guard holds. Its code goes to lines: after what the snippet
         has computed so far, such as a time."""
         here, lower, leads = self.scratch.take("b32"), self.scratch.take("b32"), self.scratch.take("pred")
@@ -274,7 +274,7 @@ class Emission:
         ]
         return Guard(guarded(leads, guard, self.scratch.take, lines), False)
 
-    def entry(self) -> tuple[list[str], list[str]]:
+    def entry(self) -> tuple[Lines, Lines]:
         """For a kernel's entry: declarations of all registers that inserted code names, and instructions that give the
         kept ones their first values. Call it last, when all code is written."""
         of_block, first = self.block.entry()
@@ -284,7 +284,7 @@ class Emission:
             first.append(kept.setting)
         return self._with_variables(declarations, first)
 
-    def function_entry(self) -> tuple[list[str], list[str]]:
+    def function_entry(self) -> tuple[Lines, Lines]:
         """For a function's entry: declarations of all registers that inserted code names, and loads of the addresses
         of module variables. Call it last, when all code is written.
 
@@ -319,17 +319,17 @@ class Emission:
             raise TypeError(f"map {index} has records of several lanes")
         return log
 
-    def begin(self) -> list[str]:
+    def begin(self) -> Lines:
         """The code of maps where the kernel begins, after the first values of registers. Call it when all other code is
         written."""
-        lines: list[str] = []
+        lines: Lines = []
         self._maps.begin(lines)
         return lines
 
-    def end(self) -> list[str]:
+    def end(self) -> Lines:
         """The code that writes to memory, where a thread ends, what is kept in registers for maps: by the kernel, and
         by its functions as far as their code has been written."""
-        lines: list[str] = []
+        lines: Lines = []
         self._maps.end(lines)
         return lines
 
@@ -337,24 +337,26 @@ class Emission:
         """The maps as the twin has them, once all bodies' code is written."""
         return self._maps.of_twin()
 
-    def _declarations(self) -> list[str]:
-        declarations = self.scratch.declarations() + [f".reg .{kind} {name};" for name, kind in self._products]
+    def _declarations(self) -> Lines:
+        declarations = self.scratch.declarations()
+        declarations += [Declaration("reg", kind, name) for name, kind in self._products]
         maps = self._maps
         if maps.waiting_bytes:
-            declarations.append(f".local .align {WAITING_ALIGN} .b8 {maps.waiting_memory}[{maps.waiting_bytes}];")
+            memory = Declaration("local", "b8", maps.waiting_memory, maps.waiting_bytes, align=WAITING_ALIGN)
+            declarations.append(memory)
         return declarations
 
-    def _with_variables(self, declarations: list[str], first: list[str]) -> tuple[list[str], list[str]]:
+    def _with_variables(self, declarations: Lines, first: Lines) -> tuple[Lines, Lines]:
         """Append to both lists what loads the addresses of module variables that the code names; returns the lists.
 
         declarations: of registers. first: instructions at the entry.
         """
         for index in sorted(self._variables):
-            declarations.append(f".reg .u64 {self.variable(index)};")
+            declarations.append(Declaration("reg", "u64", self.variable(index)))
             first.append(self.block.load_variable(index, self.variable(index)))
         return declarations, first
 
-    def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: list[str]) -> None:
+    def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: Lines) -> None:
         """Append an instruction of a snippet, under its own predicate and the snippet's guard."""
         own = statement.guard
         # What other threads compute into registers of the snippet's own nobody reads; and ptxas merges nothing with it.
@@ -383,13 +385,13 @@ class Emission:
         self.count_arithmetic(statement.opcode)
         self._write(opcode, *operands, when=when, lines=lines)
 
-    def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: list[str]) -> None:
-        """Append an instruction, and keep it decoded. when: its guard."""
-        guard = f"{'!' if when.negated else ''}{when.register}" if when is not None else ""
-        self._written.instructions.append((opcode, operands, guard))
-        lines.append(instruction_text(opcode, operands, guard))
+    def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: Lines) -> None:
+        """Append an instruction, and remember it. when: its guard."""
+        instruction = op(opcode, *operands, when=when.text if when is not None else "")
+        self._written.instructions.append(instruction)
+        lines.append(instruction)
 
-    def _moved(self, move: Assembly, resolve: Resolver, lines: list[str]) -> tuple[str, list[str]] | None:
+    def _moved(self, move: Assembly, resolve: Resolver, lines: Lines) -> tuple[str, list[str]] | None:
         """Return the opcode and operands of a move between a predicate and a number, either of which a value of the
         site may be: 1 or 0 of a predicate; of a number whether it is not 0. None for any other instruction.
 
@@ -413,7 +415,7 @@ class Emission:
             )
         return f"selp.b{bits(target.type)}", [register, "1", "0", value.text]
 
-    def _not_zero(self, value: Value, target: str, lines: list[str]) -> tuple[str, list[str]]:
+    def _not_zero(self, value: Value, target: str, lines: Lines) -> tuple[str, list[str]]:
         """Return the instruction that tells whether a number of the site is not 0: true for a NaN, false for -0.0.
 
         Appends code to lines where it has to be brought into a register first.
@@ -452,7 +454,7 @@ class Emission:
             )
 
     def _operand_text(
-        self, operand: AssemblyOperand, opcode: str, position: int, resolve: Resolver, lines: list[str]
+        self, operand: AssemblyOperand, opcode: str, position: int, resolve: Resolver, lines: Lines
     ) -> str:
         """The text of an operand in the twin. position: its index among the operands, -1 for the instruction's guard.
 
@@ -497,7 +499,7 @@ class Emission:
             self._locals[register.name] = self.scratch.take(f"b{width}" if width else "pred")
         return self._locals[register.name]
 
-    def _site_value(self, operand: SiteOperand, resolve: Resolver, lines: list[str]) -> Value:
+    def _site_value(self, operand: SiteOperand, resolve: Resolver, lines: Lines) -> Value:
         """The value of a helper. One of the kernel's parameters is the same at all places; code that loads it is
         appended to lines. Raises UnsupportedError where there is none."""
         if operand.name != "PARAM":
@@ -519,7 +521,7 @@ class Emission:
             self._read[operand.element] = part.value(register, operand.text)
         return self._read[operand.element]
 
-    def _operand(self, operand: SavedOperand, resolve: Resolver, lines: list[str]) -> Value:
+    def _operand(self, operand: SavedOperand, resolve: Resolver, lines: Lines) -> Value:
         """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as in ``snippet``.
 
         Appends code to lines where it has to be loaded.
@@ -532,7 +534,7 @@ class Emission:
             return Value(self._special(operand.name, lines), operand.type)
         return Value(operand_text(operand), None)
 
-    def _special(self, name: str, lines: list[str]) -> str:
+    def _special(self, name: str, lines: Lines) -> str:
         """The operand that has the value of a special register: its name, or a register after code appended to lines.
 
         Where the kernel does not state the size of its clusters, ptxas 13.0 computes ``%clusterid`` and

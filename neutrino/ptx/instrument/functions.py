@@ -24,6 +24,7 @@ from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.registers import Kept, Scratch, UnsupportedError, bits
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.inserted import Lines
 from neutrino.ptx.text.module import ModuleStatement
 from neutrino.twins.values import SUFFIX
 
@@ -145,9 +146,9 @@ class State:
             self.size = self._offsets[kept.name] + size
         return self._offsets[kept.name]
 
-    def store(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
+    def store(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> Lines:
         """Instructions that store the chosen registers. base: the state's variable, or a register with its address."""
-        lines = []
+        lines: Lines = []
         for kept in chosen:
             kind, word = _moved(kept, scratch)
             if word != kept.name:
@@ -156,9 +157,9 @@ class State:
             lines.append(f"st.local.{kind} [{base}+{self._offset(kept)}], {word};")
         return lines
 
-    def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> list[str]:
+    def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> Lines:
         """Instructions that load the chosen registers from where ``store`` put them. base: as in ``store``."""
-        lines = []
+        lines: Lines = []
         for kept in chosen:
             kind, register = _moved(kept, scratch)
             lines.append(f"ld.local.{kind} {register}, [{base}+{self._offset(kept)}];")

@@ -12,7 +12,7 @@ from neutrino.ptx.instrument.log_room import needs_lanes_together
 from neutrino.ptx.instrument.parameters import Parameters
 from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.ptx.text.edits import Edits
+from neutrino.ptx.text.inserted import Declaration, Edits, Lines, op
 from neutrino.ptx.text.module import Function, Module
 
 # PTX ISA, "bar.warp.sync": before, lanes meet wherever ways meet.
@@ -116,7 +116,7 @@ class KernelRewriter(BodyRewriter):
 
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]
-    ) -> tuple[list[str], list[str], set[tuple[int, str]]]:
+    ) -> tuple[Lines, Lines, set[tuple[int, str]]]:
         """Write the code that passes the kernel's state (probe block and kept registers) to its functions and back, in
         all bodies.
 
@@ -144,15 +144,18 @@ class KernelRewriter(BodyRewriter):
         # Registers that only functions name get their first values in the kernel's entry, and go to the state at once.
         of_kernel = {entry.name for entry in self.emission.kept}
         of_functions = {entry.name: entry for function in functions for entry in function.emission.kept}
-        setup: list[str] = []
+        setup: Lines = []
         for entry in (entry for name, entry in of_functions.items() if name not in of_kernel):
             self.emission.keep(entry)
             setup += state.store(place, [entry], self.emission.scratch)
         # The words of the probe block that functions read: they have no access to the kernel's parameters.
         reads = {offset: kind for function in functions for offset, kind in function.emission.block.reads.items()}
         setup += self.emission.block.copy(reads, place)
-        setup.append(f"mov.u64 {address}, {place};")
-        declarations = [f".reg .b64 {address};", f".local .align 16 .b8 {place}[{align_up(state.size, 16)}];"]
+        setup.append(op("mov.u64", address, place))
+        declarations: Lines = [
+            Declaration("reg", "b64", address),
+            Declaration("local", "b8", place, align_up(state.size, 16), align=16),
+        ]
         return declarations, setup, {key for key in names if key in called[key]}
 
     def _twin(self, bodies: Sequence[BodyRewriter], copies: Sequence[tuple[int, FunctionCopy]]) -> TwinKernel:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from neutrino.ptx.instrument.registers import Take, UnsupportedError
 from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.text.inserted import Lines
 
 ADD = "add.rn.f64"
 """How sums are added: ``rn``, so that ptxas fuses it with no product of the program."""
@@ -56,7 +57,7 @@ class LaneTree:
     leads: a predicate register, whether this is the lowest lane of its group.
     """
 
-    def __init__(self, here: str, group: str, take: Take, lines: list[str], count: Count) -> None:
+    def __init__(self, here: str, group: str, take: Take, lines: Lines, count: Count) -> None:
         self._here = here
         self._take = take
         self._lines = lines
@@ -118,7 +119,7 @@ class EndingThreads:
     between lanes for it, each thread writes for itself.
     """
 
-    def __init__(self, take: Take, lines: list[str], architecture: int) -> None:
+    def __init__(self, take: Take, lines: Lines, architecture: int) -> None:
         self._take = take
         self._lines = lines
         self._combines = architecture >= MATCHES

@@ -19,6 +19,7 @@ from neutrino.maps.log_groups import (
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST, NO_ROOM, Saved, in_few_stores
 from neutrino.ptx.instrument.registers import Take, bits
+from neutrino.ptx.text.inserted import Lines
 
 # What a thread keeps of its chunk, from the lowest bit on: how much room it has left, in units of GROUP_ALIGN; how many
 # times it was doubled; how many records were lost since it was taken, where it is after the end of the region.
@@ -68,7 +69,7 @@ class GroupForms:
     take: Take
 
     def _append_other(
-        self, values: Sequence[Saved], here: str, base: str, name: str, lines: list[str]
+        self, values: Sequence[Saved], here: str, base: str, name: str, lines: Lines
     ) -> None:
         """Append the code that saves the records of the lanes in the mask here, whatever they are.
 
@@ -147,7 +148,7 @@ class GroupForms:
                 self._store(field, at, rank, lines)
 
     def _compare(
-        self, values: Sequence[Saved], here: str, rank: str, leader: str, lines: list[str]
+        self, values: Sequence[Saved], here: str, rank: str, leader: str, lines: Lines
     ) -> list[_Compared]:
         """Append the code that compares the value of each field that is not constant with that of the lowest lane."""
         take = self.take
@@ -196,7 +197,7 @@ class GroupForms:
 
     def _split(
         self, fields: Sequence[_Compared], rows: str, forms: str, size: str, is_flat: str, here: str, rank: str,
-        lines: list[str],
+        lines: Lines,
     ) -> None:  # fmt: skip
         """Append the code that finds whether the values of the first field with a stride lie in rows of 2, 4, 8 or 16
         lanes, and the other fields are flat. If so, it brings true into the predicate is_flat, the stride from row to
@@ -239,7 +240,7 @@ class GroupForms:
             lines.append(f"@{is_flat} add.u32 {size}, {size}, 1;")
 
     def _choose(
-        self, fields: Sequence[_Compared], forms: str, size: str, here: str, count: str, lines: list[str]
+        self, fields: Sequence[_Compared], forms: str, size: str, here: str, count: str, lines: Lines
     ) -> None:
         """Append the code that chooses the form of each field in a group of count lanes, and brings the forms and the
         group's size into registers."""
@@ -278,7 +279,7 @@ class GroupForms:
             f"shr.u32 {size}, {size}, {GROUP_ALIGN.bit_length() - 1};",
         ]
 
-    def _take_chunk(self, base: str, size: str, lines: list[str]) -> None:
+    def _take_chunk(self, base: str, size: str, lines: Lines) -> None:
         """Append the code by which a thread takes a chunk for a group of a size. base: the register with the region's
         address."""
         take = self.take
@@ -331,7 +332,7 @@ class GroupForms:
 
     def _head(
         self, values: Sequence[Saved], strides: Mapping[int, str], here: str, forms: str, order: str, rows: str,
-        lines: list[str],
+        lines: Lines,
     ) -> list[tuple[int, str, str]]:  # fmt: skip
         """The stores of what every group begins with, by its lowest lane: as ``Records.as_few_stores`` returns them.
 
@@ -350,7 +351,7 @@ class GroupForms:
         single += self._record(values, self.layout.record, lines)
         return in_few_stores(single, GROUP_ALIGN, self.take, lines)
 
-    def _record(self, values: Sequence[Saved], begin: int, lines: list[str]) -> list[tuple[int, str, str]]:
+    def _record(self, values: Sequence[Saved], begin: int, lines: Lines) -> list[tuple[int, str, str]]:
         """The stores of a record that begins at an offset: of each the offset, the type and the operand."""
         single: list[tuple[int, str, str]] = []
         for field, value in zip(self.entry.fields, values, strict=True):
@@ -367,7 +368,7 @@ class GroupForms:
             single.append((offset, kind, text))
         return single
 
-    def _as_word(self, value: Saved, size: int, lines: list[str]) -> str:
+    def _as_word(self, value: Saved, size: int, lines: Lines) -> str:
         """A register of 32 bits with the value of a field of fewer than 8 bytes, its upper bits 0."""
         own = self.take("b32")
         lines.append(f"{'cvt.u32.u16' if bits(value.type) == 16 else 'mov.b32'} {own}, {value.text};")
@@ -376,7 +377,7 @@ class GroupForms:
             lines.append(f"and.b32 {own}, {own}, {(1 << 8 * size) - 1};")
         return own
 
-    def _store(self, field: _Compared, at: str, rank: str, lines: list[str]) -> None:
+    def _store(self, field: _Compared, at: str, rank: str, lines: Lines) -> None:
         """Append the stores of each lane's value of a field that is not flat in the group at an address."""
         take = self.take
         where, wide, is_form, low = take("b32"), take("b64"), take("pred"), field.difference
@@ -399,13 +400,13 @@ class GroupForms:
                     f"@{is_form} st.global.b{size * 8} [{wide}+{LOG_CONTROL}], {text};",
                 ]
 
-    def _of_lane(self, register: str, source: str | int, present: str, lines: list[str]) -> str:
+    def _of_lane(self, register: str, source: str | int, present: str, lines: Lines) -> str:
         """A register with the value that a register has in a lane. Of a lane that is not there it is any."""
         value = self.take("b32")
         lines.append(f"shfl.sync.idx.b32 {value}, {register}, {source}, 31, {present};")
         return value
 
-    def open(self, lines: list[str]) -> None:
+    def open(self, lines: Lines) -> None:
         """Append the code where a kernel begins: each warp's first lane takes the warp's own chunk, if there is one,
         and the kernel's first thread says how many units these are."""
         take = self.take
@@ -438,7 +439,7 @@ class GroupForms:
             f"@{leads} st.global.v2.u64 [{base}+{LOG_OWN}], {{{total}, {wide}}};",
         ]
 
-    def close(self, lines: list[str]) -> None:
+    def close(self, lines: Lines) -> None:
         """Append the code where a thread ends: it counts the records that were lost since its last chunk.
 
         A kernel may run again with the same memory, as in the body of a loop of a graph, where no warp has a chunk of

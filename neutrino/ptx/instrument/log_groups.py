@@ -21,6 +21,7 @@ from neutrino.ptx.instrument.log_forms import LEFT_BITS, LOST_AT, GroupForms
 from neutrino.ptx.instrument.records import NO_ROOM, Saved, in_few_stores
 from neutrino.ptx.instrument.registers import Guard, positive
 from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.text.inserted import Lines, printed
 
 WAITING_ALIGN = 8
 """Saves that wait in local memory are at multiples of it, in bytes."""
@@ -59,7 +60,7 @@ class GroupCode(GroupForms):
     """Writes the code of one log in one body, as ``LogCode`` does."""
 
     def append(
-        self, values: Sequence[Saved], guard: Guard | None, lines: list[str], *, ending: bool,
+        self, values: Sequence[Saved], guard: Guard | None, lines: Lines, *, ending: bool,
         present: str = "", tries: bool = True,
     ) -> None:  # fmt: skip
         """Append the code that saves a record to lines, which may not stand between a product and its sum.
@@ -95,7 +96,7 @@ class GroupCode(GroupForms):
         return align_up(self.entry.size, 4)
 
     def append_all(
-        self, saves: Sequence[PendingSave], mask: str, memory: str, lines: list[str]
+        self, saves: Sequence[PendingSave], mask: str, memory: str, lines: Lines
     ) -> None:
         """Append the code of several saves that each thread does all or some of, as ``append`` does that of one: where
         all is as expected they share it but for what they store. Else it is that of each, one after the other.
@@ -190,7 +191,7 @@ class GroupCode(GroupForms):
         lines += [f"{name}_end:", "}"]
 
     def _take_for_all(
-        self, total: int, masks: Sequence[str], leads: str, base: str, present: str, name: str, lines: list[str]
+        self, total: int, masks: Sequence[str], leads: str, base: str, present: str, name: str, lines: Lines
     ) -> None:
         """Append the code by which lane 0 takes a chunk for groups of a total size, then branches to where they are
         written, or where there is no room for it, counts the records of the lanes in the masks as lost."""
@@ -217,7 +218,7 @@ class GroupCode(GroupForms):
 
     def _expect_lanes(
         self, masks: Sequence[str], here: str, alike: Sequence[tuple[int, PendingSave]], is_expected: str,
-        lines: list[str],
+        lines: Lines,
     ) -> None:  # fmt: skip
         """Append the code that makes the predicate is_expected false unless the lanes that do the first of some saves
         are a warp's first ones, and those of each other one are among them, with lane 0, or none.
@@ -251,7 +252,7 @@ class GroupCode(GroupForms):
 
     def _expect_all(
         self, alike: Sequence[tuple[int, PendingSave]], savers: Mapping[Guard | None, _Savers], lane: str,
-        present: str, is_expected: str, lines: list[str],
+        present: str, is_expected: str, lines: Lines,
     ) -> _Shape:  # fmt: skip
         """Append the code that makes the predicate is_expected false where a lane's values are not what the head of a
         group of some saves, given with their numbers, says of them; returns what it says. Else as in ``append_all``."""
@@ -260,14 +261,14 @@ class GroupCode(GroupForms):
         shape = None
         for guard in dict.fromkeys(save.guard for _, save in alike):
             # Of lanes that do not save, values do not count.
-            is_saving, checks = savers[guard].is_saving, list[str]()
+            is_saving, checks = savers[guard].is_saving, Lines()
             is_like = self.take("pred") if is_saving else is_expected
             if guard == first.guard:
                 shape = self._expect(first.values, lane, present, is_like, is_saving, checks, two)
             for _, save in alike:
                 if save is not first and save.guard == guard:
                     self._expect_alike(first.values, save.values, present, is_like, checks, two)
-            if not is_saving or not any(is_like in line for line in checks):
+            if not is_saving or not any(is_like in line for line in printed(checks)):
                 lines += checks
                 continue
             lines += [
@@ -291,7 +292,7 @@ class GroupCode(GroupForms):
             None,
         )  # fmt: skip
 
-    def _lanes_with_greater(self, values: Sequence[Saved], present: str, lines: list[str]) -> str:
+    def _lanes_with_greater(self, values: Sequence[Saved], present: str, lines: Lines) -> str:
         """A register with the mask of the lanes that have the greater value of the field with one of two; 0 without
         such a field."""
         number, mask = self._two_valued(values), self.take("b32")
@@ -306,7 +307,7 @@ class GroupCode(GroupForms):
         ]
         return mask
 
-    def _with_least(self, values: Sequence[Saved], lines: list[str]) -> Sequence[Saved]:
+    def _with_least(self, values: Sequence[Saved], lines: Lines) -> Sequence[Saved]:
         """Values with the less one of a field that has one of two."""
         number = self._two_valued(values)
         if number is None:
@@ -315,7 +316,7 @@ class GroupCode(GroupForms):
         lines.append(f"mov.b16 {least}, {values[number].choices[0] % (1 << 16)};")
         return [*values[:number], Saved(least, "b16", is_same=True), *values[number + 1 :]]
 
-    def _added(self, values: Sequence[Saved], lines: list[str]) -> Sequence[Saved]:
+    def _added(self, values: Sequence[Saved], lines: Lines) -> Sequence[Saved]:
         """Values of which those with a base are computed from it, so that they take no registers before."""
         found = []
         for value in values:
@@ -328,7 +329,7 @@ class GroupCode(GroupForms):
         return found
 
     def _append_each(
-        self, saves: Sequence[PendingSave], present: str, memory: str, name: str, lines: list[str]
+        self, saves: Sequence[PendingSave], present: str, memory: str, name: str, lines: Lines
     ) -> None:
         """Append the code of saves one after the other: a loop, which reads their values from local memory, so that
         they take no registers meanwhile. present: the mask of the lanes. memory: as of ``append_all``.
@@ -370,7 +371,7 @@ class GroupCode(GroupForms):
         lines += [f"setp.lt.u64 {is_next}, {at}, {end};", f"@{is_next} bra.uni {name}_next;"]
 
     def _find_savers(
-        self, saves: Sequence[PendingSave], present: str, name: str, lines: list[str]
+        self, saves: Sequence[PendingSave], present: str, name: str, lines: Lines
     ) -> dict[Guard | None, _Savers]:
         """Append the code that finds the lanes that do each save, by its guard.
 
@@ -392,7 +393,7 @@ class GroupCode(GroupForms):
             lines += [f"setp.eq.u32 {is_none}, {some}, 0;", f"@{is_none} bra.uni {name}_end;"]
         return savers
 
-    def _begin_expected(self, here: str, present: str, is_expected: str, lines: list[str]) -> str:
+    def _begin_expected(self, here: str, present: str, is_expected: str, lines: Lines) -> str:
         """Append the code that makes the predicate is_expected true if the lanes in the mask here are a warp's first
         ones, or none, and the lanes in the mask present were in the same groups and have lost none; returns a register
         with the lane's number."""
@@ -411,7 +412,7 @@ class GroupCode(GroupForms):
         return lane
 
     def _expect(
-        self, values: Sequence[Saved], lane: str, present: str, is_like: str, is_saving: str, lines: list[str],
+        self, values: Sequence[Saved], lane: str, present: str, is_like: str, is_saving: str, lines: Lines,
         small: int | None = None,
     ) -> _Shape:  # fmt: skip
         """Append the code that makes the predicate is_like false where a value is not what the group's head says of it:
@@ -476,7 +477,7 @@ class GroupCode(GroupForms):
         return _Shape(strides, forms, rows)
 
     def _expect_alike(
-        self, values: Sequence[Saved], others: Sequence[Saved], present: str, is_like: str, lines: list[str],
+        self, values: Sequence[Saved], others: Sequence[Saved], present: str, is_like: str, lines: Lines,
         small: int | None,
     ) -> None:  # fmt: skip
         """Append the code that makes the predicate is_like false where others do not differ from lane to lane as values
@@ -501,7 +502,7 @@ class GroupCode(GroupForms):
             ]
 
     def _append_expected(
-        self, values: Sequence[Saved], here: str, base: str, name: str, lines: list[str]
+        self, values: Sequence[Saved], here: str, base: str, name: str, lines: Lines
     ) -> None:
         """Append the code that saves the records of a warp's first lanes, or of all, and branches to the end, if all is
         as expected, else to ``other``: there is room, no lane was in groups without the others, and all fields are as
@@ -551,7 +552,7 @@ class GroupCode(GroupForms):
 
     def _spread(
         self, number: int, value: str, lane: str, forms: str, used: str, leads: str, left: str, is_expected: str,
-        here: str, base: str, name: str, lines: list[str],
+        here: str, base: str, name: str, lines: Lines,
     ) -> None:  # fmt: skip
         """Append the code that stores each lane's value of a field of 1 or 2 bytes in a group that is otherwise
         as expected. used: the group's size, which it changes. Else as in ``_append_expected``."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.edits import Edits, Inserted
+from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines
 
 
 class RoomCode(Protocol):
@@ -25,7 +26,7 @@ class RoomCode(Protocol):
         """For how many saves there may be one test: numbers to choose from, the best ones first."""
         ...
 
-    def room(self, guard: str, need: int, most: int) -> list[str]:
+    def room(self, guard: str, need: int, most: int) -> Lines:
         """The code that makes sure that there is room for as many records as it needs.
 
         guard: as of ``RoomMark``. most: the number of ``most`` that was chosen for the body.
@@ -45,25 +46,27 @@ def needs_lanes_together(bodies: Iterable[Body]) -> bool:
     )
 
 
-class RoomMark(str):
+class RoomMark(NamedTuple):
     """The line before a save to a log, which becomes the test for room, or nothing, when ``place_rooms`` has chosen.
 
     number: of the map. guard: the predicate of the threads that save, "" for all.
     """
 
-    __slots__ = ("guard", "number")
     number: int
     guard: str
 
-    @classmethod
-    def before_save(cls, number: int, guard: str) -> RoomMark:
-        """Return a new one."""
-        mark = cls("(room)")  # no instruction: one that is left over does not assemble
-        mark.number, mark.guard = number, guard
-        return mark
+    @property
+    def text(self) -> str:
+        """As of ``Line``: no instruction, so that one that is left over does not assemble."""
+        return "(room)"
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """As of ``Line``."""
+        return ()
 
 
-def first_marks(lines: list[str], stores: list[str]) -> None:
+def first_marks(lines: Lines, stores: Lines) -> None:
     """Move the mark of the first save to each log to the beginning of a snippet's code, where fewer registers are in
     use. Not of a save under a predicate, which may be computed on the way. lines, stores: as of ``Code``."""
     seen: set[int] = set()
@@ -89,7 +92,7 @@ class _Mark:
     is_certain: bool
 
 
-def place_rooms(body: Body, edits: Edits, opening: Sequence[str], log: Callable[[int], RoomCode]) -> list[str]:
+def place_rooms(body: Body, edits: Edits, opening: Sequence[Line | str], log: Callable[[int], RoomCode]) -> Lines:
     """Replace the marks in a body's edits, and in the code at its entry, which is returned.
 
     opening: that code. log: gives the tests of the log with a number.
@@ -116,11 +119,11 @@ def place_rooms(body: Body, edits: Edits, opening: Sequence[str], log: Callable[
         found = _Mark(number, line, at, block, room.guard, is_certain and not room.guard)
         of_maps.setdefault(room.number, []).append(found)
     # By edit and line, what stands in place of the mark.
-    chosen: dict[tuple[int, int], list[str]] = {}
+    chosen: dict[tuple[int, int], Lines] = {}
     for index, marks in of_maps.items():
         # Edits at one position stand in the order of the list.
         marks.sort(key=lambda mark: (mark.at, mark.edit, mark.line))
-        tests, code = log(index), {("", 0): list[str]()}
+        tests, code = log(index), {("", 0): Lines()}
         # The first of the numbers with the fewest tests.
         plans = [(most, _needs(body, graph, marks, most)) for most in tests.most]
         most, needs = min(plans, key=lambda plan: sum(map(bool, plan[1].values())))
@@ -137,7 +140,7 @@ def place_rooms(body: Body, edits: Edits, opening: Sequence[str], log: Callable[
     return list(_with(opening, chosen, 0))
 
 
-def _with(lines: Sequence[str], chosen: Mapping[tuple[int, int], list[str]], number: int) -> tuple[str, ...]:
+def _with(lines: Sequence[Line | str], chosen: Mapping[tuple[int, int], Lines], number: int) -> tuple[Line | str, ...]:
     """Return the lines of the edit with a number, with what is chosen in place of marks."""
     return tuple(part for line, text in enumerate(lines) for part in chosen.get((number, line), [text]))
 

@@ -26,6 +26,7 @@ from neutrino.ptx.instrument.log_room import RoomMark
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST
 from neutrino.ptx.instrument.registers import Take
+from neutrino.ptx.text.inserted import Lines
 
 # What a thread keeps of its chunk: from the lowest bit on how many rows it has left, then how many it has in all; the
 # highest bit, if nothing is stored. Of a thread that never saves all bits are set, or fewer in the lower half.
@@ -69,13 +70,13 @@ class SingleCode:
         least, _ = lane_rows(self.entry.size)
         return least, max(least, min(_TESTED, _TESTED_BYTES // self.entry.size))
 
-    def append(self, stores: Sequence[tuple[int, str, str]], guard: str | None, lines: list[str]) -> None:
+    def append(self, stores: Sequence[tuple[int, str, str]], guard: str | None, lines: Lines) -> None:
         """Append the code that saves a record to lines, after a mark for ``place_rooms``.
 
         stores: of the record, as ``Records.as_few_stores`` returns them. guard: a predicate, whether this thread saves,
         None for all.
         """
-        lines.append(RoomMark.before_save(self.index, guard or ""))
+        lines.append(RoomMark(self.index, guard or ""))
         is_stored, when = self.take("pred"), f"@{guard} " if guard else ""
         lines.append(f"setp.gt.and.s32 {is_stored}, {self.state}, 0, {guard};" if guard else
                      f"setp.gt.s32 {is_stored}, {self.state}, 0;")  # fmt: skip
@@ -86,7 +87,7 @@ class SingleCode:
             f"{when}add.u32 {self.state}, {self.state}, -1;",
         ]
 
-    def room(self, guard: str, need: int, most: int) -> list[str]:
+    def room(self, guard: str, need: int, most: int) -> Lines:
         """As of ``RoomCode``: the code takes a chunk.
 
         guard: a predicate, in which threads; "" for all. It branches, but only forward, to a label of its own.
@@ -98,7 +99,7 @@ class SingleCode:
         # Labels are local to braces, so that the text can be inserted elsewhere, too.
         end, here = f"${self.prefix[1:]}room", take("b32")
         joined, given = (".and", f", {guard}") if guard else ("", "")
-        lines = [
+        lines: Lines = [
             "{",
             *([f"activemask.b32 {here};"] if self.meets else []),
             f"and.b32 {left}, {state}, {_LEFT};",
@@ -160,7 +161,7 @@ class SingleCode:
         ]
         return lines
 
-    def open(self, lines: list[str]) -> None:
+    def open(self, lines: Lines) -> None:
         """Append the code where a kernel begins: which threads save at all, and their slots. In a launch with chunks of
         each warp's own they have these, and the kernel's first thread says how many units these are."""
         take, size = self.take, self.entry.size
@@ -199,7 +200,7 @@ class SingleCode:
             f"selp.b32 {self.state}, {self.state}, {_NEVER}, {slot.inside};",
         ]  # fmt: skip
 
-    def close(self, lines: list[str]) -> None:
+    def close(self, lines: Lines) -> None:
         """Append the code where a thread ends: its last chunk gets the number of rows that it has left, or, if nothing
         was stored in that, they are taken off the lost records."""
         take, state = self.take, self.state

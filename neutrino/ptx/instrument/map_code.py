@@ -67,6 +67,7 @@ from neutrino.ptx.instrument.records import (
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.text.inserted import Lines
 
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 
@@ -190,7 +191,7 @@ class MapCode:
         """The registers that ``keep_for_type`` was asked for, of the index-th map."""
         return [register for (owner, _), register in self._of_types.items() if owner == index]
 
-    def save_all(self, later: Later, lines: list[str]) -> None:
+    def save_all(self, later: Later, lines: Lines) -> None:
         """Append the code of saves that waited for each other, all of them to logs of groups."""
         for index, saves in sorted(later.saves.items()):
             log = self.log(index)
@@ -219,7 +220,7 @@ class MapCode:
         """What labels begin with in code of the index-th map. They are local to the code's braces."""
         return f"${self._prefix[1:]}k{index}"
 
-    def begin(self, lines: list[str]) -> None:
+    def begin(self, lines: Lines) -> None:
         """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
         indices = sorted({index for index, _ in self._all_kept})
         for index in indices:
@@ -231,7 +232,7 @@ class MapCode:
                 if not isinstance(log, LogCode):
                     log.open(lines)
 
-    def end(self, lines: list[str]) -> None:
+    def end(self, lines: Lines) -> None:
         """Append the code that writes to memory, where a thread ends, what it has in registers for maps: counts of
         records, values that map types keep, and sums; of the kernel, and of its functions as far as they are written.
         """
@@ -285,7 +286,7 @@ class _AtMap(Lowering):
     """Lowers statements that name cells of the index-th map. ending: as of ``ProbeBlock.load_map``."""
 
     def __init__(
-        self, maps: MapCode, index: int, lines: list[str], kept: Callable[[int, TypeKept], str], count: CountFloats, *,
+        self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], count: CountFloats, *,
         ending: bool,
     ) -> None:  # fmt: skip
         super().__init__(maps.take, partial(kept, index), lines, count, maps.label(index))
@@ -428,14 +429,14 @@ class SaveCode(_AtMap):
             kept.append(register)
             return self._maps.keep_for_type(index, register)
 
-        lines: list[str] = []
+        lines: Lines = []
         writer = _AtMap(self._maps, self._index, lines, keep, counted.append, ending=False)
         writer.take_from(take, {name: placeholder(number) for number, name in enumerate(inputs)})
         with self._maps.block.noting() as noted:
             writer.write(part.statements)
             writer.settle_predicates()
         return Template(
-            as_format("\n".join(lines)), tuple(kinds), inputs,
+            tuple(lines), tuple(kinds), inputs,
             tuple((name, as_format(text)) for name, text in writer.texts.items() if name not in inputs),
             tuple(counted), writer.branches, tuple(dict.fromkeys(kept)),
             dict(noted.reads), noted.has_shift,
@@ -614,7 +615,7 @@ class EndCode(_AtMap):
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
     """
 
-    def __init__(self, maps: MapCode, index: int, lines: list[str], group: EndingThreads) -> None:
+    def __init__(self, maps: MapCode, index: int, lines: Lines, group: EndingThreads) -> None:
         super().__init__(maps, index, lines, maps.kept_name, maps.count, ending=True)
         self._group = group
         self._base = ""

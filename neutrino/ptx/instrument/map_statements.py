@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OverLanes, When
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
@@ -16,9 +18,10 @@ from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.declaration import Map
 from neutrino.ptx.instrument.lane_totals import LaneTree
 from neutrino.ptx.instrument.registers import Take
-from neutrino.ptx.isa.instruction import instruction_text
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import SPECIAL, integer_literal, operand_text
+from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op, printed
 
 
 class Lowering:
@@ -29,7 +32,7 @@ class Lowering:
     """
 
     def __init__(
-        self, take: Take, kept: Callable[[Kept], str], lines: list[str], count: Callable[[str], None], label: str
+        self, take: Take, kept: Callable[[Kept], str], lines: Lines, count: Callable[[str], None], label: str
     ) -> None:
         self._take = take
         self._kept = kept
@@ -194,28 +197,28 @@ class Lowering:
     def _apart(self, statement: Apart) -> None:
         """Append code for some of the threads."""
         condition, label = self._fork(statement.condition)
-        self._lines.append("{")
+        self._lines.append(Scope.OPEN)
         self._emit("bra", f"{label}_end", when=f"!{condition}")
         self._write_all(statement.then)
-        self._lines.append(f"{label}_end:")
+        self._lines.append(Label(f"{label}_end"))
         if statement.lanes is not None:
             # Together again, as the program had them.
             self._emit("bar.warp.sync", self._text(statement.lanes))
-        self._lines.append("}")
+        self._lines.append(Scope.CLOSE)
 
     def _branch(self, statement: Branch) -> None:
         """Append one of two pieces of code."""
         condition, label = self._fork(statement.condition)
-        self._lines.append("{")
+        self._lines.append(Scope.OPEN)
         if statement.otherwise:
             self._emit("bra", f"{label}_then", when=condition)
             self._write_all(statement.otherwise)
             self._emit("bra", f"{label}_end")
-            self._lines.append(f"{label}_then:")
+            self._lines.append(Label(f"{label}_then"))
         else:
             self._emit("bra", f"{label}_end", when=f"!{condition}")
         self._write_all(statement.then)
-        self._lines += [f"{label}_end:", "}"]
+        self._lines += [Label(f"{label}_end"), Scope.CLOSE]
 
     def _set(self, destination: Register, opcode: str, *operands: str, when: str | None = None) -> None:
         """Append an instruction whose operands are texts; its result is a new register."""
@@ -270,7 +273,7 @@ class Lowering:
 
     def _emit(self, opcode: str, *operands: str, when: str | None = None) -> None:
         """Append an instruction. when: a predicate; None for all threads."""
-        self._lines.append(instruction_text(opcode, operands, when or ""))
+        self._lines.append(op(opcode, *operands, when=when or ""))
 
     def _text(self, value: Value) -> str:
         """An operand of an instruction."""
@@ -490,14 +493,14 @@ class _Known(_Asking):
 
 @dataclass(frozen=True)
 class Template:
-    """Code for any registers. text: lines, in the form that ``str.format`` takes. kinds: of registers that it takes.
+    """Code for any registers. lines: with placeholders for these. kinds: of registers that it takes.
 
     inputs: names of the statements' registers that it reads, whose texts come first. outputs: by name of one that it
     computes its text, in that form. counted: opcodes of floating-point instructions. branches: how many there are.
     kept: registers of the map that it names. reads, has_shift: as of ``ProbeBlock``, what it reads.
     """
 
-    text: str
+    lines: tuple[Line | str, ...]
     kinds: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
@@ -507,14 +510,44 @@ class Template:
     reads: Mapping[int, str]
     has_shift: bool
 
-    def write(self, names: dict[str, str], take: Callable[[str], str], lines: list[str]) -> None:
+    @cached_property
+    def text(self) -> str:
+        """The code as ``str.format`` takes it."""
+        return as_format("\n\t".join(printed(self.lines)))
+
+    def write(self, names: dict[str, str], take: Callable[[str], str], lines: Lines) -> None:
         """Append the code. names: the texts of the statements' registers, to which the outputs are added."""
         texts = [names[name] for name in self.inputs]
         texts += [take(kind) for kind in self.kinds]
-        if self.text:
-            lines += self.text.format(*texts).split("\n")
+        if self.lines:
+            lines.append(_Filled(self, tuple(texts)))
         for name, text in self.outputs:
             names[name] = text.format(*texts)
+
+
+class _Filled(NamedTuple):
+    """The lines of a template, for these registers."""
+
+    template: Template
+    registers: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """As of ``Line``."""
+        return self.template.text.format(*self.registers)
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """As of ``Line``."""
+        fill = self.registers
+        return tuple(
+            Instruction(
+                one.predicate and as_format(one.predicate).format(*fill), one.negated, one.opcode,
+                tuple(as_format(operand).format(*fill) for operand in one.operands),
+            )
+            for line in self.template.lines if not isinstance(line, str)
+            for one in line.instructions
+        )  # fmt: skip
 
 
 def placeholder(number: int) -> str:

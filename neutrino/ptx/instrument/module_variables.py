@@ -14,7 +14,7 @@ from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.isa.instruction import REGISTER, Mnemonic
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.edits import Edits
+from neutrino.ptx.text.inserted import Edits
 
 _OPCODE = re.compile(r"[a-z]\w*(?:\.[\w:]+)+")
 _MOVES = ("mov.u64", "mov.b64", "mov.s64")

@@ -15,6 +15,7 @@ from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matri
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer
 from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.inserted import Lines, branches, op
 
 _EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
 """Helpers that have a value wherever a probe runs."""
@@ -22,7 +23,7 @@ _OF_LANES = ("LANES", "LEADER")
 """Those that each snippet has anew: it may be for other threads than the one before it."""
 
 
-def _thread(scratch: Scratch, here: list[str]) -> Value:
+def _thread(scratch: Scratch, here: Lines) -> Value:
     """THREAD: the thread's linear number in its block, x fastest, as slots of maps count them."""
     number, b, c = (scratch.take("b32") for _ in range(3))
     here += [
@@ -37,7 +38,7 @@ def _thread(scratch: Scratch, here: list[str]) -> Value:
     return Value(number, "u32")
 
 
-def _block(scratch: Scratch, here: list[str]) -> Value:
+def _block(scratch: Scratch, here: Lines) -> Value:
     """BLOCK: the block's linear number in the grid, x fastest. Grids have up to 2^31 x 65535 x 65535 blocks: the row's
     number has 32 bits, the block's does not."""
     row, b, c = (scratch.take("b32") for _ in range(3))
@@ -55,7 +56,7 @@ def _block(scratch: Scratch, here: list[str]) -> Value:
     return Value(number, "u64")
 
 
-def _leader(lanes: Value, scratch: Scratch, here: list[str]) -> Value:
+def _leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
     """LEADER: whether no lane below the thread's is among those of LANES. Only their threads have the right value."""
     lower, leads = scratch.take("b32"), scratch.take("pred")
     here += [
@@ -73,20 +74,20 @@ class LaneMasks:
     those from before it. lines: the code at the place, as it grows. first: lines to put before it.
     """
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._known: dict[Guard | None, str] = {}
-        self.first: list[str] = []
+        self.first: Lines = []
 
-    def of(self, guard: Guard | None, scratch: Scratch, here: list[str]) -> Value:
+    def of(self, guard: Guard | None, scratch: Scratch, here: Lines) -> Value:
         """That of the lanes for which a guard holds, None for all. Under it, ``activemask`` gives these.
 
         Code goes to here, whose lines come after those so far, or to first.
         """
-        is_parted = any(" bra" in line for line in self._lines)
+        is_parted = branches(self._lines)
         if not is_parted or guard not in self._known:
             self._known[guard] = mask = scratch.take("b32")
-            line = f"{guard.prefix if guard else ''}activemask.b32 {mask};"
+            line = op("activemask.b32", mask, when=guard.text if guard else "")
             (self.first if is_parted else here).append(line)
         return Value(self._known[guard], "b32")
 
@@ -111,7 +112,7 @@ class PlaceOperands:
         # The values so far of those that have one everywhere.
         self._known: dict[str, Value] = {}
         self._guard: Guard | None = None
-        self.here: list[str] = []
+        self.here: Lines = []
 
     @classmethod
     def around(cls, scratch: Scratch, masks: LaneMasks) -> PlaceOperands:
@@ -204,8 +205,8 @@ class SiteOperands:
         self._guard: Guard | None = None
         self._guard_known = False
         self.reads_operands = False
-        self.here: list[str] = []
-        self.early: list[str] = []
+        self.here: Lines = []
+        self.early: Lines = []
 
     @property
     def instruction(self) -> Instruction:

@@ -35,7 +35,7 @@ from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, 
 from neutrino.ptx.instrument.site_planner import SitePlanner
 from neutrino.ptx.instrument.site_writer import Placed
 from neutrino.ptx.instrument.twin import Shown, SiteList
-from neutrino.ptx.text.edits import Edits
+from neutrino.ptx.text.inserted import Edits
 from neutrino.ptx.text.module import Function, Module, Parameter
 from neutrino.twins.probe_units import ProbeLeftOut, Refusal, left_out, search, searched
 from neutrino.twins.values import SUFFIX, LeftOut, Site, SkippedKernel

@@ -23,6 +23,7 @@ from neutrino.maps.declaration import NO_LIMIT, Map
 from neutrino.maps.regions import SM_ROWS, copy_stride, most_copies, row_stride
 from neutrino.ptx.instrument.registers import Take, bits
 from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.text.inserted import Lines
 
 
 @dataclass
@@ -84,7 +85,7 @@ class ProbeBlock:
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
     def load_map(
-        self, index: int, register: str, lines: list[str], *, counts: bool = False, ending: bool,
+        self, index: int, register: str, lines: Lines, *, counts: bool = False, ending: bool,
         take: Take | None = None,
     ) -> None:  # fmt: skip
         """Append code that brings the address of the index-th map's records, or of its counts, into a register.
@@ -107,7 +108,7 @@ class ProbeBlock:
             shift = self._shift
         lines.append(f"add.u64 {register}, {register}, {shift};")
 
-    def load_log_units(self, index: int, register: str) -> list[str]:
+    def load_log_units(self, index: int, register: str) -> Lines:
         """Code that loads how many units the index-th map, a log, has for chunks: into a register of 64 bits."""
         units = self._take("b32")
         return [self.load_log_limit(index, units), f"cvt.u64.u32 {register}, {units};"]
@@ -128,13 +129,13 @@ class ProbeBlock:
         """The instruction that loads how many warps a block has: 32 bits."""
         return self.load("u32", register, BLOCK_WARPS_PER_BLOCK)
 
-    def entry(self) -> tuple[list[str], list[str]]:
+    def entry(self) -> tuple[Lines, Lines]:
         """Declarations and instructions for the kernel's entry. Call it once all other code is written."""
         if not self._has_shift:
             return [], []
         return [f".reg .u64 {self._shift};"], self._load_shift(self._shift)
 
-    def _load_shift(self, register: str) -> list[str]:
+    def _load_shift(self, register: str) -> Lines:
         """Code that loads what is added to the addresses of maps: 0 outside of graphs."""
         cell, is_there = self._take("b64"), self._take("pred")
         return [
@@ -144,12 +145,12 @@ class ProbeBlock:
             f"@{is_there} ld.global.u64 {register}, [{cell}];",
         ]
 
-    def copy(self, words: Mapping[int, str], state: str) -> list[str]:
+    def copy(self, words: Mapping[int, str], state: str) -> Lines:
         """Code, in the kernel, that copies words of the block to the same offsets of its state, for functions to read.
 
         words: byte offset → type. state: the name of the state's variable.
         """
-        lines = []
+        lines: Lines = []
         for offset, kind in sorted(words.items()):
             word = self._take(f"b{bits(kind)}")
             lines += self._load_shift(word) if offset == BLOCK_CELL else [self.load(kind, word, offset)]
@@ -183,13 +184,13 @@ class Slots:
         self._of_groups = of_groups
         self._slots: dict[Level, Slot] = {}
 
-    def at(self, level: Level, lines: list[str]) -> Slot:
+    def at(self, level: Level, lines: Lines) -> Slot:
         """The slot of this thread at a level. The first call for a level appends the code that computes it to lines."""
         if level not in self._slots:
             self._slots[level] = self._block_slot(lines) if level is Level.BLOCK else self._warp_slot(level, lines)
         return self._slots[level]
 
-    def _warp_slot(self, level: Level, lines: list[str]) -> Slot:
+    def _warp_slot(self, level: Level, lines: Lines) -> Slot:
         """Append the code for a slot at level thread or warp. Its index is that of the warp in the grid: block index *
         warps per block + warp in the block."""
         # a, b, c hold intermediate numbers. lane is at first the thread's linear index in its block: its lowest 5 bits
@@ -216,7 +217,7 @@ class Slots:
             lines.append(f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};")
         return Slot(warp, lane, inside)
 
-    def _block_slot(self, lines: list[str]) -> Slot:
+    def _block_slot(self, lines: Lines) -> Slot:
         """Append the code for a slot at level block, which only the thread 0, 0, 0 of each block has."""
         # lane becomes the three indices of the thread, joined by "or": 0 in that thread alone. There is room for a
         # block if there is room for its first warp.
@@ -238,7 +239,7 @@ class Slots:
         return Slot(block, lane, inside)
 
 
-def _block_index(index: str, a: str, b: str) -> list[str]:
+def _block_index(index: str, a: str, b: str) -> Lines:
     """Code that puts the block's linear index in the grid (x fastest) into the register index.
 
     a, b: registers for intermediate values.
@@ -255,7 +256,7 @@ def _block_index(index: str, a: str, b: str) -> list[str]:
 
 
 def copy_address(
-    entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], lower: str | None = None, *, ending: bool
+    entry: Map, index: int, block: ProbeBlock, take: Take, lines: Lines, lower: str | None = None, *, ending: bool
 ) -> str:
     """A register with the address of the copy of a map's record that this thread adds to. Appends the code to lines.
 
@@ -283,7 +284,7 @@ def copy_address(
     return base
 
 
-def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: list[str], *, ending: bool) -> str:
+def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: Lines, *, ending: bool) -> str:
     """As ``copy_address``, of the row of this thread's block, warp or multiprocessor, or its own; of the first row,
     which belongs to none, if the region has no room for it."""
     stride = row_stride(entry)

@@ -18,6 +18,7 @@ from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, Unsup
 from neutrino.ptx.isa.forms import FLOATS, field_for
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, WARP_LANES
+from neutrino.ptx.text.inserted import Lines
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
@@ -31,7 +32,7 @@ _HALVES = frozenset({"f16", "bf16"})
 _FLOAT_FIELDS = frozenset({ScalarType.F32, ScalarType.F64})
 
 
-def converted(value: Value, field: Field, take: Take, lines: list[str]) -> Value:
+def converted(value: Value, field: Field, take: Take, lines: Lines) -> Value:
     """Bring a value into a register from which it can be stored in a field: of the field's width, or a wider one for
     fields of 8 and 16 bits. Returns the register. Appends code to lines.
 
@@ -94,7 +95,7 @@ def _check_field(value: Value, field: Field) -> None:
         raise UnsupportedError(f"{name} has {width} bits without a type, but {field_type}: make the field {right}")
 
 
-def _widened(value: Value, half: str | None, field: Field, take: Take, lines: list[str]) -> Value:
+def _widened(value: Value, half: str | None, field: Field, take: Take, lines: Lines) -> Value:
     """Convert a half to the type of a field, f32 or f64; each is exact there. half: its type, f16 or bf16."""
     single = widened_half(value.text, half or "", take, lines)
     if field.type is ScalarType.F32:
@@ -104,7 +105,7 @@ def _widened(value: Value, half: str | None, field: Field, take: Take, lines: li
     return Value(double, "b64")
 
 
-def widened_half(register: str, half: str, take: Take, lines: list[str]) -> str:
+def widened_half(register: str, half: str, take: Take, lines: Lines) -> str:
     """Convert a half to f32; return its register. half: its type, f16 or bf16. Appends the code to lines."""
     single = take("b32")
     if half == "bf16":
@@ -116,7 +117,7 @@ def widened_half(register: str, half: str, take: Take, lines: list[str]) -> str:
     return single
 
 
-def copied(value: Value, take: Take, lines: list[str]) -> Value:
+def copied(value: Value, take: Take, lines: Lines) -> Value:
     """A copy of the value in a new register of untyped bits. Appends the code to lines."""
     kind = f"b{bits(value.type or '')}"
     name = take(kind)
@@ -124,7 +125,7 @@ def copied(value: Value, take: Take, lines: list[str]) -> Value:
     return Value(name, kind)
 
 
-def as_bits(value: Value, take: Take, lines: list[str]) -> str:
+def as_bits(value: Value, take: Take, lines: Lines) -> str:
     """The name of a register with the value that integer instructions take: they refuse floating-point registers.
 
     It is the value's own register unless that has a floating-point type. Appends code to lines.
@@ -150,10 +151,9 @@ class Saved:
 
 @dataclass
 class Written:
-    """The instructions of a snippet so far: opcode, operands and predicate (``%p``, ``!%p``, "" without one) of each.
-    parted: how many of them are before its last label or branch."""
+    """The instructions of a snippet so far. parted: how many of them are before its last label or branch."""
 
-    instructions: list[tuple[str, tuple[str, ...], str]]
+    instructions: list[Instruction]
     parted: int = 0
 
     def is_clock(self, value: Value, guard: Guard | None) -> bool:
@@ -192,13 +192,11 @@ def _is_integer_copy(instruction: Instruction) -> bool:
 
 
 def _source(
-    text: str, copies: Callable[[Instruction], bool], guard: Guard | None,
-    written: Sequence[tuple[str, tuple[str, ...], str]],
+    text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction]
 ) -> str:
     """What a register was last set to, through copies, under the guard or none: no register that the instructions
     write, or "" where they compute it otherwise. copies: says which instructions are some."""
-    for opcode, operands, predicate in reversed(written):
-        instruction = Instruction.of(opcode, *operands, guard=predicate or None)
+    for instruction in reversed(written):
         if text not in instruction.written:
             continue
         if instruction.operands[0] != text or not copies(instruction):
@@ -228,12 +226,12 @@ class Code:
     them, which may not stand between a product and a sum that ptxas fuses: it would no longer fuse these. branches:
     whether there are labels among the stores."""
 
-    lines: list[str]
-    stores: list[str]
+    lines: Lines
+    stores: Lines
     branches: bool = False
 
     @property
-    def all(self) -> list[str]:
+    def all(self) -> Lines:
         """Everything, in order."""
         return self.lines + self.stores
 
@@ -317,7 +315,7 @@ class Records:
             at = f"[{base}+{where}]" if where else f"[{base}]"
             code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
 
-    def end(self, slots: Slots, lines: list[str]) -> None:
+    def end(self, slots: Slots, lines: Lines) -> None:
         """Append the code that writes the counts of records to memory where a thread ends: those of the kernel, and of
         its functions as far as their code has been written. slots: of the thread."""
         # The code names all counters, also those that only other bodies wrote.
@@ -334,7 +332,7 @@ class Records:
                 self._scaled(base, slot.lane, 4, lines)
             lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
 
-    def _scaled(self, base: str, index: str, scale: int, lines: list[str]) -> None:
+    def _scaled(self, base: str, index: str, scale: int, lines: Lines) -> None:
         """Append code for base += index · scale. base: a register of 64 bits; index: one of 32; scale: a constant."""
         # The instruction multiplies 32 bits by 32.
         if scale < 1 << 32:
@@ -343,7 +341,7 @@ class Records:
         wide = self._take("b64")
         lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
 
-    def fitting(self, target: Map, values: list[Value], lines: list[str], waits: bool) -> list[Value]:
+    def fitting(self, target: Map, values: list[Value], lines: Lines, waits: bool) -> list[Value]:
         """The values of a record in registers from which they can be stored. Appends code to lines. waits: as in
         ``store``."""
         fitting = []
@@ -356,7 +354,7 @@ class Records:
         return fitting
 
     def as_few_stores(
-        self, target: Map, values: list[Value], lines: list[str], waits: bool
+        self, target: Map, values: list[Value], lines: Lines, waits: bool
     ) -> list[tuple[int, str, str]]:
         """The stores of a record, as few as possible: each its (offset in the record in bytes, type, operand).
 
@@ -372,7 +370,7 @@ class Records:
 
 
 def in_few_stores(
-    single: Sequence[tuple[int, str, str]], size: int, take: Take, lines: list[str]
+    single: Sequence[tuple[int, str, str]], size: int, take: Take, lines: Lines
 ) -> list[tuple[int, str, str]]:
     """Pair stores as ``Records.as_few_stores`` does. single: of each field. size: records are at multiples of it."""
     # Two of 32 bits become one of 64: the upper half at an offset of 8·n + 4, right after the lower.
@@ -413,7 +411,7 @@ class LogCode:
     joins: bool
 
     def append(
-        self, stores: Sequence[tuple[int, str, str]], slot: str, takes_part: str, lines: list[str], *, ending: bool
+        self, stores: Sequence[tuple[int, str, str]], slot: str, takes_part: str, lines: Lines, *, ending: bool
     ) -> None:
         """Append the code that saves a record to lines, which may not stand between a product and its sum.
 
@@ -444,7 +442,7 @@ class LogCode:
         lines += [f"@{is_stored} st.global.{kind} [{at}+{first + where}], {text};" for where, kind, text in stores]
         lines.append(f"@{takes_part} add.u32 {state}, {state}, 1;")
 
-    def _take_chunk(self, base: str, rows: str, needs: str, slot: str, lines: list[str]) -> None:
+    def _take_chunk(self, base: str, rows: str, needs: str, slot: str, lines: Lines) -> None:
         """Append the code by which the threads for which needs holds take a chunk together.
 
         base: the register with the region's address. rows: that with the rows of this thread's last chunk, which is
@@ -529,7 +527,7 @@ class LogCode:
             f"selp.b32 {self.unit}, {unit}, {self.unit}, {needs};",
         ]
 
-    def close(self, lines: list[str]) -> None:
+    def close(self, lines: Lines) -> None:
         """Append the code where a thread ends: its last chunk gets the number of rows that the thread has left, or, if
         that chunk has no room, they are taken off the lost records."""
         take = self.take

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from neutrino.abi.levels import Level
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.ptx.isa.scalars import TYPE_BYTES
+from neutrino.ptx.text.inserted import Declaration, Lines
 
 FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
 """Register types that integer instructions do not take."""
@@ -119,9 +120,9 @@ class Kept:
     first: str = ""
 
     @property
-    def declaration(self) -> str:
+    def declaration(self) -> Declaration:
         """Its ``.reg`` directive."""
-        return f".reg .{self.type} {self.name};"
+        return Declaration("reg", self.type, self.name)
 
     @property
     def setting(self) -> str:
@@ -162,11 +163,12 @@ class Scratch:
         """Take no register again that was in use at any time, until ``release``."""
         self._next = dict(self._most)
 
-    def declarations(self) -> list[str]:
+    def declarations(self) -> Lines:
         """``.reg`` directives for all that was ever taken."""
         return [
-            f".reg .{kind} {self._prefix}{_SCRATCH_LETTER[kind]}<{most}>;" for kind, most in self._most.items() if most
-        ]
+            Declaration("reg", kind, f"{self._prefix}{_SCRATCH_LETTER[kind]}", most)
+            for kind, most in self._most.items() if most
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,12 +179,17 @@ class Guard:
     negated: bool
 
     @property
+    def text(self) -> str:
+        """``%p`` or ``!%p``."""
+        return f"!{self.register}" if self.negated else self.register
+
+    @property
     def prefix(self) -> str:
         """``@%p `` or ``@!%p ``."""
         return f"@{'!' if self.negated else ''}{self.register} "
 
 
-def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str]) -> str:
+def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -> str:
     """A new predicate register: whether a predicate register, or its negation, and a guard hold both.
 
     negated: the register is taken as negated. take: gives a new register of a type. Appends the code to lines.
@@ -196,7 +203,7 @@ def both(register: str, negated: bool, guard: Guard, take: Take, lines: list[str
     return joined
 
 
-def positive(guard: Guard, take: Take, lines: list[str]) -> str:
+def positive(guard: Guard, take: Take, lines: Lines) -> str:
     """A predicate register that is true where a guard holds: the guard's own, or, if that is negated, a new one.
 
     take: gives a new register of a type. Appends the code to lines.
@@ -208,7 +215,7 @@ def positive(guard: Guard, take: Take, lines: list[str]) -> str:
     return name
 
 
-def guarded(inside: str, guard: Guard | None, take: Take, lines: list[str]) -> str:
+def guarded(inside: str, guard: Guard | None, take: Take, lines: Lines) -> str:
     """A predicate register: whether the predicate register inside is true and, where there is a guard, that holds.
 
     take: gives a new register of a type. Appends the code to lines.

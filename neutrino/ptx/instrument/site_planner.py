@@ -23,7 +23,7 @@ from neutrino.ptx.instrument.twin import Shown, SiteList
 from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Statement
-from neutrino.ptx.text.edits import Edits
+from neutrino.ptx.text.inserted import Edits
 
 _NOT_BY_OPCODE = Added((), 0)  # stands for instructions whose opcode does not decide what is added
 

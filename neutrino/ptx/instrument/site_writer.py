@@ -34,7 +34,7 @@ from neutrino.ptx.isa.instruction import Instruction, guard_register
 from neutrino.ptx.isa.measures import opcode_value
 from neutrino.ptx.snippets.folding import BY_OPCODE, decided
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.edits import Edits, Inserted, after, before
+from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines, after, before, branches, op
 from neutrino.ptx.text.module import Module
 
 
@@ -73,7 +73,7 @@ class RunWriter:
             rows = [row(run, tallied, graph) for run in runs] if graph is not None else []
             self._emission.sums.tally(rows, forks)
         # The code of the other probes, by the guard and what they add: many runs add the same, and share its text.
-        code_of_others: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], list[str]] = {}
+        code_of_others: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], Lines] = {}
         for number, run in enumerate(runs):
             guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
             lines = self._emission.sums.add_row(number, guard)
@@ -89,12 +89,12 @@ class RunWriter:
                 lines += code_of_others[key]
             self._edits.insert_before(run.first.start, lines)
 
-    def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> list[str]:
+    def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> Lines:
         """The code of those of a run's probes that are in totals: their snippets, with totals in place of amounts.
 
         totals: by the probe's id, what it adds over all sites of the run, in the order of its amounts.
         """
-        lines: list[str] = []
+        lines: Lines = []
         mark = self._emission.scratch.mark()
         for probe in self._facts.in_order(probe for probe, _ in run.totals.values() if id(probe) in totals):
             snippet = with_amounts(probe, totals[id(probe)])
@@ -178,27 +178,27 @@ class Products:
         self._copies[position] = name
         *sources, last = instruction.operands[1:]
         opcode = instruction.opcode
-        lines: list[str] = []
+        lines: Lines = []
         if kind:
             opcode = "mul.rn" + opcode[len("mul") :]
         else:
             last = self._unknown(last, lines)
-        lines.append(f"{opcode} {name}, {', '.join([*sources, last])};")
-        if instruction.predicate is not None:
+        guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate is not None else None
+        if guard is not None:
             # Where the predicate is false the destination keeps its value.
-            guard = Guard(instruction.predicate, instruction.negated)
-            lines[-1:] = [f"mov.b{bits(scalar)} {name}, {instruction.operands[0]};", guard.prefix + lines[-1]]
+            lines.append(op(f"mov.b{bits(scalar)}", name, instruction.operands[0]))
+        lines.append(op(opcode, name, *sources, last, when=guard.text if guard else ""))
         self._edits.insert_before(statement.start, lines)
         self._emission.count_arithmetic(opcode)
         return name
 
-    def _unknown(self, operand: str, lines: list[str]) -> str:
+    def _unknown(self, operand: str, lines: Lines) -> str:
         """A register with the bits of an operand of 32 bits, which ptxas does not recognise. Appends code."""
         name, zero = self._emission.product_copy("f32"), self._emission.product_copy("f32")
         lines += [
-            f"mov.b32 {name}, {operand};",
+            op("mov.b32", name, operand),
             self._emission.block.load("u32", zero, BLOCK_ZERO),
-            f"xor.b32 {name}, {name}, {zero};",
+            op("xor.b32", name, name, zero),
         ]
         return name
 
@@ -305,7 +305,7 @@ class WaitingSaves:
         instruction = place.hit.statement.instruction
         return _is_plain(place) and instruction is not None and not self._addresses.is_scattered(instruction)
 
-    def note(self, place: Placed, mark: dict[str, int], lines: Iterable[str], *, waited: bool) -> bool:
+    def note(self, place: Placed, mark: dict[str, int], lines: Iterable[Line | str], *, waited: bool) -> bool:
         """The code of a site was written; returns whether saves of it wait.
 
         mark: the state of the scratch registers before. lines: the code. waited: registers stay in use for its stores.
@@ -319,7 +319,7 @@ class WaitingSaves:
         if waited:
             self._mark = None
         # Lanes may be apart after a branch.
-        self._is_closed |= self._count >= self._MOST or any(" bra" in line for line in lines)
+        self._is_closed |= self._count >= self._MOST or branches(lines)
         if self._count == before:
             return False
         statement = place.hit.statement
@@ -469,14 +469,14 @@ class SiteWriter:
         guard_after = guard
         # Code before the instruction that the snippets after it need: copies of registers that it overwrites, here of
         # its own predicate.
-        early: list[str] = []
+        early: Lines = []
         if guard is not None and guard.register in instruction.written and any(probe.after for probe in probes):
             copy = scratch.take("pred")
-            early.append(f"mov.pred {copy}, {guard.register};")
+            early.append(op("mov.pred", copy, guard.register))
             guard_after = Guard(copy, guard.negated)
         # The code right before and right after the instruction. After one that ends its basic block nothing can go.
-        first: list[str] = []
-        last: list[str] = []
+        first: Lines = []
+        last: Lines = []
         masks_before, masks_after = LaneMasks(first), LaneMasks(last)
         operands = self._operands(instruction, hit, masks_before, after=False)
         operands_after = self._operands(instruction, hit, masks_after, after=True)
@@ -545,7 +545,7 @@ class SiteWriter:
         scratch = self._emission.scratch
         mark = scratch.mark()
         guard = Guard(guard_register(spot.guard), "!" in spot.guard) if spot.guard is not None else None
-        lines: list[str] = []
+        lines: Lines = []
         masks = LaneMasks(lines)
         operands = PlaceOperands(
             "a place between instructions", spot.number, functools.partial(self._line, spot.at), scratch, masks
@@ -605,7 +605,7 @@ class SiteWriter:
         operands: SiteOperands | PlaceOperands,
         guard: Guard | None,
         at: int,
-        lines: list[str],
+        lines: Lines,
         counted: Counted | None,
         *,
         level: Level,

@@ -25,6 +25,7 @@ from neutrino.ptx.instrument.records import as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take, Value, bits, guarded
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import operand_text
+from neutrino.ptx.text.inserted import Lines
 
 Key = tuple[int, int]
 """A field of a map: (map number, field number)."""
@@ -65,7 +66,7 @@ class EndSums:
         # The registers, by the numbers that forms have for them; and what each field gets, as a form of these.
         self._words: list[Word] = []
         self._forms: dict[Key, Form] = {}
-        self._lines: list[str] = []
+        self._lines: Lines = []
 
     def keep(self, word: Word) -> int:
         """Add a register; returns the number by which forms name it, as ``Part.counter``."""
@@ -77,7 +78,7 @@ class EndSums:
         previous = self._forms.get(key, Form())
         self._forms[key] = Form(previous.constant + form.constant, previous.parts + form.parts)
 
-    def write(self) -> list[str]:
+    def write(self) -> Lines:
         """Return the code. Nothing may come after it, since it may end most threads. Called once."""
         by_level: dict[Level, dict[Key, Form]] = {}
         # Threads with rows of their own are not added up over the warp.
@@ -252,7 +253,7 @@ class EndSums:
 
 
 def value_of(
-    form: Form, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: list[str]
+    form: Form, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: Lines
 ) -> str:
     """A register of that width in bits, 32 or 64, with the value of a form: its constant plus its parts, each a number
     in a counter times a factor. Appends the code to lines.
@@ -298,7 +299,7 @@ def value_of(
     return _widened(total, computed_width, width, take, lines)
 
 
-def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: list[str]) -> str:
+def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: Lines) -> str:
     """A register of that width, 32 or 64, with the number of a part: the bits of its counter that it is in.
 
     words: the registers of counters, by their numbers. Appends code to lines.
@@ -317,7 +318,7 @@ def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: li
     return _widened(name, word.bits, width, take, lines)
 
 
-def _widened(name: str, own_width: int, width: int, take: Take, lines: list[str]) -> str:
+def _widened(name: str, own_width: int, width: int, take: Take, lines: Lines) -> str:
     """A register of that width with the unsigned value of one of own_width bits; the same one if it has the width."""
     if own_width == width:
         return name
@@ -400,7 +401,7 @@ class Sums:
             widths.update(((index, number), field.type.size * 8) for number, field in enumerate(entry.fields))
         self._tallies = plan_tallies(rows, widths, forks)
 
-    def add_row(self, number: int, guard: Guard | None) -> list[str]:
+    def add_row(self, number: int, guard: Guard | None) -> Lines:
         """The code that adds to the counters when a run of sites is executed, for the run's beginning; [] without
         counters.
 
@@ -409,14 +410,14 @@ class Sums:
         if self._tallies is None:
             return []
         prefix = guard.prefix if guard else ""
-        lines = []
+        lines: Lines = []
         for index, amount in self._tallies.adds[number]:
             name = self._tally_name(index)
             lines.append(f"{prefix}add.u{self._tallies.counters[index].bits} {name}, {name}, {amount};")
         return lines
 
     def add(
-        self, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], lines: list[str], slots: Slots,
+        self, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], lines: Lines, slots: Slots,
         guard: Guard | None, *, ending: bool,
     ) -> None:  # fmt: skip
         """Append the code that adds a save's operands to the sums of the index-th map.
@@ -453,7 +454,7 @@ class Sums:
             lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
 
     def add_amount(
-        self, index: int, number: int, amount: str | int, prefix: str, lines: list[str], *, operation: str = "add"
+        self, index: int, number: int, amount: str | int, prefix: str, lines: Lines, *, operation: str = "add"
     ) -> None:  # fmt: skip
         """Append the code that adds a number or a register to a cell of the index-th map.
 
@@ -470,7 +471,7 @@ class Sums:
         self._registers.changed.add(name)
         return name
 
-    def settle(self, snippets: Iterable[Snippet]) -> list[str]:
+    def settle(self, snippets: Iterable[Snippet]) -> Lines:
         """The code, before the snippets at the ends of a thread, that gives the registers that they read their values.
 
         Where counters are kept, code at sites adds to them and not to these registers, so that what the counters stand
@@ -491,7 +492,7 @@ class Sums:
                 name = operand_text(operand)
                 if not statement.map.adds_constants or not self._field_fits(name, field):
                     read.add(name)
-        lines: list[str] = []
+        lines: Lines = []
         # Keys that are strings are registers, the others fields.
         for name in sorted(read.intersection(key for key in self._tallies.forms if isinstance(key, str))):
             width = bits(self._registers.types[name])
@@ -502,7 +503,7 @@ class Sums:
             self._settled.add(name)
         return lines
 
-    def end(self, lines: list[str]) -> None:
+    def end(self, lines: Lines) -> None:
         """Append the code that adds this thread's sums to memory where it ends: those of the kernel, and of its
         functions as far as their code has been written."""
         # The code names all of them, also those that only other bodies added to.
@@ -561,7 +562,7 @@ class Sums:
     def _tally_name(self, index: int) -> str:
         return f"{self._prefix}c{index}"
 
-    def _value_here(self, form: Form, width: int, lines: list[str]) -> str:
+    def _value_here(self, form: Form, width: int, lines: Lines) -> str:
         """A register of that width in bits with the value in this thread of a form of the counters."""
         counters = self._tallies.counters if self._tallies else ()
         words = [Word(self._tally_name(index), counter.bits) for index, counter in enumerate(counters)]

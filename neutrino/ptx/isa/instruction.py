@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from neutrino.ptx.isa.opcodes import FLOW, STATE_SPACES, Opcode, find
 from neutrino.ptx.isa.scalars import TYPE_BYTES
@@ -69,36 +69,31 @@ def mnemonic(text: str) -> Mnemonic:
     return known
 
 
-def instruction_text(opcode: str, operands: Sequence[str], guard: str = "") -> str:
-    """Return an instruction in PTX, as ``Instruction.text``. guard: its predicate, ``%p`` or ``!%p``, or ""."""
-    prefix = f"@{guard} " if guard else ""
-    return f"{prefix}{opcode} {', '.join(operands)};" if operands else f"{prefix}{opcode};"
+class _Fields(NamedTuple):
+    predicate: str | None
+    negated: bool
+    opcode: str
+    operands: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(_Fields):
     """One instruction, parsed or constructed.
 
     predicate: the guard's register, None without a guard; negated: the guard is written ``@!``. operands: their texts,
     split at top-level commas.
     """
 
-    predicate: str | None
-    negated: bool
-    opcode: str
-    operands: tuple[str, ...]
-
-    @classmethod
-    def of(cls, opcode: str, *operands: str, guard: str | None = None) -> Instruction:
-        """Construct an instruction. guard: the predicate for which it executes, ``%p`` or ``!%p``."""
-        predicate = guard.removeprefix("!") if guard is not None else None
-        return cls(predicate, guard is not None and guard.startswith("!"), opcode, operands)
-
     @property
     def text(self) -> str:
         """The instruction in PTX: ``@!%p add.u32 %r1, %r1, 1;``. Parsing it gives an equal instruction."""
-        guard = f"{'!' if self.negated else ''}{self.predicate}" if self.predicate is not None else ""
-        return instruction_text(self.opcode, self.operands, guard)
+        predicate, negated, opcode, operands = self
+        line = f"{opcode} {', '.join(operands)};" if operands else f"{opcode};"
+        return line if predicate is None else f"@{'!' if negated else ''}{predicate} {line}"
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Itself, as of ``code.Line``."""
+        return (self,)
 
     @cached_property
     def mnemonic(self) -> Mnemonic:

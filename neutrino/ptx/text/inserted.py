@@ -1,0 +1,191 @@
+"""Code to insert, as values: instructions, labels, scopes and declarations; and edits of a text, where it becomes text.
+
+Inserted code is printed once, by ``Inserted.text``. Whatever asks what it does asks the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import NamedTuple, Protocol, TypeAlias
+
+from neutrino.ptx.isa.instruction import Instruction
+
+
+class Line(Protocol):
+    """What inserted code consists of."""
+
+    @property
+    def text(self) -> str:
+        """What it is in PTX: one line or more, without the last end of a line."""
+        ...
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions that it stands for, in their order."""
+        ...
+
+
+Lines: TypeAlias = list["Line | str"]
+"""Code that grows while it is written. Texts of instructions are on their way out."""
+
+
+class Label(NamedTuple):
+    """A label. name: without the colon."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        """As of ``Line``."""
+        return f"{self.name}:"
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """As of ``Line``."""
+        return ()
+
+
+class Scope(Enum):
+    """Where a scope of names begins or ends. Labels within are local to it."""
+
+    OPEN = "{"
+    CLOSE = "}"
+
+    @property
+    def text(self) -> str:
+        """As of ``Line``."""
+        return self.value
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """As of ``Line``."""
+        return ()
+
+
+class Declaration(NamedTuple):
+    """A declaration of registers, or of a variable in memory.
+
+    space: ``reg`` or ``local``. type: without its dot. size: how many registers with numbered names, or elements
+    of a variable; 0 for a single register. align: of a variable, in bytes.
+    """
+
+    space: str
+    type: str
+    name: str
+    size: int = 0
+    align: int = 0
+
+    @property
+    def text(self) -> str:
+        """As of ``Line``."""
+        if self.space == "reg":
+            return f".reg .{self.type} {self.name}{f'<{self.size}>' if self.size else ''};"
+        return f".{self.space} .align {self.align} .{self.type} {self.name}[{self.size}];"
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """As of ``Line``."""
+        return ()
+
+
+_new = tuple.__new__  # what ``Instruction`` does, without a call of Python in between
+
+
+def op(opcode: str, *operands: str, when: str = "") -> Instruction:
+    """Return an instruction. when: the predicate under which it executes, ``%p`` or ``!%p``; "" for all threads."""
+    if not when:
+        return _new(Instruction, (None, False, opcode, operands))
+    if when[0] == "!":
+        return _new(Instruction, (when[1:], True, opcode, operands))
+    return _new(Instruction, (when, False, opcode, operands))
+
+
+def at(base: str, offset: int = 0) -> str:
+    """Return the operand for the memory so many bytes after an address."""
+    return f"[{base}+{offset}]" if offset else f"[{base}]"
+
+
+def vector(*elements: str) -> str:
+    """Return the operand for several registers side by side."""
+    return f"{{{', '.join(elements)}}}"
+
+
+def printed(lines: Iterable[Line | str]) -> list[str]:
+    """Return the texts of lines."""
+    return [line if isinstance(line, str) else line.text for line in lines]
+
+
+def branches(lines: Iterable[Line | str]) -> bool:
+    """Return whether code may branch, after which the lanes of a warp need not run together."""
+    return any(
+        " bra" in line if isinstance(line, str) else any(one.opcode.startswith("bra") for one in line.instructions)
+        for line in lines
+    )
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """Instructions, one per line, that go right before another one, or right after one."""
+
+    lines: tuple[Line | str, ...]
+    is_after: bool
+
+    @cached_property
+    def text(self) -> str:
+        """What stands in the text; "" for no instructions."""
+        if not self.lines:
+            return ""
+        lines = printed(self.lines)
+        return "\n\t".join(["", *lines] if self.is_after else [*lines, ""])
+
+
+@dataclass
+class Edits:
+    """Replacements and insertions in a module's text. Positions are those of the text without any edit.
+
+    edits: (start, end, new text), in any order; an insertion has start == end. The new texts of edits at one start
+    stand in the order of this list.
+    """
+
+    edits: list[tuple[int, int, str | Inserted]] = field(default_factory=list)
+
+    def insert(self, at: int, text: str | Inserted) -> None:
+        """Insert text before a position, after what was inserted there already."""
+        if text if isinstance(text, str) else text.lines:
+            self.edits.append((at, at, text))
+
+    def insert_first(self, at: int, text: str | Inserted) -> None:
+        """Insert text before a position, before what was inserted there already."""
+        self.edits.insert(0, (at, at, text))
+
+    def insert_before(self, at: int, lines: Sequence[Line | str]) -> None:
+        """Insert instructions, one per line, right before the instruction at a position."""
+        self.insert(at, before(lines))
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        """Replace the text from start to end."""
+        self.edits.append((start, end, text))
+
+    def apply(self, text: str, start: int, end: int) -> str:
+        """Return the text from start to end with the edits, which must lie in it and not overlap."""
+        pieces = []
+        copied_to = start
+        # Sorted by the start alone: the sort is stable, so that edits at one position keep their order.
+        for begin, stop, new in sorted(self.edits, key=lambda edit: edit[0]):
+            pieces += [text[copied_to:begin], new if isinstance(new, str) else new.text]
+            copied_to = stop
+        pieces.append(text[copied_to:end])
+        return "".join(pieces)
+
+
+def before(lines: Sequence[Line | str]) -> Inserted:
+    """Instructions that go right before another one."""
+    return Inserted(tuple(lines), is_after=False)
+
+
+def after(lines: Sequence[Line | str]) -> Inserted:
+    """Instructions that go right after another one."""
+    return Inserted(tuple(lines), is_after=True)
