@@ -179,12 +179,93 @@ def numbers_of_keys(words, kind):
 
 
 def numbers_of_places(words, kind):
-    """Return the numbers with places in the order of numbers; NaN for 0 and for the last place. words, kind: as of
-    ``numbers_of_keys``."""
-    size = int(kind[1:]) // 8
+    """Return the numbers with places. words: the places. kind: the numbers' type, as ``s16``; of integers the result
+    has 32 bits at least."""
+    size = max(int(kind[1:]) // 8, 4)
     places = words.astype(f"<u{size}")
     sign = places.dtype.type(1 << (8 * size - 1))
-    return np.where(places >= sign, places ^ sign, ~places).view(f"<f{size}")
+    if kind[0] == "f":
+        return np.where(places >= sign, places ^ sign, ~places).view(f"<f{size}")
+    return (places ^ sign).view(f"<i{size}") if kind[0] == "s" else places
+
+
+def row_type(row):
+    """Return the type of rows: key, count, what is kept, and missed. row: the map's object in the manifest."""
+    key, *values = (field["type"] for field in row["fields"])
+    formats = [("key", {"s": "<i8", "u": "<u8"}.get(key[0], f"<f{int(key[1:]) // 8}")), ("count", "<u8")]
+    for name in row["kept"]:
+        is_float = values[0][0] == "f"
+        formats.append((name, "<u8" if not is_float else "<f8" if name == "sum" else f"<f{int(values[0][1:]) // 8}"))
+    return np.dtype([*formats, ("missed", "<u8")])
+
+
+def keys_of_entries(first, place, row):
+    """Return the keys of entries. first: their first words. place: their places. row: as of ``row_type``."""
+    kind = row["fields"][0]["type"]
+    # A place without a key is that of the key with its number; the one after all places has none, either.
+    is_numbered = (first == 0) & (place < row["places"])
+    number = (place % row.get("period", row["places"])).astype("<u8")
+    if row.get("numbered"):
+        numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
+        number = numbered.take(number.astype("<i8"), mode="clip")
+    words = np.where(is_numbered, number, ~first)
+    return numbers_of_keys(words, kind) if kind[0] == "f" else words.view("<i8" if kind[0] == "s" else "<u8")
+
+
+def merged_rows(copies, row):
+    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][entry][word]``.
+
+    row: as of ``row_type``.
+    """
+    # The kind of the values, where they are floating-point numbers.
+    floats = next((field["type"] for field in row["fields"][1:] if field["type"][0] == "f"), "")
+    # The last entry is of the saves that found no place.
+    entries, lost = copies[:, :-1], copies[:, -1, 1]
+    copy, place = np.nonzero(entries[..., 1])
+    found = entries[copy, place]
+    keys, group = np.unique(keys_of_entries(found[:, 0], place, row), return_inverse=True)
+    rows = np.zeros(len(keys), row_type(row))
+    rows["key"] = keys
+    np.add.at(rows["count"], group, found[:, 1])
+    for number, name in enumerate(row["kept"]):
+        column = np.ascontiguousarray(found[:, 2 + number])
+        if floats and name == "sum":
+            parts = np.zeros((len(keys), len(copies)))
+            # NaNs need no warning.
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.add.at(parts, (group, copy), column.view("<f8"))
+            rows[name] = added_in_pairs(parts)
+            continue
+        total = np.zeros(len(keys), "<u8")
+        combine = np.add if name == "sum" else np.maximum
+        combine.at(total, group, column)
+        total = ~total if name == "min" else total
+        rows[name] = numbers_of_places(total, floats) if floats else total
+    # Where a key has an entry, none of its saves is lost.
+    rows["missed"] = lost.sum()
+    np.subtract.at(rows["missed"], group, lost[copy])
+    return rows
+
+
+def rows_by_launch(copies, row):
+    """Return the rows of each launch, as of ``merged_rows``. copies: the records; the last axis is the copy."""
+    tables = np.asarray(copies["words"]).reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(row["kept"]))
+    return [merged_rows(table, row) for table in tables]
+
+
+def lost_saves(copies, row):
+    """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
+
+    copies, row: as of ``rows_by_launch``.
+    """
+    kept = row["kept"]
+    # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
+    entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
+    values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
+    if "sum" in kept and row["fields"][1]["type"][0] == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
+    return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
@@ -252,39 +333,22 @@ def _read_histogram(copies, row):
 def _read_min(copies, row):
     """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
 
-    copies: keys, unsigned numbers that are greater for a more extreme value, 0 if there is no value; the last axis
-    is the copy. row: the map's object in the manifest.
+    copies: keys, 0 if there is no value; the last axis is the copy. row: the map's object in the manifest.
     """
-    letters = {"u": "<u", "s": "<i", "f": "<f"}
     types = {field["name"]: field["type"] for field in row["fields"]}
-    formats = [(name, f"{letters[kind[0]]}{int(kind[1:]) // 8}") for name, kind in types.items()]
+    formats = [(name, f"<{kind[0].replace('s', 'i')}{int(kind[1:]) // 8}") for name, kind in types.items()]
     rows = np.zeros(copies.shape[:-1], formats)
     any_found = np.zeros(rows.shape, bool)
     for name, kind in types.items():
-        # A type is a letter and its bits, as u64. Keys have at least 32 bits. size: in bytes. top: the highest bit.
-        size = max(int(kind[1:]) // 8, 4)
-        top = 1 << (8 * size - 1)
-        key = copies[name].max(axis=-1)
+        key = np.atleast_1d(copies[name].max(axis=-1))
         found = key != 0
-        # A 64-bit integer's key may be 0, which a second cell says; other integers are stored as key + 1.
-        if kind[0] != "f" and size == 8:
+        if kind in ("u64", "s64"):
             found = found | (copies[f"{name} is 0"].max(axis=-1) != 0)
         elif kind[0] != "f":
             # found counts as 1, so that 0 (no value) stays 0.
             key = key - found
-        # An array even for a single launch, so that it can be viewed as another type.
-        key = np.atleast_1d(key.astype(f"<u{size}"))
-        # The inverse of the steps from a value to its key, in unsigned numbers of the key's width.
-        if row["kind"] == "min":
-            key = ~key
-        if kind[0] == "f":
-            # Keys of numbers that are not negative have the highest bit.
-            key = np.where(key >= top, key ^ key.dtype.type(top), ~key)
-            value = np.where(found, key.view(f"<f{size}"), np.nan)
-        else:
-            value = (key ^ key.dtype.type(top)).view(f"<i{size}") if kind[0] == "s" else key
-        rows[name] = value.reshape(rows.shape)
-        any_found |= found
+        rows[name] = numbers_of_places(~key if row["kind"] == "min" else key, kind).reshape(rows.shape)
+        any_found |= found.reshape(rows.shape)
     # Without the launches that saved nothing.
     return rows[any_found]
 
@@ -319,62 +383,22 @@ def _read_avg(copies, row):
 
 
 def _read_hash(copies, row):
-    """Return a row for each key of each launch: key, count, what is kept of the values, and missed.
+    """Return a row for each key of each launch, in the order of the keys: key, count, what is kept, and missed.
 
-    missed: how many saves of the key there may be besides, among those that found no place. The rows of a launch
-    are in the order of the keys, of a topk map the greatest sums (without values counts) first and no more than n.
-    copies: the tables; the last axis is the copy. row: the map's object in the manifest.
+    missed: how many saves of the key there may be besides, among those that found no place. copies: the tables; the
+    last axis is the copy. row: the map's object in the manifest.
     """
-    kept = row["kept"]
-    tables = copies["words"].reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(kept))
-    key_kind, *values = (field["type"] for field in row["fields"])
-    key_type = {"s": "<i8", "u": "<u8"}.get(key_kind[0], f"<f{int(key_kind[1:]) // 8}")
-    # The kind of the values, where they are floating-point numbers.
-    floats = values[0] if values and values[0][0] == "f" else ""
-    formats = [("key", key_type), ("count", "<u8")]
-    for name in kept:
-        formats.append((name, "<u8" if not floats else "<f8" if name == "sum" else f"<f{int(floats[1:]) // 8}"))
-    formats.append(("missed", "<u8"))
-    launches = [np.zeros(0, formats)]
-    for table in tables:
-        # The last entry is of the saves that found no place.
-        entries, lost = table[:, :-1], table[:, -1, 1]
-        copy, place = np.nonzero(entries[..., 1])
-        found = entries[copy, place]
-        # A place without a key is that of the site with its number; the one after all places has none, either.
-        is_site = (found[:, 0] == 0) & (place < row["places"])
-        site = (place % row.get("period", row["places"])).astype("<u8")
-        if row.get("numbered"):
-            numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
-            site = numbered.take(site.astype("<i8"), mode="clip")
-        words = np.where(is_site, site, ~found[:, 0])
-        numbers = numbers_of_keys(words, key_kind) if key_kind[0] == "f" else words.view(key_type)
-        keys, group = np.unique(numbers, return_inverse=True)
-        rows = np.zeros(len(keys), formats)
-        rows["key"] = keys
-        np.add.at(rows["count"], group, found[:, 1])
-        for number, name in enumerate(kept):
-            column = np.ascontiguousarray(found[:, 2 + number])
-            if floats and name == "sum":
-                parts = np.zeros((len(keys), len(table)))
-                # NaNs need no warning.
-                with np.errstate(over="ignore", invalid="ignore"):
-                    np.add.at(parts, (group, copy), column.view("<f8"))
-                rows[name] = added_in_pairs(parts)
-                continue
-            total = np.zeros(len(keys), "<u8")
-            combine = np.add if name == "sum" else np.maximum
-            combine.at(total, group, column)
-            total = ~total if name == "min" else total
-            rows[name] = numbers_of_places(total, floats) if floats else total
-        # Where a key has an entry, none of its saves is lost.
-        rows["missed"] = lost.sum()
-        np.subtract.at(rows["missed"], group, lost[copy])
-        if "n" in row:
-            # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys; NaNs last.
-            numbers = rows["sum" if kept else "count"]
-            rows = rows[np.argsort(-numbers if kept and floats else ~numbers, kind="stable")][: row["n"]]
-        launches.append(rows)
+    return np.concatenate([np.zeros(0, row_type(row)), *rows_by_launch(copies, row)])
+
+
+def _read_topk(copies, row):
+    """Return up to n rows of each launch, those with most first. Rows, copies, row: as of ``Keyed.read``."""
+    launches = [np.zeros(0, row_type(row))]
+    for rows in rows_by_launch(copies, row):
+        numbers = rows["sum" if row["kept"] else "count"]
+        # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys; NaNs last.
+        order = np.argsort(-numbers if numbers.dtype.kind == "f" else ~numbers, kind="stable")
+        launches.append(rows[order][: row["n"]])
     return np.concatenate(launches)
 
 
@@ -447,18 +471,8 @@ def _read_log(copies, row):
 
 
 def _lost_hash(copies, row):
-    """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
-
-    copies, row: as of ``read``.
-    """
-    kept = row["kept"]
-    # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
-    entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
-    values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
-    if "sum" in kept and row["fields"][1]["type"][0] == "f":
-        with np.errstate(over="ignore", invalid="ignore"):
-            return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
-    return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    """As of ``lost_saves``."""
+    return lost_saves(copies, row)
 
 
 MAP_TYPES = (
@@ -470,7 +484,7 @@ MAP_TYPES = (
     ("avg", "means", "copies", 0, _read_avg, None),
     ("ring", "records", "slots", 0, None, None),
     ("hash", "keys", "copies", 524288, _read_hash, _lost_hash),
-    ("topk", "keys", "copies", 524288, _read_hash, _lost_hash),
+    ("topk", "keys", "copies", 524288, _read_topk, _lost_hash),
     ("log", "records", "chunks", 0, _read_log, None),
 )
 # End of the layout

@@ -170,6 +170,10 @@ class Builder:
         self.add(Convert(result, source, self._span))
         return result
 
+    def widened(self, value: Register) -> Register:
+        """Return an integer in 64 bits, by its sign."""
+        return value if value.type.bits == 64 else self.convert(Type.S64 if value.type.is_signed else Type.U64, value)
+
     def as_bits(self, type_: Type, source: Register) -> Register:
         """Return the same bits in another type of the same width."""
         if type_ is source.type:

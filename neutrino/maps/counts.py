@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neutrino.abi.levels import Level, Per
+from neutrino.abi.records import Field
 from neutrino.ir.memory import At, Kept
 from neutrino.ir.operands import Register
 from neutrino.ir.statements import Operator, Reduction, Relation
@@ -24,8 +25,11 @@ _MOST_GROUPS = 2
 """Of as many cells as there are lanes, that lanes hold."""
 _MOST = 1 << 25
 """What a thread counts in its register, so that the sum over 64 lanes fits in 32 bits."""
+_MOST_DIFFERENCE = 1 << 16
+"""Of two values that are added up, so that a sum of them does not exceed 64 bits, however often a thread saves."""
 _BASE, _HELD, _LAST, _COUNT = 0, 1, 3, 4
-"""Keys of kept registers: ``_HELD`` is the first of as many as there are groups."""
+"""Keys of kept registers: ``_HELD`` is the first of as many as there are groups. Those of ``count_either``
+have three."""
 
 
 def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: SavedValues) -> None:
@@ -43,6 +47,31 @@ def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: Saved
         _count_last(code, cell, saves)
 
 
+def can_count_either(values: Sequence[int]) -> bool:
+    """Return whether ``count_either`` takes values: two, near to each other."""
+    return len(values) == 2 and values[1] - values[0] <= _MOST_DIFFERENCE
+
+
+def count_either(
+    code: Builder, field: Field, values: Sequence[int], cells: Sequence[int], saved: SavedValues
+) -> None:  # fmt: skip
+    """Add the code that counts one to the first or the second cell where the map's one field has the first or the
+    second value, and no other, in threads that save. values: ascending."""
+    if cells[0] == cells[1]:
+        code.accumulate(cells[0], 1, code.saving(saved))
+        return
+    # All are counted in the first cell. A register adds up the value less the first one; that divided by the difference
+    # of both is the second one's count. So it takes no comparison, and hardly more than an addition.
+    low, high = values
+    value, saves = code.saved(0, field), code.saving(saved)
+    code.accumulate(cells[0], 1, saves)
+    wide = value if value.type.bits == 64 else code.convert(Type.U64, value)
+    above = code.kept(high - low, *cells, type_=Type.U64)
+    code.change(above, Operator.ADD, wide, saves)
+    if low:
+        code.change(above, Operator.SUB, low, saves)
+
+
 def begin_counts(code: Builder, kept: Sequence[Kept]) -> None:
     """Add the code where a kernel begins. kept: the map's registers."""
     if any(register.key == (_BASE,) for register in kept):
@@ -51,7 +80,15 @@ def begin_counts(code: Builder, kept: Sequence[Kept]) -> None:
 
 def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
     """Add the code, where a thread ends, that adds to memory what is in registers. kept: the map's."""
-    keys = sorted(register.key[0] for register in kept)
+    differences = [register for register in kept if len(register.key) > 1]
+    for above in differences:
+        difference, first, second = above.key
+        is_power_of_two = not difference & (difference - 1)
+        divisor = difference.bit_length() - 1 if is_power_of_two else difference
+        count = code.compute(Operator.SHR if is_power_of_two else Operator.DIV, above, divisor, type_=Type.U64)
+        code.accumulate(second, count)
+        code.accumulate(first, count, operator=Operator.SUB)
+    keys = sorted(register.key[0] for register in kept if register not in differences)
     held = [key for key in keys if _HELD <= key < _HELD + _MOST_GROUPS]
     if held:
         lane = code.lane()

@@ -39,6 +39,15 @@ class MapTable(Protocol):
         """Report what is wrong with a key's value. hint: what to write."""
 
 
+def count_in(table: MapTable, key: str, most: int) -> int | None:
+    """Return a key's value, an integer from 1 to most; None if it is anything else, which is reported."""
+    value = table.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        table.fault(key, f"{key} is {value!r:.40}", f"write an integer from 1 to {most}")
+        return None
+    return value
+
+
 class Layout(enum.Enum):
     """Where a map's records are in the memory of a launch, see ``regions.py``.
 

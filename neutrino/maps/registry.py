@@ -6,11 +6,12 @@ from neutrino.maps.array import Array
 from neutrino.maps.average import Average
 from neutrino.maps.declaration import MapType
 from neutrino.maps.extreme import Maximum, Minimum
+from neutrino.maps.hash import Hash
 from neutrino.maps.histogram import Histogram
-from neutrino.maps.keyed import Hash, TopK
 from neutrino.maps.log import Log
 from neutrino.maps.ring import Ring
 from neutrino.maps.sum import Sum
+from neutrino.maps.topk import TopK
 
 MAP_TYPES: tuple[type[MapType], ...] = (
     Array,

@@ -9,8 +9,7 @@ short: a kernel with many sites waits for its instructions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from neutrino.abi.levels import Level
 from neutrino.ir.memory import At, Kept
@@ -20,6 +19,7 @@ from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Combining, Lanes, SavedValues
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import COPIES_MOST, most_copies
+from neutrino.maps.table_layout import KeyTable
 
 _MOST_GROUPS = 2
 """Of as many sites as there are lanes, that lanes hold."""
@@ -27,27 +27,6 @@ _BASE, _HELD, _OF_GROUP = 0, 1, 4
 """Keys of kept registers: of each group from ``_HELD`` on the count, the sum, the least and the greatest value."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 """2 to the 64 divided by the golden ratio, so that keys at any stride spread over the table."""
-
-
-@dataclass(frozen=True)
-class KeyTable:
-    """The form of a table of keys in memory, an array of entries of u64 words, all 0 at first.
-
-    An entry has a key with all bits inverted, a count of saves, and the aggregates in keep (``sum``, ``max``, or
-    ``min``, which is kept inverted). places: of keys, a power of two; then comes an entry for the key whose inverse
-    is 0, then one for saves whose keys found no place. probes: how many places a key may have. period: if not 0, an
-    entry with a number may as well be that which so many places, or a multiple, are before.
-    """
-
-    places: int
-    probes: int
-    keep: tuple[str, ...]
-    period: int = 0
-
-    @property
-    def words(self) -> int:
-        """Of an entry."""
-        return 2 + len(self.keep)
 
 
 def add_to_key(
@@ -93,16 +72,17 @@ def add_to_site(
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
 
 
-def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Mapping[tuple[int, ...], Kept]) -> None:
-    """Add the code where a kernel begins. kept: the map's registers, by their keys."""
-    if (_BASE,) in kept:
+def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]) -> None:
+    """Add the code where a kernel begins. kept: the map's registers."""
+    if any(register.key == (_BASE,) for register in kept):
         code.change(_base(code), Operator.MOVE, _site_base(code, entry, table))
 
 
-def bring_sites(code: Builder, table: KeyTable, kept: Mapping[tuple[int, ...], Kept], lanes: Lanes) -> None:
+def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lanes) -> None:
     """Add the code, where a thread ends, that adds to memory what its lane holds of sites."""
+    keys = {register.key for register in kept}
     for group in range(_MOST_GROUPS):
-        if (_HELD + _OF_GROUP * group,) not in kept:
+        if (_HELD + _OF_GROUP * group,) not in keys:
             continue
         registers = _registers(code, table, group)
         place = code.locate(code.lane(), _base(code), table.words)

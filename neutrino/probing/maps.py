@@ -14,9 +14,10 @@ from neutrino.errors import Span
 from neutrino.maps.array import Array
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.float_sums import FLOATS
-from neutrino.maps.keyed import AGGREGATES, Hash
+from neutrino.maps.hash import Hash
 from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, type_named, type_names
+from neutrino.maps.table_layout import AGGREGATES
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
 from neutrino.probing.levels import KEEP_ALL
 

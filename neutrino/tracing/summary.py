@@ -18,6 +18,7 @@ from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.scalars import NUMPY_TYPES
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, MapType, Report, has_no_count
+from neutrino.maps.keyed import Keyed
 from neutrino.tracing.aggregate import count_values, ranges_of
 from neutrino.tracing.map_records import MapRecords
 from neutrino.tracing.site_tables import combined, is_by_site, key_name, place_of, sites_by_number
@@ -287,10 +288,10 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
     sites: of the kernel's manifest, to find the places of keys that are numbers of sites.
     """
     # All keys, also of a map that keeps the first ones alone: they may be others over all launches.
-    document = {key: value for key, value in entry.document().items() if key != "n"}
+    document = entry.document()
     parts: list[Array] = []
     for view in records.views():
-        parts.append(entry.kind.read(view.records, document))
+        parts.append(Keyed.read(view.records, document))
         if sum(map(len, parts[1:])) > max(_MOST_ROWS, len(parts[0])):
             parts = [combined(parts)]
     rows = combined(parts) if parts else np.empty(0, [("key", "<u8"), ("count", "<u8")])
@@ -298,7 +299,7 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
     # A stable sort of the inverted numbers, so that equal ones stay in the order of the keys. NaNs are last.
     sizes = rows["sum" if "sum" in names else "count"]
     order = np.argsort(-sizes if sizes.dtype.kind == "f" else ~sizes, kind="stable")
-    order = order[: entry.document().get("n")]
+    order = order[: document.get("n")]
     by_number = sites_by_number(sites) if is_by_site(entry) else {}
     summaries = []
     for number in order.tolist():

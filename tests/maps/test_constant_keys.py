@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from neutrino.cli.probe import main as probe_main
-from neutrino.maps.keyed import Hash
+from neutrino.maps.hash import Hash
 from neutrino.tracing import Trace
 from neutrino.tracing.recorded import RecordedMap
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Map
-from neutrino.maps.float_scales import Steps
+from neutrino.maps.float_edges import StepEdges
 from neutrino.resources import tool_path
 from neutrino.tracing.views import MapView
 from tests.maps.aggregates import Values, probes_of, run, twin_of
@@ -34,7 +34,7 @@ def edges(*numbers: float) -> str:
 
 
 def edges_of(low: float, high: float, step: float) -> list[float]:
-    steps = Steps.between(low, high, step, 4096)
+    steps = StepEdges.between(low, high, step, 4096)
     return list(steps.edges) if steps else []
 
 

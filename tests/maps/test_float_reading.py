@@ -19,9 +19,10 @@ from neutrino.cli.report import main as report
 from neutrino.errors import Span
 from neutrino.maps.average import Average
 from neutrino.maps.declaration import Map, MapType
+from neutrino.maps.float_scales import FloatPowers, FloatSteps
 from neutrino.maps.float_sums import added_in_pairs
-from neutrino.maps.histogram import FloatHistogram
-from neutrino.maps.keyed import Hash
+from neutrino.maps.hash import Hash
+from neutrino.maps.histogram import Histogram
 from neutrino.maps.regions import copies_of
 from neutrino.maps.sum import Sum
 from neutrino.resources import tool_path
@@ -50,8 +51,8 @@ def a_map(name: str, kind: MapType, *types: str) -> Map:
 
 MAPS = (
     a_map("total", Sum(), "f32"), a_map("mean", Average(), "f64"),
-    a_map("powers", FloatHistogram("log2"), "f32"),
-    a_map("steps", FloatHistogram("linear", numbers=(0, 1, 0.1)), "f64"),
+    a_map("powers", Histogram(FloatPowers()), "f32"),
+    a_map("steps", Histogram(FloatSteps(0, 1, 0.1)), "f64"),
     a_map("keys", Hash(8, ("sum", "min", "max")), "f32", "f32"),
 )  # fmt: skip
 

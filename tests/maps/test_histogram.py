@@ -14,6 +14,7 @@ from neutrino.abi.records import lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError
 from neutrino.maps.histogram import Histogram
+from neutrino.maps.integer_scales import Edges, Steps
 from neutrino.maps.regions import region_layout
 from neutrino.ptx.instrument.module_twins import probe_module
 from neutrino.ptx.text.module import parse
@@ -40,7 +41,7 @@ def table(scale: str) -> str:
 
 def expected(kind: Histogram, scalar: ScalarType, values: Values) -> list[int]:
     """The counts, one value after the other by the buckets' own bounds."""
-    buckets = kind.buckets(scalar)
+    buckets = kind.scale.buckets(scalar)
     return [sum(low <= int(value) <= high for value in values.tolist()) for low, high in buckets]
 
 
@@ -52,7 +53,8 @@ def check(scale: str, kind: str, arch: str, level: str = "thread", count: int = 
     assert isinstance(histogram, Histogram)
     rows = view.valid()
     assert rows["count"].tolist() == expected(histogram, ScalarType(kind), read_by(values, 70, 3, level))
-    assert list(zip(rows["low"].tolist(), rows["high"].tolist(), strict=True)) == histogram.buckets(ScalarType(kind))
+    buckets = histogram.scale.buckets(ScalarType(kind))
+    assert list(zip(rows["low"].tolist(), rows["high"].tolist(), strict=True)) == buckets
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
@@ -147,8 +149,8 @@ def test_buckets_hold_every_value_once(kind: str, data: st.DataObject) -> None:
     least, most = (-(1 << (scalar.size * 8 - 1)), (1 << (scalar.size * 8 - 1)) - 1) if kind[0] == "s" else (
         0, (1 << scalar.size * 8) - 1)  # fmt: skip
     edges = data.draw(st.lists(st.integers(least + 1, most), min_size=2, max_size=64, unique=True).map(sorted))
-    histogram = Histogram("edges", edges=tuple(edges))
-    buckets = histogram.buckets(scalar)
+    histogram = Histogram(Edges(tuple(edges)))
+    buckets = histogram.scale.buckets(scalar)
     assert (buckets[0][0], buckets[-1][1]) == (least, most)
     assert all(high + 1 == low for (_, high), (low, _) in pairwise(buckets))
     fields, _, _ = lay_out_fields([("value", scalar)])
@@ -188,7 +190,7 @@ def test_maps_in_python_have_the_keys_of_their_types(tmp_path: Path) -> None:
         "def thread_end():\n    Elapsed.save(nl.clock())\n"
     )
     (entry,) = load_probe_file(path).maps
-    assert entry.kind == Histogram("linear", 0, 1000, 100)
+    assert entry.kind == Histogram(Steps(0, 1000, 100))
 
 
 _SIZES = """

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from neutrino.maps.average import Average
-from neutrino.maps.keyed import Hash, TopK
+from neutrino.maps.hash import Hash
 from neutrino.maps.ring import Ring
+from neutrino.maps.topk import TopK
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.targets import trace_text

@@ -19,10 +19,12 @@ from neutrino.errors import Span, TraceError
 from neutrino.maps.average import Average
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.extreme import Maximum, Minimum
+from neutrino.maps.hash import Hash
 from neutrino.maps.histogram import Histogram
-from neutrino.maps.keyed import Hash, TopK
+from neutrino.maps.integer_scales import Edges, Steps
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
+from neutrino.maps.topk import TopK
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace
 from tests.tracing.trace_writer import TraceWriter, fill_regions
@@ -59,8 +61,8 @@ def write(folder: Path, maps: tuple[Map, ...], seed: int) -> dict[str, np.ndarra
 
 
 def test_histograms(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    scales = (Histogram("log2"), Histogram("linear", -20, 100, 4), Histogram("edges", edges=(-5, 5)))
-    wide = Histogram("linear", 0, 4096, 1)
+    scales = (Histogram(), Histogram(Steps(-20, 100, 4)), Histogram(Edges((-5, 5))))
+    wide = Histogram(Steps(0, 4096, 1))
     maps = (
         *(one_field(f"S{number}", kind, ScalarType.S32) for number, kind in enumerate(scales)),
         one_field("Log", Histogram(), ScalarType.U64), one_field("Wide", wide, ScalarType.U16),
@@ -74,7 +76,7 @@ def test_histograms(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFi
         cells = values[entry.name]
         counts = [sum(cells[name].tolist()) for name in cells.dtype.names or ()]
         assert isinstance(entry.kind, Histogram)
-        assert [(low, high) for low, high, _ in rows.tolist()] == entry.kind.buckets(entry.fields[0].type)
+        assert [(low, high) for low, high, _ in rows.tolist()] == entry.kind.scale.buckets(entry.fields[0].type)
         assert rows["count"].tolist() == counts
         assert (section["kind"], records[entry.name].tolist()) == ("histogram", rows.tolist())
     assert copies_of(maps[-1], 4096) == 2

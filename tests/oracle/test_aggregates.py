@@ -338,7 +338,7 @@ def check(views: dict[str, MapView], name: str) -> int:
     for histogram in ("Log", "Steps"):
         kind = views[histogram].map.kind
         assert isinstance(kind, Histogram)
-        starts = [low for low, _ in kind.buckets(views[histogram].map.fields[0].type)]
+        starts = [low for low, _ in kind.scale.buckets(views[histogram].map.fields[0].type)]
         numbers = np.searchsorted(starts, values, "right") - 1
         counts = np.bincount(numbers, minlength=len(starts)).tolist()
         assert views[histogram].valid()["count"].tolist() == counts, (name, histogram)

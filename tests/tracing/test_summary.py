@@ -20,11 +20,13 @@ from neutrino.errors import Span
 from neutrino.maps.average import Average
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.extreme import Maximum, Minimum
+from neutrino.maps.hash import Hash
 from neutrino.maps.histogram import Histogram
-from neutrino.maps.keyed import Hash, TopK
+from neutrino.maps.keyed import Keyed
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log, slices
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
+from neutrino.maps.topk import TopK
 from neutrino.tracing import MapView, Trace, aggregate, map_records, sampling, summarize, summary, trace, views
 from neutrino.tracing.aggregate import Tiles, ranges_of
 from neutrino.tracing.sampling import Sample, medians_near
@@ -34,7 +36,7 @@ from tests.maps.aggregates import probes_of, random_values, run
 SCALARS = [scalar.value for scalar in ScalarType]
 COMBINING = {
     "sum": make_map("m", "sum", "thread", {"value": "u64"}).kind, "min": Minimum(), "max": Maximum(), "avg": Average(),
-    "histogram": Histogram("log2"), "hash": Hash(4, ("sum", "min", "max")), "topk": TopK(4, ("sum",), n=2),
+    "histogram": Histogram(), "hash": Hash(4, ("sum", "min", "max")), "topk": TopK(4, ("sum",), n=2),
 }  # fmt: skip
 
 
@@ -111,8 +113,7 @@ def check(entry: Map, found: MapSummary, views_of_all: list[MapView]) -> None:
         return
     if entry.kind.report is Report.KEYS:
         # Those of all launches together may be others than those of each.
-        document = {key: value for key, value in entry.document().items() if key != "n"}
-        rows = np.concatenate([entry.kind.read(view.records, document) for view in views_of_all])
+        rows = np.concatenate([Keyed.read(view.records, entry.document()) for view in views_of_all])
         wanted = {int(key): rows[rows["key"] == key] for key in np.unique(rows["key"])}
         for key in found.keys:
             assert key.count == wanted[key.key]["count"].sum()

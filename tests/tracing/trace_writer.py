@@ -48,7 +48,7 @@ GMEM_BYTES = make_map(
     {"load": "u64", "store": "u64", "atomic": "u64", "async": "u64", "uncounted": "u64"},
 )
 _VALUE, _, _ = lay_out_fields([("value", ScalarType.U32)])
-VALUES = Map("Values", Histogram("log2"), Level.THREAD, Histogram("log2").size(_VALUE), 1, _VALUE, Span(1, 1))
+VALUES = Map("Values", Histogram(), Level.THREAD, Histogram().size(_VALUE), 1, _VALUE, Span(1, 1))
 
 
 def write_histogram(path: Path, **changes: Any) -> Path:

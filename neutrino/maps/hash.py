@@ -1,0 +1,51 @@
+"""``hash``: how often each key was saved over all threads of a launch, and what was saved with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neutrino.abi.records import Field
+from neutrino.maps.declaration import Map, MapTable, MapType, count_in
+from neutrino.maps.keyed import DEFAULT_ROOM, Keyed, value_fits
+from neutrino.maps.table_layout import AGGREGATES, most_room
+
+
+@dataclass(frozen=True)
+class Hash(Keyed):
+    """Each key with its count, and what is kept of the values that were saved with it."""
+
+    name = "hash"
+    keys = ("room", "keep")
+    whole = "keys over all threads"
+
+    @classmethod
+    def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
+        """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
+        if not value_fits(table, fields):
+            return None
+        keep = table.get("keep")
+        has_value = len(fields) > 1
+        if keep is None:
+            keep = ["sum"] if has_value else []
+        if not isinstance(keep, list) or sorted({str(word) for word in keep}) != sorted(map(str, keep)):
+            table.fault("keep", "keep is no list of different words", 'write keep = ["sum", "min", "max"]')
+            return None
+        if any(word not in AGGREGATES for word in keep) or (keep and not has_value):
+            message = f"keep is {keep!r:.60}" + ("" if has_value else ", but the map has no value besides its key")
+            table.fault("keep", message, 'write some of "sum", "min" and "max", of a value that is saved with the key')
+            return None
+        kept = tuple(word for word in AGGREGATES if word in keep)
+        most = most_room(len(kept))
+        room = min(DEFAULT_ROOM, most) if table.get("room") is None else count_in(table, "room", most)
+        return None if room is None else cls(room, kept)
+
+    def options(self) -> dict[str, Any]:
+        """Return the keys of the map's table."""
+        return {"room": self.room, "keep": list(self.keep)}
+
+    def describe(self, entry: Map) -> str:
+        """Return a map in words: ``counts of up to 256 keys per launch``."""
+        kept = "".join(f", {word}" for word in self.keep)
+        return f"count{kept} of up to {self.room:,} keys per launch"

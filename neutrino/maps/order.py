@@ -1,0 +1,59 @@
+"""Numbers of any type as unsigned ones in the same order, their places, so that only unsigned numbers are compared.
+
+A NaN has the place 0 or the last one, by its sign. Of zeros the negative one is before the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neutrino.ir.operands import Register
+from neutrino.ir.statements import Operator
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+INFINITY = {32: 0x7F800000, 64: 0x7FF0000000000000}
+"""By the width of a type its bits: all of the exponent and none of the fraction. Those of NaNs are above, but for the
+sign."""
+
+
+def pattern_of(code: Builder, value: Register) -> Register:
+    """Return a number's bits as an unsigned integer. value: of 32 or 64 bits, as all here are."""
+    return code.as_bits(Type(f"u{value.type.bits}"), value)
+
+
+def magnitude_of(code: Builder, pattern: Register) -> Register:
+    """Return a floating-point number's bits without its sign. pattern: as of ``pattern_of``."""
+    return code.compute(Operator.AND, pattern, (1 << (pattern.type.bits - 1)) - 1)
+
+
+def place_of(code: Builder, value: Register, pattern: Register) -> Register:
+    """Return a number's place, of its width. pattern: its ``pattern_of``."""
+    bits = value.type.bits
+    sign_bit = 1 << (bits - 1)
+    if value.type.is_float:
+        # All bits of negative numbers are inverted, and the sign of others. A signed shift by all bits but one gives
+        # all ones for negative numbers, else 0.
+        signs = code.compute(Operator.SHR, code.as_bits(Type(f"s{bits}"), value), bits - 1)
+        inverted = code.compute(Operator.OR, code.as_bits(pattern.type, signs), sign_bit)
+        return code.compute(Operator.XOR, pattern, inverted)
+    # With the sign bit inverted, two's complement numbers are ordered as unsigned ones.
+    return code.compute(Operator.XOR, pattern, sign_bit) if value.type.is_signed else pattern
+
+
+def numbers_of_places(words: Array, kind: str) -> Array:
+    """Return the numbers with places. words: the places. kind: the numbers' type, as ``s16``; of integers the result
+    has 32 bits at least."""
+    import numpy as np
+
+    size = max(int(kind[1:]) // 8, 4)
+    places = words.astype(f"<u{size}")
+    sign = places.dtype.type(1 << (8 * size - 1))
+    if kind[0] == "f":
+        return np.where(places >= sign, places ^ sign, ~places).view(f"<f{size}")
+    return (places ^ sign).view(f"<i{size}") if kind[0] == "s" else places

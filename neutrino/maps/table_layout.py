@@ -1,0 +1,156 @@
+"""Tables of keys in memory: their form, and how readers merge the copies of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neutrino.abi.records import MAX_TABLE
+from neutrino.maps.float_keys import numbers_of_keys
+from neutrino.maps.float_sums import added_in_pairs
+from neutrino.maps.known_keys import power_of_two
+from neutrino.maps.order import numbers_of_places
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+AGGREGATES = ("sum", "min", "max")
+"""What can be kept of the values that are saved with a key, in the order of their words."""
+_PLACES_PER_KEY = 4
+"""Places of a table for each key that it is to have room for: so few are taken that a key hardly ever finds none."""
+_MORE_ENTRIES = 2
+"""After the places: see ``KeyTable``."""
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The form of a table, an array of entries of u64 words, all 0 at first.
+
+    An entry has a key with all bits inverted, a count of saves, and the aggregates in keep, of the least value the
+    inverse. A first word of 0 is a free place, or that of a key with a number (``known_keys.py``). places: of keys, a
+    power of two; then comes an entry for the key whose inverse is 0, then one for saves whose keys found no place. An
+    entry is never given up, so in one table either all saves of a key find it or none does. probes: how many places a
+    key may have. period: if not 0, an entry with a number may as well be that which so many places, or a multiple, are
+    before.
+    """
+
+    places: int
+    keep: tuple[str, ...]
+    period: int = 0
+    probes: int = 8
+
+    @property
+    def words(self) -> int:
+        """Of an entry."""
+        return 2 + len(self.keep)
+
+    @property
+    def all_words(self) -> int:
+        """Of the table."""
+        return (self.places + _MORE_ENTRIES) * self.words
+
+
+def places_for(room: int) -> int:
+    """Return how many places a table has. room: how many keys are to fit."""
+    return power_of_two(_PLACES_PER_KEY * room)
+
+
+def most_room(kept: int) -> int:
+    """Return how many keys may be to fit, with so many aggregates: a table is a record, of a limited size."""
+    places = 1
+    while (2 * places + _MORE_ENTRIES) * (2 + kept) * 8 <= MAX_TABLE:
+        places *= 2
+    return places // _PLACES_PER_KEY
+
+
+def row_type(row: Mapping[str, Any]) -> np.dtype[Any]:
+    """Return the type of rows: key, count, what is kept, and missed. row: the map's object in the manifest."""
+    import numpy as np
+
+    key, *values = (field["type"] for field in row["fields"])
+    formats = [("key", {"s": "<i8", "u": "<u8"}.get(key[0], f"<f{int(key[1:]) // 8}")), ("count", "<u8")]
+    for name in row["kept"]:
+        is_float = values[0][0] == "f"
+        formats.append((name, "<u8" if not is_float else "<f8" if name == "sum" else f"<f{int(values[0][1:]) // 8}"))
+    return np.dtype([*formats, ("missed", "<u8")])
+
+
+def keys_of_entries(first: Array, place: Array, row: Mapping[str, Any]) -> Array:
+    """Return the keys of entries. first: their first words. place: their places. row: as of ``row_type``."""
+    import numpy as np
+
+    kind = row["fields"][0]["type"]
+    # A place without a key is that of the key with its number; the one after all places has none, either.
+    is_numbered = (first == 0) & (place < row["places"])
+    number = (place % row.get("period", row["places"])).astype("<u8")
+    if row.get("numbered"):
+        numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
+        number = numbered.take(number.astype("<i8"), mode="clip")
+    words = np.where(is_numbered, number, ~first)
+    return numbers_of_keys(words, kind) if kind[0] == "f" else words.view("<i8" if kind[0] == "s" else "<u8")
+
+
+def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
+    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][entry][word]``.
+
+    row: as of ``row_type``.
+    """
+    import numpy as np
+
+    # The kind of the values, where they are floating-point numbers.
+    floats = next((field["type"] for field in row["fields"][1:] if field["type"][0] == "f"), "")
+    # The last entry is of the saves that found no place.
+    entries, lost = copies[:, :-1], copies[:, -1, 1]
+    copy, place = np.nonzero(entries[..., 1])
+    found = entries[copy, place]
+    keys, group = np.unique(keys_of_entries(found[:, 0], place, row), return_inverse=True)
+    rows = np.zeros(len(keys), row_type(row))
+    rows["key"] = keys
+    np.add.at(rows["count"], group, found[:, 1])
+    for number, name in enumerate(row["kept"]):
+        column = np.ascontiguousarray(found[:, 2 + number])
+        if floats and name == "sum":
+            parts = np.zeros((len(keys), len(copies)))
+            # NaNs need no warning.
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.add.at(parts, (group, copy), column.view("<f8"))
+            rows[name] = added_in_pairs(parts)
+            continue
+        total = np.zeros(len(keys), "<u8")
+        combine = np.add if name == "sum" else np.maximum
+        combine.at(total, group, column)
+        total = ~total if name == "min" else total
+        rows[name] = numbers_of_places(total, floats) if floats else total
+    # Where a key has an entry, none of its saves is lost.
+    rows["missed"] = lost.sum()
+    np.subtract.at(rows["missed"], group, lost[copy])
+    return rows
+
+
+def rows_by_launch(copies: Array, row: Mapping[str, Any]) -> list[Array]:
+    """Return the rows of each launch, as of ``merged_rows``. copies: the records; the last axis is the copy."""
+    import numpy as np
+
+    tables = np.asarray(copies["words"]).reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(row["kept"]))
+    return [merged_rows(table, row) for table in tables]
+
+
+def lost_saves(copies: Array, row: Mapping[str, Any]) -> tuple[int, int | float]:
+    """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
+
+    copies, row: as of ``rows_by_launch``.
+    """
+    import numpy as np
+
+    kept = row["kept"]
+    # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
+    entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
+    values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
+    if "sum" in kept and row["fields"][1]["type"][0] == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
+    return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
