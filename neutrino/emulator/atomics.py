@@ -244,6 +244,8 @@ def _apply_in_rounds(words: Array, index: Indices, step: Callable[..., Any], val
 
     Round n handles the n-th occurrence of each index, so that no index repeats within a round.
     """
+    if step is _compare_and_swap and (index == index[0]).all():
+        return _compare_and_swap_one(words, index[0], *values)
     order, _, ranks = _group_equal(index)
     result = np.empty(index.size, words.dtype)
     # The positions of the first occurrences, then those of the second ones, and so on.
@@ -270,6 +272,21 @@ def _exchange(old: Array, value: Array) -> Array:
 def _compare_and_swap(old: Array, compared: Array, value: Array) -> Array:
     new: Array = np.where(old == compared, value, old)
     return new
+
+
+def _compare_and_swap_one(words: Array, place: Any, compared: Array, value: Array) -> Array:
+    """Let threads compare and swap one word in turns, as at a lock. Returns what each found there.
+
+    Python's numbers are faster here than arrays of one element.
+    """
+    word = words[place].item()
+    found = []
+    for expected, new in zip(compared.tolist(), value.tolist(), strict=True):
+        found.append(word)
+        if word == expected:
+            word = new
+    words[place] = word
+    return np.array(found, words.dtype)
 
 
 def _increment(old: Array, limit: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE
 from neutrino.emulator.operands import Variable
@@ -19,7 +20,7 @@ class ModuleCode:
     observers. shared: the ``.shared`` variables, by number. declarations: those of the ``.global`` and ``.const``
     variables, by number (each device has addresses of its own for them). variables: those of module scope, by name.
     texts: the functions, by name. function_addresses: by name and alias, for indirect calls. names_by_address: the
-    opposite, without aliases.
+    opposite, without aliases. kernels: what ``kernel_of`` has made of it, by name.
     """
 
     def __init__(self, text: str) -> None:
@@ -31,6 +32,7 @@ class ModuleCode:
         self.declarations: list[Declaration] = []
         self.variables: dict[str, Variable] = {}
         self.texts: dict[str, FunctionText] = {}
+        self.kernels: dict[str, Any] = {}
         self._programs: dict[str, Program] = {}
         # The variables that bodies declare with .global and .const, by the identity of the declaration in ``texts``:
         # others may have the same name on the same line.
@@ -166,7 +168,7 @@ class ModuleCode:
         return parameters
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)
 def module_code(text: str) -> ModuleCode:
     """Return the code of a PTX text, cached. Raise PtxRefusedError if the device does not run it."""
     return ModuleCode(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from neutrino.emulator.blocks import Graph, build_graph
 from neutrino.emulator.code import ModuleCode
 from neutrino.emulator.program import Program
@@ -108,7 +106,10 @@ def _align(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment
 
 
-@lru_cache(maxsize=1024)
 def kernel_of(module: ModuleCode, name: str) -> Kernel:
-    """Return a kernel of a module, cached. Raise PtxRefusedError if it uses what the device does not support."""
-    return Kernel(module, name)
+    """Return a kernel of a module, made once. Raise PtxRefusedError if it uses what the device does not support."""
+    kernel = module.kernels.get(name)
+    if kernel is None:
+        # The module has it, so that both are forgotten together.
+        kernel = module.kernels[name] = Kernel(module, name)
+    return kernel

@@ -31,7 +31,8 @@ class Observer(Protocol):
 
     An observer may also have ``registers(statement, threads, before, after)``. It is called after each statement that
     does not end a basic block, with the values that the registers that it names had before and have after it: name →
-    one value per thread.
+    one value per thread. With ``is_recorded(statement)`` beside it, it is called for the statements alone for which
+    that is true.
     """
 
     def executed(self, statement: Statement, threads: Indices) -> None:
@@ -128,6 +129,8 @@ class State:
         # Those of the shape are computed once, and reused by all batches of the same shape.
         self.registers = self.shape.registers
         self.block_registers = block_registers(block, blocks, grid, first)
+        # See ``threads_of``.
+        self._linear: Indices | None = None
 
     # -- special registers
 
@@ -181,8 +184,11 @@ class State:
 
     def threads_of(self, at: Indices | None) -> Indices:
         """Return the linear indices of threads over the whole grid, in which blocks have no padding."""
-        shape = self.shape
-        linear = (shape.block_of + self.first) * shape.block_threads + shape.in_block
+        linear = self._linear
+        if linear is None:
+            shape = self.shape
+            linear = self._linear = (shape.block_of + self.first) * shape.block_threads + shape.in_block
+            linear.setflags(write=False)
         return linear if at is None else linear[at]
 
     def executed(self, number: int, at: Indices | None, guard: Any) -> None:
@@ -206,6 +212,9 @@ class State:
         """
         observe = getattr(self.observer, "registers", None)
         if observe is None:
+            return
+        is_recorded = getattr(self.observer, "is_recorded", None)
+        if is_recorded is not None and not is_recorded(self.kernel.module.statements[number]):
             return
         guarded = self.guarded(at, guard)
         if guarded is not None and not guarded.size:

@@ -123,12 +123,15 @@ class Tracer:
         """Return the recorded executions of the statements whose opcode ``matches`` accepts, in order."""
         return (execution for execution in self.executions if matches(execution.site.opcode))
 
+    def is_recorded(self, statement: TracedStatement) -> bool:
+        """Return whether the statement's executions are recorded, so that its registers' values are asked for."""
+        return id(statement) in self._latest
+
     def _registers(self, statement: TracedStatement, threads: Lanes, before: Values, after: Values) -> None:
         """Called after a statement, with the values of its registers before and after it.
 
         before, after: register name → one value per thread of ``threads``.
         """
-        self._site(statement)
         execution = self._latest.get(id(statement))
         # None: the statement is not recorded. Other threads: not the execution that the values belong to.
         if execution is not None and len(execution.threads) == len(threads):

@@ -44,7 +44,12 @@ def one_after_the_other(
 @given(
     st.sampled_from(_TYPES),
     st.sampled_from(_OPERATIONS),
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=50),
+    # Up to six words: also one that all threads share.
+    st.integers(0, 5).flatmap(
+        lambda last: st.lists(
+            st.tuples(st.integers(0, last), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=50
+        )
+    ),
     st.booleans(),
 )
 def test_threads_take_turns(kind: str, operation: str, turns: list[tuple[int, int, int]], wanted: bool) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.emulator.code import module_code
 from neutrino.emulator.device import Device
+from neutrino.emulator.kernel import kernel_of
 from neutrino.emulator.memory import POISON, OutOfMemoryError, Window
 from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 from tests.emulator.kernels_by_hand import HEAD, Kernel, words
@@ -123,6 +128,16 @@ def test_a_module_gives_its_memory_back() -> None:
         with pytest.raises(PtxRefusedError, match="no memory"):
             device.load(text)
         device.unload(module)
+
+
+def test_kernels_are_forgotten_with_their_text() -> None:
+    """A process that loads many texts, one after the other, does not keep them all."""
+    code = weakref.ref(module_code(f"{HEAD}.visible .entry k() {{ ret; }}"))
+    kernel_of(code(), "k").units(observed=False)
+    for number in range(module_code.cache_info().maxsize):
+        module_code(f"{HEAD}.visible .entry k{number}() {{ ret; }}")
+    gc.collect()
+    assert code() is None
 
 
 def test_arguments_by_value() -> None:
