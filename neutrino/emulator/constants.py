@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 _TOKEN = re.compile(
     r"\s*(?:(\(\s*\.[su]64\s*\))|(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)"
@@ -23,6 +24,7 @@ _DEEPEST = 50
 _MASK = (1 << 64) - 1
 
 
+@lru_cache(maxsize=4096)
 def float_bits(text: str) -> tuple[int, int] | None:
     """Read a floating-point literal; return its bits and its size in bytes, None if `text` is none.
 
@@ -60,6 +62,7 @@ class _Number:
         return self.bits if self.unsigned else self.signed_value
 
 
+@lru_cache(maxsize=4096)
 def evaluate_integer(text: str) -> int | None:
     """Return the value of an integer constant expression as a signed 64-bit number; None if `text` is none.
 

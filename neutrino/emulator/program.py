@@ -433,14 +433,15 @@ class _Resolver:
 
         A register of a range (``%r12`` of ``.reg .b32 %r<99>``) is added to the register file when first named.
         """
-        numbered = _NUMBERED.fullmatch(name)
-        prefix, number = (numbered[1], int(numbered[2])) if numbered is not None else (None, 0)
+        numbered = None
         for names in reversed(self.scopes):
-            if name in names.registers:
-                return names.registers[name]
-            if prefix in names.ranges:
-                count, type_name = names.ranges[prefix]
-                if number < count:
+            found = names.registers.get(name)
+            if found is not None:
+                return found
+            if names.ranges:
+                numbered = numbered or _NUMBERED.fullmatch(name)
+                count, type_name = names.ranges.get(numbered[1], (0, "")) if numbered is not None else (0, "")
+                if numbered is not None and int(numbered[2]) < count:
                     if len(self.registers) >= _MAX_REGISTERS:
                         raise self.refused("too many registers")
                     names.registers[name] = self.add_register(type_name)
@@ -498,6 +499,12 @@ class _Resolver:
         first = text[0]
         if text == "_":
             return Sink()
+        if first == "%":
+            # Most operands are registers that were named before.
+            known = self.scopes[-1].registers.get(text)
+            if isinstance(known, Register):
+                self.named[text] = known
+                return known
         # Only a call has lists in parentheses; elsewhere a parenthesis begins a constant expression.
         in_call = self.statement is not None and self.statement.opcode.partition(".")[0] == "call"
         if first == "{" or (first == "(" and in_call):

@@ -42,6 +42,30 @@ class BarrierUse:
     destination: Register | None = None
 
 
+class _Function:
+    """A generated function ``name(m, f, at)``, compiled when it is first called.
+
+    Of a chain's blocks most run as its parts alone. lines: the source. namespace: the globals. file: for tracebacks.
+    """
+
+    __slots__ = ("_file", "_function", "_lines", "_name", "_namespace")
+
+    def __init__(self, name: str, lines: list[str], namespace: dict[str, Any], file: str) -> None:
+        self._name = name
+        self._lines = lines
+        self._namespace = namespace
+        self._file = file
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, m: Any, f: Any, at: Any) -> Any:
+        function = self._function
+        if function is None:
+            exec(compile("\n".join(self._lines) + "\n", self._file, "exec"), self._namespace)
+            function = self._function = self._namespace[self._name]
+            self._lines = []
+        return function(m, f, at)
+
+
 @dataclass
 class Unit:
     """The generated code of one function.
@@ -49,8 +73,7 @@ class Unit:
     pieces: a Python function for each block. chains: block → (a Python function for it and the blocks after it, its
     last block); a chain may run instead of its blocks where whole warps do, since only warp-wide instructions divide
     them. chain_counts: block → instructions in its chain. masks: block → Python function that returns the member masks
-    of the block's first instruction, where they are no constant. barriers: block → the barrier that ends it. source:
-    of all functions.
+    of the block's first instruction, where they are no constant. barriers: block → the barrier that ends it.
     """
 
     graph: Graph
@@ -59,11 +82,10 @@ class Unit:
     masks: dict[int, Callable[..., Any]]
     barriers: dict[int, BarrierUse]
     chain_counts: dict[int, int]
-    source: str
 
 
 def generate(graph: Graph, *, observed: bool) -> Unit:
-    """Generate and compile the code of a function. observed: report each statement to the launch's observer.
+    """Generate the code of a function. observed: report each statement to the launch's observer.
 
     Raises PtxRefusedError for a statement that the emulated device does not know.
     """
@@ -83,14 +105,17 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         self.barriers: dict[int, BarrierUse] = {}
 
     def unit(self) -> Unit:
-        """Generate the Python functions for all blocks, chains of blocks and member masks, and compile them.
+        """Generate the Python functions for all blocks, chains of blocks and member masks.
 
         A block of a chain also has a function of its own: not all threads of a warp may be there together.
         """
         blocks = self.graph.blocks
-        chains = {}  # first block → last block
+        pieces: list[Callable[..., Any]] = []
+        chains: dict[int, tuple[Callable[..., Any], int]] = {}
+        masks: dict[int, Callable[..., Any]] = {}
+        chain_counts: dict[int, int] = {}
         for block in blocks:
-            self.block([block], f"piece_{block.index}")
+            pieces.append(self.block([block], f"piece_{block.index}"))
             # ``joined``: the block falls through into one that only this block precedes. A chain is as long as it can
             # be, so none begins inside of another.
             is_inside_chain = block.index > 0 and blocks[block.index - 1].joined
@@ -98,30 +123,21 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
             while blocks[last].joined:
                 last += 1
             if not is_inside_chain and last > block.index:
-                self.block(blocks[block.index : last + 1], f"chain_{block.index}")
-                chains[block.index] = last
+                chain = blocks[block.index : last + 1]
+                chains[block.index] = (self.block(chain, f"chain_{block.index}"), last)
+                chain_counts[block.index] = sum(one.count for one in chain)
         # Member masks in registers; the scheduler knows the constant ones.
-        masked = [block.index for block in blocks if block.warp and constant_mask(block) is None]
-        for index in masked:
-            self.mask(blocks[index])
+        for block in blocks:
+            if block.warp and constant_mask(block) is None:
+                masks[block.index] = self.mask(block)
+        return Unit(self.graph, pieces, chains, masks, self.barriers, chain_counts)
 
-        # The functions get their names in ``namespace``.
-        source = "\n".join(self.lines) + "\n"
-        code = compile(source, f"<{self.program.text.name}>", "exec")
-        exec(code, self.namespace)
-        return Unit(
-            self.graph,
-            pieces=[self.namespace[f"piece_{block.index}"] for block in blocks],
-            chains={index: (self.namespace[f"chain_{index}"], last) for index, last in chains.items()},
-            masks={index: self.namespace[f"mask_{index}"] for index in masked},
-            barriers=self.barriers,
-            chain_counts={
-                index: sum(block.count for block in blocks[index : last + 1]) for index, last in chains.items()
-            },
-            source=source,
-        )
+    def function(self, name: str) -> _Function:
+        """Return the function of this name that the lines so far are the source of, and begin with new lines."""
+        lines, self.lines = self.lines, []
+        return _Function(name, lines, self.namespace, f"<{self.program.text.name}>")
 
-    def block(self, blocks: list[Block], name: str) -> None:
+    def block(self, blocks: list[Block], name: str) -> _Function:
         """Generate the Python function ``name`` for one basic block, or for a chain of consecutive ones.
 
         It loads each register once, computes with local variables, and writes back the registers that are live after
@@ -154,6 +170,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
                 self.position += not instruction.hidden
         self.write_back(blocks[-1].live_out)
         self.emit(f"return {ending or None}")
+        return self.function(name)
 
     def named_values(self, instruction: Instruction) -> str:
         """Return source for a tuple of (name, current value) pairs of the registers that a statement names.
@@ -163,7 +180,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         pairs = (f"({name!r}, {self.register_value(register)}), " for name, register in instruction.named)
         return f"({''.join(pairs)})"
 
-    def mask(self, block: Block) -> None:
+    def mask(self, block: Block) -> _Function:
         """Generate the Python function that returns the member mask of the block's first, warp-wide, instruction."""
         self.lines += [f"def mask_{block.index}(m, f, at):", "    r = f.values"]
         self.values = BlockValues()
@@ -171,6 +188,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
         # None is a constant mask, of all threads: no function is generated for it.
         if block.mask is not None:
             self.emit(f"return {self.value(block.mask, U32)}")
+        return self.function(f"mask_{block.index}")
 
     def write_back(self, live: int) -> None:
         """Emit the assignments of the block's live results to the register file ``f``.

@@ -19,6 +19,8 @@ _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)", re.ASCII)
 _STATEMENT = re.compile(r"[^;{}]*(?:\{[^{};]*\}[^;{}]*)*;")
 _GUARD = re.compile(r"@\s*(!?)\s*([A-Za-z_$%][\w$]*)\s+", re.ASCII)
 _OPCODE = re.compile(r"[a-z]\w*(?:\.\w+(?:::\w+)*)*", re.ASCII)
+# Operands of which every comma divides two: no brackets, or addresses without a comma. Most are so.
+_NO_INNER_COMMA = re.compile(r"[^][(){}]*(?:\[[^][(){},]*\][^][(){}]*)*")
 _LINE = re.compile(r"[^\n]*")
 # The arguments of directives without a ';' (PTX ISA 11.1, 11.5): anything may follow them on their line.
 _UNTERMINATED_DIRECTIVES = {
@@ -175,6 +177,8 @@ def split_operands(text: str) -> tuple[str, ...]:
     """
     if not text.strip():
         return ()
+    if _NO_INNER_COMMA.fullmatch(text):
+        return tuple(map(str.strip, text.split(",")))
     operands = []
     depth = start = 0
     for position, character in enumerate(text):
@@ -574,7 +578,7 @@ class _Reader:
         if opcode is None:
             raise PtxRefusedError(self.line_of(start), text, "expected an instruction")
         operands = split_operands(code[opcode.end() :])
-        if any(not operand for operand in operands):
+        if "" in operands:
             raise PtxRefusedError(self.line_of(start), text, "an operand is missing")
         return Statement(
             self.line_of(start),

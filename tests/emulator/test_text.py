@@ -121,6 +121,19 @@ def test_operands_are_split_at_outer_commas() -> None:
     assert split_operands("  ") == ()
 
 
+@given(st.text("a ,{}[]()", max_size=12))
+def test_operands_are_split_as_brackets_nest(text: str) -> None:
+    expected = [""]
+    depth = 0
+    for character in text:
+        depth += (character in "{[(") - (character in "}])")
+        if character == "," and depth == 0:
+            expected.append("")
+        else:
+            expected[-1] += character
+    assert split_operands(text) == (tuple(part.strip() for part in expected) if text.strip() else ())
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
