@@ -46,7 +46,9 @@ _WARP = 32
 
 
 def record() -> Json:
-    """Raw samples. SystemExit: the program cannot be built or run."""
+    """Run accesses.cu on the GPU without a probe, with ``dmat`` and with ``latency``; what it reported and what was
+    traced. Raises SystemExit when the program cannot be built or run.
+    """
     results: Json = made_with("accesses_h200")
     with tempfile.TemporaryDirectory(prefix="accesses_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -66,12 +68,20 @@ def record() -> Json:
 
 
 def _run(argv: Sequence[str], folder: Path, name: str) -> None:
+    """Run a command within 120 seconds, with a cache of Neutrino's own in folder.
+
+    name: of the files that take its output. Raises SystemExit with the end of that output when it fails.
+    """
     done = run_program(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name, 120)
     if done.status != 0:
         raise SystemExit(f"{' '.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def _report(argv: Sequence[str], folder: Path, name: str) -> Json:
+    """Run the bench's program, and return the JSON that it writes about its kernels (addresses, cycles).
+
+    name: of the report.
+    """
     path = folder / f"{name}.json"
     _run([*argv, "--out", str(path)], folder, name)
     return json.loads(path.read_text())
@@ -98,7 +108,9 @@ def _traced(kernel: TraceKernel) -> Json:
 
 
 def _measured(kernel: TraceKernel) -> list[Json]:
-    """What latency recorded of each launch of a chase: the loads of each site, and the cost of two clocks."""
+    """What ``latency`` recorded of each launch of a kernel that chases pointers: [site, count, sum, min, max] of its
+    loads, and the cycles that reading two clocks takes.
+    """
     found = []
     for launch in kernel.launches():
         rows = launch.maps["PerLoad"].valid().reshape(-1)
@@ -110,17 +122,23 @@ def _measured(kernel: TraceKernel) -> list[Json]:
 
 
 def _digest(addresses: Addresses) -> str:
+    """SHA-256, in hex, of addresses as 64-bit little-endian words: stands for all of them in the results."""
     return hashlib.sha256(addresses.astype("<u8").tobytes()).hexdigest()
 
 
 def _mixed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """A hash of each 32-bit number, the same as the kernel computes: scatters indices over the memory."""
     values = (values ^ values >> 16) * np.uint32(0x7FEB352D)
     values = (values ^ values >> 15) * np.uint32(0x846CA68B)
     return (values ^ values >> 16).astype(np.uint32)
 
 
 def expected(name: str, row: Json) -> Addresses:
-    """The addresses of every access of a kernel, by thread and, in a thread, in order."""
+    """The address of every access that a kernel makes, by thread and, in a thread, in order. Computed from the kernel's
+    formula, to be compared with what the probe recorded.
+
+    name: one of ACCESSES. row: the program's report on it: grid, block (threads), addresses of its buffers, rounds.
+    """
     threads = np.arange(row["grid"] * row["block"], dtype=np.uint32)
     loads = {
         "linear": threads, "strided": threads * 33, "gathered": _mixed(threads) % _WORDS,
@@ -143,7 +161,7 @@ def expected(name: str, row: Json) -> Addresses:
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad."""
+    """A verdict for each kernel: whether ``dmat`` recorded its accesses, whether ``latency`` measured its loads."""
     return run_checks([
         *((f"dmat: {name}", partial(_check_traced, results, name)) for name in ACCESSES),
         *((f"latency: {name}", partial(_check_measured, results, name)) for name in CHASES),
@@ -151,6 +169,10 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _check_traced(results: Json, name: str) -> str:
+    """Hold what ``dmat`` recorded of a kernel against the addresses that its formula gives.
+
+    Returns a line of figures; raises BrokenError (by ``need``) at the first difference.
+    """
     found, addresses = results["traced"][name], expected(name, results["dmat"]["accesses"][name])
     need(found["dropped"] == 0, f"{found['dropped']} records dropped")
     need(found["records"] == len(addresses), f"{found['records']:,} records of {len(addresses):,} accesses")
@@ -161,7 +183,9 @@ def _check_traced(results: Json, name: str) -> str:
 
 
 def cycles(results: Json, name: str) -> tuple[float, float]:
-    """Cycles of a load, median over launches: by the program itself without a probe, and by the probe."""
+    """Cycles of a load in a kernel that chases pointers, median over launches: by its own clock without a probe, and as
+    the ``latency`` probe measured it.
+    """
     own = statistics.median(row["cycles"] / row["loads"] for row in results["plain"]["chases"][name])
     loads = results["plain"]["chases"][name][0]["loads"]
     means = []
@@ -173,6 +197,9 @@ def cycles(results: Json, name: str) -> tuple[float, float]:
 
 
 def _check_measured(results: Json, name: str) -> str:
+    """Hold the mean latency by the probe against that by the kernel's own clock: at most MOST_APART (a fraction)
+    between them. Returns a line of figures; raises BrokenError (by ``need``).
+    """
     need(len(results["measured"][name]) == len(results["plain"]["chases"][name]), "not every launch was probed")
     own, measured = cycles(results, name)
     need(abs(measured / own - 1) <= MOST_APART, f"{measured:.1f} cycles, {own:.1f} by the program's own clock")
@@ -180,14 +207,17 @@ def _check_measured(results: Json, name: str) -> str:
 
 
 def table(results: Json) -> str:
-    """What a load takes in each memory."""
+    """For people: cycles of a load from each memory, by the program's own clock and by the ``latency`` probe."""
     rows = [f"{results['device']}, driver {results['driver']}", f"{'':12}{'program':>10}{'latency':>10}"]
     return "\n".join([*rows, *(f"{name:12}{own:10.1f}{got:10.1f}" for name in CHASES
                                for own, got in [cycles(results, name)])])  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record on a GPU, if asked to, and print the verdicts.
+
+    Returns the exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.accesses")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
@@ -198,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(results: Json) -> int:
+    """Print verdicts and table. Returns 1 when a verdict is bad, else 0."""
     status = say(judge(results))
     print(table(results))
     return status

@@ -58,11 +58,15 @@ class Ahead:
         self._end = time.monotonic() + seconds
 
     def remaining(self) -> float:
-        """Seconds left of the budget."""
+        """Seconds left of the time budget; a run starts only while there are some."""
         return self._end - time.monotonic()
 
     def environment(self, hidden: bool = False, **more: str) -> dict[str, str]:
-        """What a run gets. hidden: neither Neutrino nor its cache can be found."""
+        """Environment variables of a run: this process's, less Neutrino's own, with the scratch copy of Neutrino on
+        PYTHONPATH.
+
+        hidden: neither Neutrino nor its cache can be found. more: further variables.
+        """
         left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR", "NEUTRINO_CACHE"}
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         path = [] if hidden else [str(self.package), str(ROOT)]
@@ -75,7 +79,9 @@ class Ahead:
         }  # fmt: skip
 
     def prepare(self) -> None:
-        """Copy the package, build libraries and programs, patch the libraries."""
+        """Copy the package into the scratch folder, build all libraries and programs there, and patch the libraries in
+        every variant that the runs need. What failed is in ``result`` and ``diagnostics``.
+        """
         (self.folder / "cache").mkdir(mode=0o700)
         if not list((ROOT / "neutrino/loader/lib").glob("libneutrino_stub*")):
             subprocess.run([sys.executable, "-m", "neutrino.loader.build"], cwd=ROOT, check=False, timeout=120)
@@ -101,6 +107,7 @@ class Ahead:
         self.result["patched"] |= dict(done)
 
     def _nvcc(self, library: Library) -> list[str]:
+        """The command that compiles a workload into ``plain/lib<name>.so``."""
         (self.folder / "plain").mkdir(exist_ok=True)
         target = self.folder / "plain" / f"lib{library.name}.so"
         sources = [str(SOURCES / source) for source in library.sources]
@@ -108,6 +115,10 @@ class Ahead:
                 "-o", str(target), *sources]  # fmt: skip
 
     def _all(self, what: str, commands: Mapping[str, list[str]]) -> None:
+        """Run build commands side by side; keep what failed ones said.
+
+        what: the key of ``result`` for that. commands: argv by name.
+        """
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             done = pool.map(lambda item: (item[0], run_program(item[1], os.environ, self.folder, item[0], 200)),
                             commands.items())  # fmt: skip
@@ -117,7 +128,12 @@ class Ahead:
 
     def _patch(self, name: str, variant: str, probes: Sequence[str], options: Sequence[str],
                source: Path | None = None) -> tuple[str, dict[str, Json]]:  # fmt: skip
-        """Patch a library into the folder of its variant; what was said of its kernels."""
+        """Run neutrino-patch on a library, into the folder of a variant, and check the outcome with ``--check``.
+
+        probes: names for ``-p``. options: further ones. source: the library, if not ``plain/lib<name>.so``. Returns the
+        key for the results, and exit statuses, seconds, and how many kernels were probed or left alone for which
+        reason.
+        """
         source = source or self.folder / "plain" / f"lib{name}.so"
         words = [word for probe in probes for word in ("-p", probe)]
         argv = [sys.executable, "-m", "neutrino.cli.patch", str(source), *words, "--arch", "sm_90", *options,
@@ -139,7 +155,12 @@ class Ahead:
         return f"{name}_{variant}", kept
 
     def use(self, key: str, argv: Sequence[str], reports: Sequence[Path], way: Way, variant: str) -> dict[str, Json]:
-        """Run a program that uses libraries of a variant, in a way; what it computed and what was recorded."""
+        """Run a program once with the libraries of a variant, and return what it computed (digests) and what Neutrino
+        recorded.
+
+        key: name of the run. argv: the program. reports: the JSON files that it writes. way: how Neutrino takes part.
+        variant: folder of the libraries. Without time left nothing runs, and ``not_run`` says so.
+        """
         if self.remaining() < 5:
             return {"not_run": "the time budget was spent"}
         traces = self.folder / f"{key}.trace"
@@ -179,7 +200,10 @@ class Ahead:
         return kept
 
     def _merged(self, reports: Sequence[Path], merged: Path) -> dict[str, Json] | None:
-        """The reports of one process as one, in their order; None when one is missing."""
+        """Join the reports that one process wrote, in their order, into one, which also goes to the file ``merged``.
+
+        Returns None when a report is missing.
+        """
         if not all(report.exists() for report in reports):
             return None
         told = [json.loads(report.read_text()) for report in reports]
@@ -193,6 +217,11 @@ class Ahead:
         return whole
 
     def _measured(self, key: str, traces: Path, module: str = "bench.measure") -> dict[str, Json]:
+        """Let a process of its own read the traces of a run into figures.
+
+        key: the run's. module: what reads them, called with report, traces and output. Returns ``trace_error`` with the
+        end of what it said when that fails.
+        """
         out = self.folder / f"{key}.measured"
         argv = [sys.executable, "-m", module, str(self.folder / f"{key}.report"), str(traces), str(out)]
         finished = run_program(argv, self.environment(), self.folder, f"{key}.measure", 120)
@@ -202,6 +231,9 @@ class Ahead:
         return {"trace_error": finished.stderr[-400:]}
 
     def _diagnose(self, name: str, argv: Sequence[str], finished: Finished, traces: Path | None) -> None:
+        """Keep what may explain a failed run: command, ends of its output, and the logs in its traces (None: it made
+        none).
+        """
         text = [f"=== {name}: exit {finished.status}, timed out: {finished.timed_out}", shlex.join(argv)]
         text += ["--- stdout", finished.stdout[-1500:], "--- stderr", finished.stderr[-4000:]]
         measure = self.folder / f"{name}.measure.err"
@@ -212,18 +244,24 @@ class Ahead:
         self.diagnostics.append("\n".join(text))
 
     def program(self, name: str, way: Way, variant: str) -> dict[str, Json]:
-        """The unchanged program of a workload."""
+        """Run the ordinary program of a workload, which is linked against its library, whose variant is given."""
         key = f"{name}_{variant}_{way.value}"
         report = self.folder / f"{key}.json"
         argv = [str(self.folder / f"program_{name}"), "--seeds", str(SEEDS), "--out", str(report)]
         return self.use(key, argv, [report], way, variant)
 
     def loader(self, key: str, way: Way, variant: str) -> dict[str, Json]:
-        """Two libraries in one process, one of them closed and loaded again while the other stays."""
+        """Run a program that loads two patched libraries, closes one of them and loads it again while the other stays.
+
+        key: name of the run.
+        """
         reports = [self.folder / f"{key}.{index}.json" for index in range(4)]
         one, two = (str(self.folder / variant / f"lib{name}.so") for name in ("vecadd", "histogram"))
 
         def run(name: str, index: int) -> list[str]:
+            """Words of the program's command line: call this library with 2 seeds, and report into the file of that
+            index.
+            """
             return ["run", name, "2", str(reports[index])]
 
         argv = [str(self.folder / "ahead_loader"), "load", "vecadd", one, *run("vecadd", 0), "load", "histogram", two,
@@ -232,7 +270,10 @@ class Ahead:
         return self.use(key, argv, reports, way, variant)
 
     def torch(self, key: str, name: str, way: Way, variant: str) -> dict[str, Json]:
-        """A running PyTorch that loads the library."""
+        """Run a PyTorch process that loads a patched library while it works; PyTorch's own results are kept, too.
+
+        key: name of the run. name: the library's.
+        """
         report = self.folder / f"{key}.json"
         library = self.folder / variant / f"lib{name}.so"
         argv = [sys.executable, str(SOURCES / "ahead_torch.py"), str(library), "--seeds", str(SEEDS)]
@@ -244,7 +285,9 @@ class Ahead:
         return kept
 
     def submit(self) -> None:
-        """The cost of a submission with the original library, and with a patched one whose stub does not record."""
+        """Measure what submitting a launch costs with the original library, and with a patched one that records
+        nothing: SUBMIT_PROCESSES processes each, in turns.
+        """
         ways = {"plain": (Way.PLAIN, "plain"), "bare": (Way.BARE, "single")}
         for process in range(SUBMIT_PROCESSES):
             # First one, then the other comes first, so that a drift of the machine favours neither.
@@ -256,7 +299,9 @@ class Ahead:
                 self.result["submit"].setdefault(mode, []).append(self.use(key, argv, [report], way, variant))
 
     def ctranslate2(self, wheel: Path) -> dict[str, Json]:
-        """The library of the wheel: all of it patched, some of its kernels launched by a running PyTorch."""
+        """Patch the library in a wheel of CTranslate2, and let PyTorch launch some of its kernels, original and
+        patched. Returns what patching said and, for each way, what was computed and recorded.
+        """
         plain, kept = self.folder / "wheel", dict[str, Json]()
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.namelist():
@@ -290,7 +335,10 @@ class Ahead:
         return kept
 
     def drive(self, wheel: Path | None, only: set[str]) -> None:
-        """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
+        """Run the whole bench. ``result`` holds all that was measured so far, also when this is interrupted.
+
+        wheel: CTranslate2's; None leaves it out. only: names of the parts to run; empty runs all.
+        """
         self.result |= {"schema": 1, **made_of("ahead_h200")}
         self.result |= {"driver": query_gpu("driver_version"), "gpu": query_gpu("name")}
         self.prepare()
@@ -325,7 +373,10 @@ class Ahead:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Run the bench, write results and diagnostics below ``--out``, and print the verdicts.
+
+    Returns 0 when all are good.
+    """
     parser = argparse.ArgumentParser(prog="bench.ahead", description="Use patched libraries on a GPU.")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
     parser.add_argument("--wheel", type=Path, help="ctranslate2's; without it that case is left out")

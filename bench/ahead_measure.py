@@ -12,7 +12,11 @@ from neutrino.tracing import Trace, find_traces
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write kernels, reasons and, launch by launch, grid, block and the block_sched columns."""
+    """Read the trace of a program that reports no launches itself: kernels, reasons and, launch by launch, grid, block
+    and the figures of ``block_sched``.
+
+    arguments: a report (not used), the folder of the traces, the JSON file to write. Returns the exit status 0.
+    """
     _, folder, out = map(Path, arguments)
     traces = [Trace(path) for path in find_traces(folder)]
     trace = max(traces, key=lambda one: len(one.launches))

@@ -58,6 +58,10 @@ def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
 
 
 def _measure(row: Json, library: Path) -> None:
+    """One round for a library: copy, patch, check and restore it, each timed into row.
+
+    restored: whether the original's bytes came back.
+    """
     patched, restored = library.with_suffix(".patched"), library.with_suffix(".restored")
     row["copy"].append(_run(["cp", library, patched]))
     patched.unlink()
@@ -70,7 +74,9 @@ def _measure(row: Json, library: Path) -> None:
 
 
 def judge(results: Json) -> list[str]:
-    """What of the results is not as it must be; nothing when all is."""
+    """What the results miss of their bounds on seconds, memory and restored bytes, a line each; nothing when all is
+    met.
+    """
     wrong = []
     big, small = results["big"], results["small"]
     if big["bytes"] < SIZE:
@@ -88,13 +94,13 @@ def judge(results: Json) -> list[str]:
 
 
 def extra(results: Json, what: str = "patch") -> float:
-    """Seconds that the big library takes more than the small one, by the medians."""
+    """Seconds that a step (patch, check …) takes more for the big library than for the small one, by medians."""
     big, small = (statistics.median(run["seconds"] for run in results[name][what]) for name in ("big", "small"))
     return big - small
 
 
 def table(results: Json) -> str:
-    """The figures for people, a library a line."""
+    """The figures for people: for each library seconds (median) and peak memory of each step."""
     lines = []
     for name in ("small", "big"):
         words = []
@@ -107,6 +113,10 @@ def table(results: Json) -> str:
 
 
 def _link(folder: Path, library: Path, bulk: int = 0) -> None:
+    """Build a shared library with device code of the embedded example.
+
+    bulk: bytes of an array that lies before that code, so that its offset in the file is beyond them; 0 for none.
+    """
     example = _ROOT / "examples" / "embedded"
     subprocess.run(
         ["make", "-s", "-C", example, f"OUT={folder}", f"PYTHON={sys.executable}", str(folder / "fatbin.S")], check=True
@@ -131,17 +141,22 @@ def _fill(library: Path) -> None:
 
 
 def _run(command: Sequence[str | Path]) -> Json:
+    """Write what is pending to the disk, then run a command: seconds and peak bytes."""
     os.sync()
     return timed_run(command, cwd=_ROOT)
 
 
 def _digest(path: Path) -> str:
+    """SHA-256, in hex, of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above. Returns 1 when a bound is not met."""
+    """Record, if asked to, and print figures and unmet bounds.
+
+    Returns the exit status: 1 when there are any, 2 without results.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.ahead_size")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--folder", type=Path, help="for the libraries (default: the system's for temporary files)")

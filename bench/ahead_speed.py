@@ -71,7 +71,10 @@ class Case:
 
 
 def recorded(command: Sequence[str], ptxas: Path, folder: Path) -> list[list[str]]:
-    """Run a command, which must succeed, and return the argv of each assembly, with the text kept in folder."""
+    """Run a patching command, which must succeed, with an assembler that writes down how it is called.
+
+    Returns the argv of each assembly, whose input texts are kept in folder, so that they can run again alone.
+    """
     wrapper = folder / "ptxas"
     wrapper.write_text(_RECORDER.format(ptxas=shlex.quote(str(ptxas)), folder=shlex.quote(str(folder))))
     wrapper.chmod(0o755)
@@ -83,6 +86,7 @@ def replay(commands: Sequence[Sequence[str]], jobs: int) -> list[float]:
     """Run the commands in their order, jobs of them at a time. Returns the seconds that each took."""
 
     def assemble(argv: Sequence[str]) -> float:
+        """Run one command; the seconds that it took."""
         begin = time.monotonic()
         subprocess.run(argv, check=False, capture_output=True)
         return time.monotonic() - begin
@@ -92,9 +96,10 @@ def replay(commands: Sequence[Sequence[str]], jobs: int) -> list[float]:
 
 
 def timed(action: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of wall time, and of processor time of the processes that were started."""
+    """Run an action: seconds of wall clock, and of processor time of the processes that it started."""
 
     def used() -> float:
+        """Seconds of processor time of all child processes that have ended so far."""
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
@@ -138,13 +143,20 @@ def record(library: Path, options: Sequence[str], cases: Sequence[Case]) -> Json
 
 
 def _round(command: Sequence[str], commands: Sequence[Sequence[str]], jobs: int, row: Json, environment: Any) -> None:
+    """Time one patching and, after it, its assemblies alone, into the lists of row.
+
+    command: of neutrino-patch. commands: the assemblies, run ``jobs`` at a time.
+    """
     run = timed(lambda: subprocess.run(command, check=True, capture_output=True, env=environment))
     row["patching_s"].append(run)
     row["assembling_s"].append(timed(lambda: replay(commands, jobs)))
 
 
 def ratio(case: Json, column: int = 0) -> float:
-    """Patching over assembling, by the medians: of wall time, or of processor time (1)."""
+    """How many times as long patching takes as its assemblies alone, by medians.
+
+    column: 0 for wall time, 1 for processor time.
+    """
     patching, assembling = (
         statistics.median(row[column] for row in case[name]) for name in ("patching_s", "assembling_s")
     )
@@ -152,7 +164,9 @@ def ratio(case: Json, column: int = 0) -> float:
 
 
 def judge(results: Json) -> list[str]:
-    """What of the results is not as it must be; nothing when all is."""
+    """What the results miss: cases not measured, too few rounds, patching that takes too long; nothing when
+    all is met.
+    """
     wrong = []
     cases = {case["jobs"]: case for case in results["cases"]}
     for jobs, cores in WANTED.items():
@@ -167,7 +181,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people, a case a line."""
+    """The figures for people, a line for each number of jobs."""
     lines = [f"{results['library']}: {results['assemblies']} assemblies by {results['assembler']}"]
     for case in results["cases"]:
         patching, assembling = (
@@ -181,7 +195,10 @@ def table(results: Json) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above. Returns 1 when a bound is not met."""
+    """Record, if asked to, and print figures and unmet bounds.
+
+    Returns the exit status: 1 when there are any, 2 without results.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.ahead_speed")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("library", nargs="?", type=Path)

@@ -51,7 +51,7 @@ _OTHER_PROBES = ("gmem_bytes",)
 
 
 def judge(results: Mapping[str, Json]) -> list[Verdict]:
-    """Every verdict, the good and the bad, in a fixed order."""
+    """Every verdict on libraries patched ahead of time, the good and the bad, in a fixed order."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("provenance", partial(_provenance, results)),
         ("patched", partial(_patched, results)),
@@ -70,6 +70,10 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
 
 
 def _provenance(results: Mapping[str, Json]) -> str:
+    """Check that the results name an H200, the source tree they were made from, and no failed build.
+
+    Returns a line on them; raises BrokenError (by ``need``).
+    """
     device = results["device"]
     need("H200" in device["device"], f"device is {device['device']!r}, not an H200")
     need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
@@ -82,6 +86,10 @@ def _provenance(results: Mapping[str, Json]) -> str:
 
 
 def _patched(results: Mapping[str, Json]) -> str:
+    """Check that patching every library succeeded, passed ``--check`` and probed each kernel.
+
+    Returns a line of figures; raises BrokenError (by ``need``).
+    """
     wanted = {f"{library.name}_both" for library in LIBRARIES} | {f"vecadd_emit_{emit}" for emit in EMITTED}
     wanted |= {"vecadd_single", "submit_single"}
     kernels = 0
@@ -95,6 +103,10 @@ def _patched(results: Mapping[str, Json]) -> str:
 
 
 def _run(results: Mapping[str, Json], name: str, way: Way) -> dict[str, Json]:
+    """What was recorded of a workload run in a way.
+
+    Raises BrokenError (by ``need``) when it did not run or did not end well.
+    """
     run: dict[str, Json] = results["runs"][name][way.value]
     need("not_run" not in run, f"{way.value}: not run: {run.get('not_run')}")
     ended_well(run, way.value)
@@ -102,6 +114,9 @@ def _run(results: Mapping[str, Json], name: str, way: Way) -> dict[str, Json]:
 
 
 def _outputs(results: Mapping[str, Json], name: str, ways: tuple[Way, ...]) -> str:
+    """Check that a program computed, printed and launched the same with its original library and in each of the ways
+    with the patched one, and that only ways that record left a trace. Returns a line of figures; raises BrokenError.
+    """
     plain = _run(results, name, Way.PLAIN)
     need(len(set(plain["outputs"])) == len(plain["outputs"]) or name == "loader", "seeds with the same outputs")
     need(len(plain["outputs"]) >= SEEDS, f"{len(plain['outputs'])} seeds")
@@ -116,6 +131,9 @@ def _outputs(results: Mapping[str, Json], name: str, ways: tuple[Way, ...]) -> s
 
 
 def _recorded(results: Mapping[str, Json], name: str, way: Way) -> str:
+    """Check what a patched library's probes recorded against what the program says of its launches: complete, no launch
+    too many or too few, plausible figures. Returns a line of them; raises BrokenError.
+    """
     run = _run(results, name, way)
     trace = run["trace"]
     need("trace_error" not in trace, f"trace: {trace.get('trace_error', '').strip()[-200:]}")
@@ -150,6 +168,10 @@ def _recorded(results: Mapping[str, Json], name: str, way: Way) -> str:
 
 
 def _torch(results: Mapping[str, Json]) -> str:
+    """Check that PyTorch's own results were the same in all runs, before and after it loaded a library.
+
+    Raises BrokenError.
+    """
     seen = set()
     for name in ("torch_vecadd", "torch_linked"):
         for way in (Way.PLAIN, Way.BARE, Way.STUB):
@@ -161,6 +183,10 @@ def _torch(results: Mapping[str, Json]) -> str:
 
 
 def _submit(results: Mapping[str, Json]) -> str:
+    """Check that a patched library that does not record adds at most NOT_RECORDING_US to each submission of a launch.
+
+    Returns the medians in microseconds; raises BrokenError.
+    """
     medians = {}
     for mode in ("plain", "bare"):
         runs = results["submit"][mode]
@@ -176,6 +202,7 @@ def _submit(results: Mapping[str, Json]) -> str:
 
 
 def _ctranslate2_patched(results: Mapping[str, Json]) -> str:
+    """Check that every kernel of CTranslate2's library was probed. Returns a line of figures; raises BrokenError."""
     kept = results["ctranslate2"]["patched"]
     need(kept["exit"] == 0 and kept["check"] == 0, f"exit status {kept['exit']}, --check {kept.get('check')}")
     need(kept["kernels"] >= LEAST_OF_CTRANSLATE2, f"{kept['kernels']} kernels")
@@ -184,6 +211,9 @@ def _ctranslate2_patched(results: Mapping[str, Json]) -> str:
 
 
 def _ctranslate2_used(results: Mapping[str, Json]) -> str:
+    """Check that CTranslate2's functions computed the same when patched, and that enough of their kernels were
+    recorded. Returns a line of figures; raises BrokenError.
+    """
     plain, probed = (results["ctranslate2"][way.value] for way in (Way.PLAIN, Way.STUB))
     for what, run in (("plain", plain), ("patched", probed)):
         ended_well(run, what)
@@ -204,7 +234,10 @@ def _ctranslate2_used(results: Mapping[str, Json]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Print the verdicts on a file of results.
+
+    Returns the exit status: 0 all good, 1 one is not, 2 there is no such file.
+    """
     options = file_parser("bench.ahead_verdicts", __doc__, RESULTS).parse_args(arguments)
     command = "python -m bench.ahead --out out --wheel ctranslate2-*.whl"
     return judge_files([options.file], command, ("device", "runs", "patched"), lambda results: say(judge(results)))

@@ -58,12 +58,14 @@ class Launch:
 
 
 def instructions() -> tuple[Instruction, ...]:
-    """All that is asked about."""
+    """All instructions that the GPU is asked about: scalar and packed ones, then matrix products."""
     return (*forms(), *products())
 
 
 def read_by(instruction: Instruction) -> Array:
-    """What its kernel reads: uint64 [operands, TUPLES], of a product uint32 [WARPS, 32, words of a, b and c]."""
+    """The inputs that an instruction is tried on, as its kernel reads them: uint64 [operands, TUPLES]; of a matrix
+    product uint32 [WARPS, 32 lanes, words of a, b and c].
+    """
     if isinstance(instruction, Form):
         return operands(instruction.inputs)
     return np.concatenate(
@@ -76,14 +78,16 @@ def read_by(instruction: Instruction) -> Array:
 
 
 def written_by(instruction: Instruction) -> Array:
-    """Zeros, of the shape of what its kernel writes: uint64 [results, TUPLES], uint32 [WARPS, 32, words of d]."""
+    """Zeros of the shape of what an instruction's kernel writes: uint64 [results, TUPLES]; of a matrix product uint32
+    [WARPS, 32 lanes, words of d].
+    """
     if isinstance(instruction, Form):
         return np.zeros((len(instruction.outputs), TUPLES), np.uint64)
     return np.zeros((WARPS, 32, instruction.counts[3]), np.uint32)
 
 
 def module_text(group: Sequence[Instruction]) -> str:
-    """PTX with a kernel `k0`, `k1` … for each."""
+    """One PTX module with a kernel for each instruction, named `k0`, `k1` … in their order."""
     return HEAD + "".join(
         kernel(one, f"k{place}") if isinstance(one, Form) else product_kernel(one, f"k{place}")
         for place, one in enumerate(group)
@@ -94,6 +98,9 @@ def module_text(group: Sequence[Instruction]) -> str:
 
 
 def _emulate_form(form: Form) -> Array:
+    """What the emulator computes for a scalar or packed instruction: uint64 [results, TUPLES], each value in the lowest
+    bits. Raises ValueError when the emulator has no such instruction, or one of other operands.
+    """
     operation = find_operation(form.opcode, 1 if form.carry else len(form.outputs))
     if operation is None:
         raise ValueError(f"{form.name}: not the emulator's")
@@ -122,6 +129,11 @@ def _emulate_form(form: Form) -> Array:
 
 
 def _multiply(matrix: Product, words: Array) -> Array:
+    """What the emulator computes for a matrix product.
+
+    words: uint32 [WARPS, 32, words of a, b and c]; returns [.., words of d]. Raises ValueError when it has no such
+    product.
+    """
     operation = find_matrix_operation(matrix.opcode)
     if operation is None:
         raise ValueError(f"{matrix.name}: not the emulator's")
@@ -143,7 +155,7 @@ def emulate(instruction: Instruction) -> Array:
 
 
 def defined(instruction: Instruction) -> Array:
-    """bool [TUPLES]: for which operands the PTX ISA says what comes out."""
+    """bool [TUPLES]: for which inputs the PTX ISA says what an instruction computes. Of others nothing is compared."""
     every = np.ones(TUPLES, np.bool_)
     if not isinstance(instruction, Form):
         return every
@@ -161,7 +173,7 @@ def defined(instruction: Instruction) -> Array:
 
 
 def values_of(words: Array, name: str) -> Array:
-    """The values, in float64, of words of a scalar type of floating point."""
+    """Words of floating point (name: f16, bf16, f32, f64), bits in the lowest places, as values in float64."""
     if name == "bf16":
         return (words.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     size = bits_of(name) // 8
@@ -170,7 +182,10 @@ def values_of(words: Array, name: str) -> Array:
 
 
 def with_one_nan(words: Array, name: str) -> Array:
-    """Words of a type in which all NaN have become one, whatever their sign and payload."""
+    """The words, with every NaN replaced by one and the same, as PTX promises neither sign nor payload.
+
+    name: the PTX type of a word; other types than floating point are returned as they are.
+    """
     if name in _PACKED:
         half = bits_of(name) // 2
         mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
@@ -187,7 +202,10 @@ def with_one_nan(words: Array, name: str) -> Array:
 
 
 def settled(instruction: Instruction, words: Array) -> Array:
-    """Results with one NaN, and with zero where nothing says what comes out."""
+    """Results in which only what the PTX ISA promises is left: one NaN for all, zero where it says nothing.
+
+    words: of the shape of `written_by`.
+    """
     if not isinstance(instruction, Form):
         name = {"f16": "f16x2", "f64": "u32"}.get(instruction.types[3], instruction.types[3])
         return with_one_nan(words.astype(np.uint64), name)
@@ -228,18 +246,21 @@ def result_row(instruction: Instruction, words: Array) -> dict[str, Json]:
 
 
 def kept_sample(instruction: Instruction, row: Json) -> Array:
-    """The sample of a row, of the shape of `sampled`."""
+    """The sample of results in a row of the committed file, of the shape of `sampled`."""
     like = sampled(instruction, written_by(instruction))
     raw = zlib.decompress(base64.b64decode(row["sample"]))
     return np.frombuffer(raw, like.dtype).reshape(like.shape)
 
 
 def is_exact(instruction: Instruction) -> bool:
-    """Whether the results are to be the same bit for bit."""
+    """Whether the GPU's results are to be the emulator's bit for bit."""
     return not instruction.bound
 
 
 def _ordered(words: Array, name: str) -> Array:
+    """Words of floating point as int64 in the order of their values, a step of 1 from each to the next; both zeros are
+    0.
+    """
     # Words as integers in the order of the values that they stand for; both zeros are 0.
     sign = np.uint64(1 << bits_of(name) - 1)
     magnitude = (words & ~sign).astype(np.int64)
@@ -247,7 +268,9 @@ def _ordered(words: Array, name: str) -> Array:
 
 
 def _excess(words: Array, expected: Array, name: str, bound: Bound) -> tuple[Array, Array]:
-    """Of words of a scalar type: which are out of bounds, and by how many steps each is off; -1 where one is NaN."""
+    """Hold inexact results against expected ones: which are out of bounds, and by how many steps of the type each is
+    off (-1 where only one of the two is NaN). name: the scalar PTX type of the words.
+    """
     nan = np.uint64((1 << bits_of(name) - 1) - 1)
     got, wanted = with_one_nan(words, name), with_one_nan(expected, name)
     steps = np.abs(_ordered(got, name) - _ordered(wanted, name))
@@ -261,6 +284,7 @@ def misses(form: Form, words: Array, expected: Array, known: Array) -> tuple[Arr
     """Which of the inexact results [results, n] miss the bound, and the largest error, in steps, of one that does not.
 
     known: bool [n], those that are bounded at all. Steps that only the absolute part of the bound covers do not count.
+    form: the instruction, whose bound is meant. words: results of the GPU; expected: of the emulator.
     """
     if form.bound is None:
         raise ValueError(f"{form.name} is exact")
@@ -294,7 +318,9 @@ _SIGNS = {
 
 
 def magnitudes(matrix: Product) -> Array:
-    """float64 [WARPS, 32, elements of d]: for each result of a product the sum of the magnitudes that it adds."""
+    """What the error of a matrix product is measured in: for each result the sum of the magnitudes of the products
+    added. float64 [WARPS, 32, elements of d in a lane].
+    """
     words = read_by(matrix).copy()
     edges = np.cumsum((0, *matrix.counts[:3]))
     for place, name in enumerate(matrix.types[:3]):
@@ -308,13 +334,18 @@ def magnitudes(matrix: Product) -> Array:
 
 
 def elements(matrix: Product, words: Array) -> Array:
-    """The values, in float64, of words of results of floating point [..., words]."""
+    """Results of a matrix product in floating point as float64.
+
+    words: uint32 [..., words], each holding two f16, one f32 or half an f64.
+    """
     dtype = {"f16": "f2", "f32": "f4", "f64": "f8"}[matrix.types[3]]
     return np.ascontiguousarray(words).view(dtype).astype(np.float64)
 
 
 def relative_errors(matrix: Product, words: Array, expected: Array, scale: Array) -> Array:
-    """How far results of a product are off, in parts of the magnitudes added."""
+    """How far results of a matrix product are from expected ones, as parts of `scale`: the sums of magnitudes that were
+    added.
+    """
     with np.errstate(all="ignore"):
         return np.abs(elements(matrix, words) - elements(matrix, expected)) / scale
 
@@ -336,6 +367,10 @@ def errors_row(instruction: Instruction, words: Array) -> dict[str, Json]:
 
 
 def _run_module(gpu: Gpu, group: Sequence[Instruction]) -> Iterator[tuple[Instruction, Array | str]]:
+    """Compile one module for a group of instructions and run each of its kernels.
+
+    Yields instruction and results. Raises DriverError when the driver refuses the module or a launch.
+    """
     with ExitStack() as held:
         module = held.enter_context(gpu.module(module_text(group).encode() + b"\0"))
         for place, instruction in enumerate(group):
@@ -348,7 +383,10 @@ def _run_module(gpu: Gpu, group: Sequence[Instruction]) -> Iterator[tuple[Instru
 
 
 def run(gpu: Gpu, group: Sequence[Instruction]) -> Iterator[tuple[Instruction, Array | str]]:
-    """Each instruction's results, or what the driver said of it."""
+    """Yield each instruction with its results, or with what the driver said of it.
+
+    A module that is refused is halved until the instruction at fault is alone.
+    """
     if not group:
         return
     done = 0
@@ -366,7 +404,10 @@ def run(gpu: Gpu, group: Sequence[Instruction]) -> Iterator[tuple[Instruction, A
 
 
 def record(out: Path) -> int:
-    """Ask about every instruction and write the results. 0 unless none has any."""
+    """Ask the GPU about every instruction and write what it computed: rows as JSON, whole results as .npz.
+
+    out: a folder. Returns 0 unless no instruction has a result.
+    """
     began = time.monotonic()
     device, driver = read_device()
     gpu = Gpu()
@@ -399,16 +440,23 @@ def record(out: Path) -> int:
 
 
 def _log2(value: float) -> float:
+    """The power of two that a value is, to a tenth; at least -99, which stands for zero."""
     return round(float(np.log2(max(value, 2.0**-99))), 1)
 
 
 def _example(form: Form, words: Array, expected: Array, place: int) -> str:
+    """A line that shows one input tuple (its index is place), what the GPU computed for it, and what the
+    emulator did.
+    """
     given = " ".join(f"{word:#x}" for word in operands(form.inputs)[:, place])
     got, wanted = (" ".join(f"{word:#x}" for word in column[:, place]) for column in (words, expected))
     return f"    {given}: {got}, the emulator {wanted}"
 
 
 def _report_form(form: Form, words: Array, expected: Array) -> list[str]:
+    """Lines on where the GPU's results (words) and the emulator's (expected) differ for a scalar or packed instruction;
+    none where an exact one does not.
+    """
     if form.bound is not None:
         missed, largest = misses(form, words, expected, defined(form))
         what = f"{missed.sum()} of {TUPLES} out of bounds, else at most {largest} steps of {form.bound.ulp}"
@@ -426,6 +474,9 @@ def _report_form(form: Form, words: Array, expected: Array) -> list[str]:
 
 
 def _report_product(matrix: Product, words: Array, expected: Array) -> list[str]:
+    """A line on how a matrix product differs between GPU (words) and emulator (expected); none where an exact one does
+    not.
+    """
     if is_exact(matrix):
         wrong = int((words != expected).sum())
         return [f"{matrix.name}: {wrong} of {words.size} words differ"] if wrong else []
@@ -456,7 +507,10 @@ def compare(whole: Mapping[str, Array]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record on a GPU, or compare whole results with the emulator, as the command line says.
+
+    Returns the exit status: 2 when the file cannot be read.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.arithmetic")
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("record").add_argument("--out", type=Path, default=RESULTS.parent)

@@ -61,11 +61,15 @@ _WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
 def _same(mnemonic: str, types: Sequence[str], count: int) -> Iterator[Form]:
+    """Instructions whose operands and result are of one type: ``mnemonic.type`` with ``count`` operands,
+    for each type.
+    """
     for name in types:
         yield Form(f"{mnemonic}.{name}", (name,), (name,) * count)
 
 
 def _integers() -> Iterator[Form]:
+    """Integer arithmetic, PTX ISA 9.7.1: sums, products, quotients, minima, dot products …"""
     # PTX ISA 9.7.1.
     for mnemonic in ("add", "sub"):
         yield from _same(mnemonic, INTEGERS, 2)
@@ -98,6 +102,7 @@ def _integers() -> Iterator[Form]:
 
 
 def _carries() -> Iterator[Form]:
+    """Arithmetic with a carry in, out, or both, PTX ISA 9.7.2."""
     # PTX ISA 9.7.2.
     for name in _CARRYING:
         for mnemonic, count in (("add", 2), ("sub", 2), ("mad.lo", 3), ("mad.hi", 3)):
@@ -109,6 +114,7 @@ def _carries() -> Iterator[Form]:
 
 
 def _bits() -> Iterator[Form]:
+    """Logic, shifts, bit fields and counts, PTX ISA 9.7.1 and 9.7.8; prmt, which permutes bytes, 9.7.9."""
     # PTX ISA 9.7.1 and 9.7.8; prmt, 9.7.9.
     for mnemonic in ("and", "or", "xor"):
         yield from _same(mnemonic, (*_BITS, "pred"), 2)
@@ -146,12 +152,14 @@ _FLOAT_ORDERS = (*_ORDERS, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan
 
 
 def _orders(name: str) -> tuple[str, ...]:
+    """The comparisons (``eq``, ``lt`` …) that setp has for a PTX type."""
     if "f" in name:
         return _FLOAT_ORDERS
     return {"b": _ORDERS[:2], "u": _UNSIGNED_ORDERS, "s": _ORDERS}[name[0]]
 
 
 def _comparisons() -> Iterator[Form]:
+    """Comparisons and selections (setp, set, selp, slct), PTX ISA 9.7.6 and 9.7.7."""
     # PTX ISA 9.7.6 and 9.7.7.
     floats = ("f16", "bf16", "f32", "f64")
     for name in (*_BITS, *INTEGERS, *floats):
@@ -196,6 +204,7 @@ def _holds(target: str, source: str) -> bool:
 
 
 def _moves() -> Iterator[Form]:
+    """Copies and conversions from or to integers, PTX ISA 9.7.9."""
     # PTX ISA 9.7.9.
     yield from _same("mov", (*_BITS, *INTEGERS, "f32", "f64", "pred"), 1)
     for source, target in product(_EVERY_INTEGER, repeat=2):
@@ -219,6 +228,7 @@ def _moves() -> Iterator[Form]:
 
 
 def _float_conversions() -> Iterator[Form]:
+    """Conversions (cvt) from floating point to floating point: rounding to whole numbers, and between types."""
     for mode in ("rni", "rzi", "rmi", "rpi"):
         for name in ("f16", "bf16", "f32", "f64"):
             yield Form(f"cvt.{mode}.{name}.{name}", (name,), (name,))
@@ -259,6 +269,7 @@ def _float_conversions() -> Iterator[Form]:
 
 
 def _floats() -> Iterator[Form]:
+    """Exact arithmetic of floating point, PTX ISA 9.7.3 to 9.7.5."""
     # PTX ISA 9.7.3 to 9.7.5.
     for mnemonic, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("mad", 3)):
         modes = tuple("." + mode for mode in _MODES) + (() if count == 3 else ("",))
@@ -314,6 +325,7 @@ _APPROXIMATIONS = {
 
 
 def _approximations() -> Iterator[Form]:
+    """Approximate functions (division, roots, sine, exponential …), each with the error that is allowed."""
     for opcode, bound in _APPROXIMATIONS.items():
         count = 2 if opcode.startswith("div") else 1
         for ftz in ("", ".ftz"):
@@ -365,6 +377,12 @@ _QUAD_BOUND = 2.0**-17
 def _products(
     shape: str, a: str, b: str, accumulators: Sequence[str], flags: Sequence[str] = ("",), orders: str = "row.col"
 ) -> Iterator[Product]:
+    """Matrix products (mma.sync) of one shape, such as ``m16n8k8``: for each accumulator and flag, and, where results
+    are floating point, exact (small whole numbers) and not.
+
+    a, b: types of their elements. accumulators: types of d, or of d and c with a space between. orders: ``row`` or
+    ``col`` of a and b.
+    """
     m, n, k = (int(number) for number in shape.replace("n", " ").replace("k", " ")[1:].split())
     # m8n8k4 with f16 is four products side by side.
     many = 4 if shape == "m8n8k4" and a == "f16" else 1
@@ -385,7 +403,7 @@ def _products(
 
 
 def products() -> tuple[Product, ...]:
-    """Every matrix product that is asked about."""
+    """Every matrix product that the GPU is asked about."""
     found: list[Product] = []
     for orders in ("row.col", "row.row", "col.row", "col.col"):
         found += _products("m8n8k4", "f16", "f16", ("f16", "f32 f16", "f32"), orders=orders)
@@ -434,6 +452,7 @@ _BY_WORD = """    mul.wide.u32 %d17, %r36, 8;
 
 
 def _register(name: str, place: int) -> str:
+    """The PTX register of the kernel that holds the operand at this place; its letter follows the width of the type."""
     bits = bits_of(name)
     if bits == 1:
         return f"%p{place}"
@@ -441,6 +460,7 @@ def _register(name: str, place: int) -> str:
 
 
 def _load(name: str, place: int) -> list[str]:
+    """PTX that loads a thread's operand into its register. place: of the operand among all; name: its PTX type."""
     bits, register, offset = bits_of(name), _register(name, place), place * 8 * TUPLES
     if bits > 1:
         return [f"ld.global.b{bits} {register}, [%d18+{offset}];"]
@@ -448,6 +468,7 @@ def _load(name: str, place: int) -> list[str]:
 
 
 def _store(name: str, register: str, place: int) -> list[str]:
+    """PTX that stores a result from a register. place: of the result among all; name: its PTX type."""
     bits, offset = bits_of(name), place * 8 * TUPLES
     if bits > 1:
         return [f"st.global.b{bits} [%d19+{offset}], {register};"]

@@ -60,6 +60,9 @@ def float_type(name: str) -> tuple[int, int, int]:
 
 @cache
 def _specials(name: str) -> Words:
+    """The special values of a PTX type, bits in the lowest places: zero, limits, infinities, NaN, powers of two and
+    neighbours.
+    """
     if name in _FLOATS:
         return _special_floats(name)
     if name == "amount":
@@ -75,6 +78,7 @@ def _specials(name: str) -> Words:
 
 
 def _special_floats(name: str) -> Words:
+    """Special values of a floating-point type, each with both signs."""
     bits, _, fraction = _FLOATS[name]
     sign = 1 << bits - 1
     infinity = (sign - 1) >> fraction << fraction
@@ -92,6 +96,7 @@ def _special_floats(name: str) -> Words:
 
 
 def _word(name: str, value: float) -> int:
+    """The bits of a value in a floating-point type; bf16 cuts off what it cannot hold."""
     if name == "bf16":
         return int(np.float32(value).view(np.uint32)) >> 16
     bits = _FLOATS[name][0]
@@ -99,10 +104,14 @@ def _word(name: str, value: float) -> int:
 
 
 def _masked(words: Words, bits: int) -> Words:
+    """Words of which only the lowest ``bits`` bits are left."""
     return words & np.uint64((1 << bits) - 1)
 
 
 def _moderate(name: str, size: int, *key: object) -> Words:
+    """Pseudo-random values of middling size, ``size`` of them, with few significant bits: sums and conversions of them
+    hit halfway cases. key: another one gives others.
+    """
     noise, choice = random_words(size, name, "moderate", *key), random_words(size, name, "choice", *key)
     if name == "amount":
         return noise % np.uint64(70)
@@ -141,6 +150,9 @@ def _minus_product(name: str, a: Words, b: Words) -> Words:
 
 
 def _scalars(types: Sequence[str], salt: int) -> list[Words]:
+    """Operands of an instruction, an array of TUPLES words for each of its types: special values against each other,
+    random bits, values near each other, middling values. salt: another one gives others.
+    """
     specials = [_specials(name) for name in types]
     first, second = specials[0].size, specials[min(1, len(types) - 1)].size
     # A stride through all pairs of special values; where there are no pairs, through the values.
@@ -168,7 +180,9 @@ def _scalars(types: Sequence[str], salt: int) -> list[Words]:
 
 @cache
 def operands(types: tuple[str, ...]) -> Words:
-    """uint64 [operands, TUPLES], each word in the lowest bits; not to be written to."""
+    """What an instruction with operands of these PTX types is tried on: uint64 [operands, TUPLES], each word in the
+    lowest bits; read-only, as it is cached.
+    """
     with np.errstate(all="ignore"):
         columns = _scalars([_PACKED.get(name, name) for name in types], 0)
         if any(name in _PACKED for name in types):
@@ -184,10 +198,12 @@ def operands(types: tuple[str, ...]) -> Words:
 
 
 def _e4m3(noise: Words) -> Words:
+    """8-bit e4m3 numbers with magnitudes from 1/8 to below 4, of random bits."""
     return (noise & np.uint64(0x87)) | ((np.uint64(4) + (noise >> np.uint64(8)) % np.uint64(5)) << np.uint64(3))
 
 
 def _e5m2(noise: Words) -> Words:
+    """8-bit e5m2 numbers with magnitudes from 1/8 to below 4, of random bits."""
     return (noise & np.uint64(0x83)) | ((np.uint64(12) + (noise >> np.uint64(8)) % np.uint64(5)) << np.uint64(2))
 
 

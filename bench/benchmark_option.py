@@ -78,6 +78,10 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(before: Sequence[str], program: Path, folder: Path, name: str) -> Json:
+    """Run the timed program in one process and return its report.
+
+    before: a command in front of it, such as ``neutrino``. name: of the run.
+    """
     report = folder / f"{name}.json"
     argv = [*before, str(program), "--rounds", str(_TIMED), "--out", str(report)]
     _run(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name)
@@ -86,7 +90,9 @@ def _once(before: Sequence[str], program: Path, folder: Path, name: str) -> Json
 
 
 def _measured(folder: Path) -> Json:
-    """What the one trace below a folder has of each kernel, by its name, in nanoseconds."""
+    """What ``--benchmark`` wrote into the one trace below a folder: for each kernel the nanoseconds of its launches
+    with and without the probe. Raises SystemExit when nothing was timed.
+    """
     (path,) = find_traces(folder)
     trace = Trace(path)
     found = trace.benchmark
@@ -107,13 +113,19 @@ def _measured(folder: Path) -> Json:
 
 
 def _run(argv: Sequence[str], environment: dict[str, str], folder: Path, name: str) -> None:
+    """Run a command within _LIMIT seconds.
+
+    name: of the files that take its output. Raises SystemExit with the end of it when it fails.
+    """
     done = run_program(argv, environment, folder, name, _LIMIT)
     if done.status != 0:
         raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def apart(results: Json, probe: str, kernel: str) -> float:
-    """The slowdown by medians of processes that ran the kernel plain and probed."""
+    """How many times as long a kernel takes with a probe, from processes that ran it plain and others that ran it
+    probed; medians.
+    """
     plain, probed = (
         statistics.median(ms for run in runs for ms in run["kernels"][kernel]["ms"])
         for runs in (results["plain"], results["probes"][probe][PROBED])
@@ -122,7 +134,9 @@ def apart(results: Json, probe: str, kernel: str) -> float:
 
 
 def drawn(results: Json, probe: str, kernel: str) -> float:
-    """The slowdown by medians of what ``--benchmark`` has timed, of all processes."""
+    """How many times as long a kernel takes with a probe, as ``--benchmark`` timed it: launches of one process, drawn
+    by lot to run with the probe or without; medians.
+    """
     original, probed = (
         statistics.median(
             ns for run in results["probes"][probe][DRAWN] for ns in run["benchmark"]["kernels"][kernel][side]
@@ -148,6 +162,10 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
+    """Check that all runs computed what the first plain one did, and timed every launch.
+
+    outputs: digests by kernel. Returns a line of figures; raises BrokenError (by ``need``).
+    """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
     for run in runs:
@@ -159,6 +177,10 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 
 
 def _draws(runs: Sequence[Json]) -> str:
+    """Check that ``--benchmark`` timed each launch, half of them with the probe.
+
+    Returns a line of figures; raises BrokenError.
+    """
     need(bool(runs), "no runs")
     half = (_LAUNCHES - 2) // 2
     for run in runs:
@@ -173,6 +195,10 @@ def _draws(runs: Sequence[Json]) -> str:
 
 
 def _slowdowns(results: Json, probe: str) -> str:
+    """Check that ``--benchmark`` and separate processes agree on each kernel's slowdown, to MOST_APART.
+
+    Returns a line of figures; raises BrokenError.
+    """
     off = {name: drawn(results, probe, name) - apart(results, probe, name) for name in KERNELS}
     name, most = max(off.items(), key=lambda entry: abs(entry[1]))
     need(
@@ -184,7 +210,9 @@ def _slowdowns(results: Json, probe: str) -> str:
 
 
 def table(results: Json) -> str:
-    """Slowdowns by ``--benchmark``, and after a slash those of processes apart."""
+    """For people: the slowdown of each kernel under each probe by ``--benchmark`` and, after a slash, by separate
+    processes.
+    """
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':18}" + "".join(f"{name:>15}" for name in KERNELS))
     for probe in results["probes"]:

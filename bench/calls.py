@@ -35,6 +35,7 @@ RUNS = [(seed, 1 + seed % 5, 300 if seed % 5 == 0 else 120) for seed in range(1,
 
 
 def _compile(folder: Path) -> Path:
+    """Build the program of random driver calls in folder; its path."""
     program = folder / "random"
     sources = [LOADER_TESTS / "programs" / name for name in ("program.c", "random.c")]
     subprocess.run(
@@ -46,6 +47,9 @@ def _compile(folder: Path) -> Path:
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> tuple[str, int | str]:
+    """Run a command in a new folder: its standard output, and its exit status, or "no end" when it took over PATIENCE
+    seconds.
+    """
     folder.mkdir()
     try:
         result = subprocess.run(
@@ -66,7 +70,10 @@ def _launches(folder: Path) -> dict[str, int]:
 
 
 def record(out: Path) -> int:
-    """Run all programs and write the results. Returns the exit status."""
+    """Run all programs of random driver calls with the hook and without, and write what differs into the folder out.
+
+    Returns 0.
+    """
     rows: list[dict[str, Any]] = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -122,6 +129,7 @@ def faults(results: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """The command line: ``record --out FOLDER``. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["record"])
     parser.add_argument("--out", type=Path, required=True)

@@ -102,10 +102,15 @@ def libraries(wheel: Path, folder: Path) -> Iterator[Path]:
 
 
 def _digest(data: bytes | memoryview) -> str:
+    """SHA-256, in hex, of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _run(*argv: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program, with its output captured as text; a failure is left to the caller.
+
+    Raises subprocess.TimeoutExpired after _TOOL_SECONDS.
+    """
     return subprocess.run(list(map(str, argv)), cwd=cwd, capture_output=True, text=True, errors="replace", check=False,
                           timeout=_TOOL_SECONDS)  # fmt: skip
 
@@ -114,6 +119,10 @@ class Judges:
     """NVIDIA's tools of two generations, newest first."""
 
     def __init__(self) -> None:
+        """Find every cuobjdump of this Python's wheels and of Triton's, newest first.
+
+        Raises CorpusError when there is none.
+        """
         wheels = Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/cuobjdump")
         triton = TRITON.glob("lib/python*/site-packages/triton/backends/nvidia/bin/cuobjdump")
         self.tools = [*sorted(wheels, reverse=True), *sorted(triton)]
@@ -121,7 +130,9 @@ class Judges:
             raise CorpusError("cuobjdump: not in this Python's wheels: pip install nvidia-cuda-cuobjdump")
 
     def cuobjdump(self, *arguments: str | Path, cwd: Path) -> tuple[str, str]:
-        """What the first tool that takes the file prints, and that tool's release. Raises CorpusError."""
+        """Run NVIDIA's cuobjdump on a file, the newest first, older ones where a newer no longer takes its
+        architectures. Returns what it printed and its release ("12.4"); raises CorpusError when none takes the file.
+        """
         said = ""
         for tool in self.tools:
             done = _run(tool, *arguments, cwd=cwd)
@@ -209,7 +220,9 @@ def unbundling(containers: Sequence[Container]) -> dict[str, Json]:
 
 
 def written(file: Path, containers: Sequence[Container]) -> dict[str, Json]:
-    """How many containers are written back as they were read."""
+    """How many containers of GPU code in a file, read and written back, give the same bytes: a test of reader and
+    writer.
+    """
     same = 0
     with file.open("rb") as stream:
         for container in containers:
@@ -269,7 +282,9 @@ def load(file: Path, beside: Path, stubs: Path) -> str:
 
 
 def patch(file: Path, arch: str, target: Path) -> dict[str, Json]:
-    """neutrino-patch with block_sched: how many kernels got twins, why others did not, and what --check says."""
+    """Patch a library with the ``block_sched`` probe: how many kernels were probed, why others were not, and whether
+    ``--check`` and ``--restore`` succeed on the outcome, which is at target.
+    """
     command = [sys.executable, "-m", "neutrino.cli.patch"]
     start = time.monotonic()
     done = _run(*command, file, "-p", "block_sched", "--arch", arch, "--json", "-o", target, cwd=ROOT)
@@ -296,7 +311,9 @@ def machine_code(file: Path, judges: Judges) -> str:
 
 
 def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[str, Json]:
-    """Raw figures of one library."""
+    """Everything that is measured on one library: what is in it, whether what was read of it agrees with NVIDIA's
+    tools, what patching it gave, and whether it still loads. folder: for scratch files.
+    """
     containers = read_file(file)
     images = [image for container in containers for image in container.images]
     names = [name for image in images for name in kernel_names(image)]
@@ -331,7 +348,7 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
 
 
 def faults(row: Mapping[str, Json]) -> list[str]:
-    """What is wrong with one library's figures; empty when all is good."""
+    """What is wrong with one library's figures, a line each; empty when all is good. row: as ``examine`` returns it."""
     wrong = []
     for what, counts in row["identical"].items():
         total = counts.get("theirs", counts["ours"])
@@ -369,7 +386,7 @@ def judge(result: Mapping[str, Json]) -> list[str]:
 
 
 def table(rows: Iterable[Mapping[str, Json]]) -> str:
-    """The rows as people read them."""
+    """The libraries' figures as a table for people."""
     lines = [COLUMNS]
     for row in rows:
         counts = row["identical"].values()
@@ -389,7 +406,10 @@ def table(rows: Iterable[Mapping[str, Json]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Go through the libraries of all wheels, keep their figures and print the verdicts.
+
+    Returns 0 when all is good, 1 when not, 2 when a wheel or tool cannot be had.
+    """
     parser = argparse.ArgumentParser(prog="bench.check_corpus", description="Real libraries: read, patch, load.")
     parser.add_argument("--only", default="", help="libraries whose file name contains this")
     parser.add_argument("--wheels", type=Path, default=WHEELS, help="where wheels are and are put")

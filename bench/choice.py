@@ -69,6 +69,9 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, number: int) -> Json:
+    """Run the loop of small launches in one process: µs per launch, of each batch, through the hook and past it, and
+    how many launches were probed. mode: one of MODES; number: of the process, for file names.
+    """
     name = f"{mode.replace(' ', '_')}_{number}"
     report, traces = folder / f"{name}.json", folder / name
     argv = [str(program), "--batches", str(BATCHES), "--out", str(report)]
@@ -90,6 +93,10 @@ def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, numbe
 
 
 def _run(argv: Sequence[str], folder: Path, name: str) -> None:
+    """Run a command within _LIMIT seconds, with a cache of Neutrino's own in folder.
+
+    name: of the files that take its output. Raises SystemExit with the end of it when it fails.
+    """
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     done = run_program(argv, environment, folder, name, _LIMIT)
     if done.status != 0:
@@ -97,19 +104,25 @@ def _run(argv: Sequence[str], folder: Path, name: str) -> None:
 
 
 def times(results: Json, mode: str) -> float:
-    """How many times as long as past the hook: the median over processes of the ratios of their batches' medians."""
+    """How many times as long launches take through Neutrino's hook as past it: the median over processes of the ratios
+    of their batches' medians.
+    """
     ratios = (statistics.median(run["through_us"]) / statistics.median(run["past_us"]) for run in results["runs"][mode])
     return float(statistics.median(ratios))
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad."""
+    """Two verdicts for each mode: whether as many launches were probed as chosen, and whether others cost little."""
     checks = [(f"{mode}: launches", partial(_launches, results, mode)) for mode in MODES]
     checks += [(f"{mode}: time", partial(_time, results, mode)) for mode in MOST_TIMES]
     return run_checks(checks)
 
 
 def _launches(results: Json, mode: str) -> str:
+    """Check that the kernel counted right and that as many launches were probed as the mode chooses.
+
+    Returns a line of counts; raises BrokenError (by ``need``).
+    """
     runs = results["runs"][mode]
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(all(run["checks"] == "ok" for run in runs), "the kernel counted wrongly")
@@ -125,6 +138,11 @@ def _launches(results: Json, mode: str) -> str:
 
 
 def _time(results: Json, mode: str) -> str:
+    """Check how many times as long launches take through the hook.
+
+    Returns a line, which is a ``Missed`` when the wanted bound is exceeded but the accepted one is not; raises
+    BrokenError (by ``need``).
+    """
     found, wanted = times(results, mode), MOST_TIMES[mode]
     accepted = NOT_REACHED.get(mode, wanted)
     need(found <= accepted, f"{found:.4f} of the driver's, expected at most {accepted}")
@@ -133,7 +151,7 @@ def _time(results: Json, mode: str) -> str:
 
 
 def table(results: Json) -> str:
-    """By mode, µs per launch through the hook and past it, and the ratio."""
+    """For people: µs per launch through the hook and past it, and their ratio, a line for each mode."""
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':12}{'through µs':>12}{'past µs':>10}{'ratio':>8}")
     for mode, runs in results["runs"].items():

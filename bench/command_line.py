@@ -35,7 +35,10 @@ class Bench:
     add: Callable[[argparse.ArgumentParser], None] = lambda parser: None
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged."""
+        """Record on a GPU, if asked to, and print the verdicts.
+
+        Returns the exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
+        """
         parser = argparse.ArgumentParser(prog=f"python -m bench.{self.name}")
         parser.add_argument("action", choices=("record", "judge"))
         parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
@@ -50,6 +53,7 @@ class Bench:
         return judge_files([options.out], f"python3 -m bench.{self.name} record", self.keys, self._say)
 
     def _say(self, results: Json) -> int:
+        """Print the verdicts and the table. Returns 1 when a verdict is bad, else 0."""
         status = say(self.judge(results))
         if self.table is not None:
             print(self.table(results))

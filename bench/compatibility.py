@@ -58,10 +58,12 @@ class MissingError(Exception):
 
 
 def _python(name: str, *arguments: str) -> list[str]:
+    """The command that runs a Python workload of the bench."""
     return [sys.executable, str(WORKLOADS / name), *arguments]
 
 
 def _nvcc(name: str, folder: Path) -> Path:
+    """Compile the CUDA workload of that name for sm_90 into folder; the program's path."""
     program = folder / name
     run([str(find_cuda_tool("nvcc")), "-std=c++17", "-gencode", "arch=compute_90,code=[sm_90,compute_90]",
          str(WORKLOADS / f"{name}.cu"), "-o", str(program)], folder)  # fmt: skip
@@ -69,6 +71,7 @@ def _nvcc(name: str, folder: Path) -> Path:
 
 
 def _forms(folder: Path) -> Json:
+    """Run each form of launch (cooperative, clusters …) plain and with each probe: what was printed and recorded."""
     program, cases = folder / "forms", {}
     for form in FORMS:
         plain = run([str(program), form], folder).words
@@ -79,6 +82,10 @@ def _forms(folder: Path) -> Json:
 
 
 def _frameworks(folder: Path) -> Json:
+    """Run programs of JAX, CuPy and PyTorch plain and with ``gmem_bytes``: what was printed and recorded.
+
+    JAX runs twice, with CUDA graphs and without.
+    """
     cases = {}
     for name, (script, *arguments) in FRAMEWORKS.items():
         plain = run(_python(script, *arguments), folder).words
@@ -97,6 +104,10 @@ def _frameworks(folder: Path) -> Json:
 
 
 def _ranks(folder: Path) -> Json:
+    """Run a PyTorch program of a process on each GPU, plain and probed.
+
+    Raises MissingError on a machine with one GPU.
+    """
     count = int(run(_python_text("import torch; print(torch.cuda.device_count())"), folder).words[0][0])
     if count < 2:
         raise MissingError("one GPU")
@@ -108,10 +119,12 @@ def _ranks(folder: Path) -> Json:
 
 
 def _python_text(text: str) -> list[str]:
+    """The command that runs a line of Python."""
     return [sys.executable, "-c", text]
 
 
 def _traces(folder: Path) -> list[Json]:
+    """What each trace below a folder recorded; nothing without the folder."""
     from neutrino.tracing import find_traces
 
     return [recorded(path) for path in find_traces(folder)] if folder.exists() else []
@@ -119,6 +132,10 @@ def _traces(folder: Path) -> list[Json]:
 
 @contextmanager
 def _mps(folder: Path) -> Iterator[dict[str, str]]:
+    """Start NVIDIA's MPS, through which processes share a GPU, and stop it at the end.
+
+    Yields the environment variables that lead programs to it; raises MissingError where it is not installed.
+    """
     control = shutil.which("nvidia-cuda-mps-control")
     if not control:
         raise MissingError("no nvidia-cuda-mps-control")
@@ -133,7 +150,9 @@ def _mps(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _shared(folder: Path) -> Json:
-    """Two processes at once, under MPS."""
+    """Run two probed processes on one GPU at once, under NVIDIA's MPS: what they printed and recorded, and
+    a plain run.
+    """
     program = str(folder / "forms")
     with _mps(folder) as variables, ThreadPoolExecutor(2) as both:
         plain = run([program, "extra"], folder, more=variables).words
@@ -144,6 +163,10 @@ def _shared(folder: Path) -> Json:
 
 
 def _profiler(name: str, folder: Path) -> Json:
+    """Run a program under a profiler and Neutrino, each of them around the other.
+
+    name: one of PROFILERS. Raises MissingError where it is not installed.
+    """
     if not shutil.which(name):
         raise MissingError(f"no {name}")
     program = [str(folder / "forms"), "clusters"]
@@ -163,7 +186,9 @@ def _profiler(name: str, folder: Path) -> Json:
 
 
 def _submit(folder: Path) -> Json:
-    """Microseconds per launch by threads and mode, one sample per process; the modes take turns."""
+    """Measure what submitting a launch takes, by number of threads and mode (probes): microseconds, one sample a
+    process; the modes take turns.
+    """
     program = str(_nvcc("submit", folder))
     samples: Json = {str(threads): {mode: [] for mode in SUBMIT_MODES} for threads in THREADS}
     for number in range(ROUNDS):
@@ -231,11 +256,13 @@ def soak(out: Path, seconds: int) -> None:
 
 
 def _wrong_output(name: str, case: Json) -> Iterator[str]:
+    """Say so when a program printed other lines with the probe than without, or none. case: plain and probed lines."""
     if not case["plain"] or case["plain"] != case["probed"]:
         yield f"{name}: the program's output differs"
 
 
 def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
+    """What is wrong with a trace: it is not complete, or too many launches ran without the probe."""
     if not trace["complete"]:
         yield f"{name}: the trace is not complete"
     if uncovered(trace) > MOST_UNCOVERED:
@@ -243,7 +270,11 @@ def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
 
 
 def _wrong_submit(samples: Json) -> Iterator[str]:
-    """Processes differ by more than what is measured. So it is too much if it is in three rounds of four."""
+    """Say where submitting a launch takes too much longer with the hook. Processes differ by more than what is
+    measured, so it is too much where three rounds of four exceed the bound.
+
+    samples: number of threads → mode → µs of each round.
+    """
     for threads, modes in samples.items():
         for mode, most in MOST_MICROSECONDS.items():
             low, _, _ = added(modes, mode)
@@ -252,7 +283,9 @@ def _wrong_submit(samples: Json) -> Iterator[str]:
 
 
 def added(modes: Json, mode: str) -> list[float]:
-    """Microseconds that a launch takes longer to submit: quartiles of the differences over the rounds."""
+    """Microseconds that submitting a launch takes longer in a mode than plain: the three quartiles of the differences
+    over the rounds. modes: mode → µs of each round.
+    """
     return quantiles((own - plain for own, plain in zip(modes[mode], modes["plain"], strict=True)), n=4)
 
 
@@ -305,7 +338,9 @@ def growth(results: Json) -> dict[str, int]:
 
 
 def soak_verdicts(results: Json) -> list[str]:
-    """The same for the long run."""
+    """What is wrong with the results of the long training run: other parameters than the plain run's, an incomplete
+    trace, memory that grew, launches that were not counted. A line each; nothing when all is well.
+    """
     runs, wrong = results["runs"], []
     lines = {kind: {int(words[1]): words for words in case["lines"]} for kind, case in runs.items()}
     for kind in ("short", "long"):
@@ -329,6 +364,10 @@ def soak_verdicts(results: Json) -> list[str]:
 
 
 def _say(results: Json, long: Json | None) -> int:
+    """Print what was recorded and what is wrong with it.
+
+    long: results of the long run, or None. Returns 1 when anything is wrong.
+    """
     wrong = verdicts(results)
     for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
         print(f"{name:24} {dict(launches(case))}")
@@ -351,7 +390,7 @@ def _say(results: Json, long: Json | None) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record cases, the long run, or print verdicts on files, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.compatibility")
     parser.add_argument("action", choices=("record", "soak", "verdicts"))
     parser.add_argument("files", nargs="*", type=Path, default=[RESULTS, SOAK])

@@ -59,7 +59,9 @@ def texts(image: bytes, name: str) -> Iterator[str]:
 
 
 def devices(image: bytes, name: str) -> list[str]:
-    """The devices to probe an image for: those of its PTX, and the next that would compile it."""
+    """The GPU architectures (``sm_90`` …) to probe an image for: those of its PTX, and later ones that could compile
+    it.
+    """
     chosen: set[str] = set()
     for text in texts(image, name):
         target = parse(text).target
@@ -119,6 +121,9 @@ def examine(path: Path, source: str, only: int | None = None) -> dict[str, Any]:
 
 
 def _text(text: str) -> dict[str, Any]:
+    """Read, probe and print one PTX text: its size, the processor seconds that took, digests of it and of the text
+    printed back, and how many kernels it has.
+    """
     probes = load_probes(PROBES)
     before = time.process_time()
     module = parse(text)
@@ -178,6 +183,9 @@ def image_faults(image: dict[str, Any]) -> list[str]:
 
 
 def _row_faults(row: dict[str, Any]) -> Iterator[str]:
+    """What one image's figures for one device and probe fall short in: kernels not accounted for, twins (copies with
+    the probe) that do not assemble, or whose arithmetic differs.
+    """
     if sum(row["reasons"].values()) != row["kernels"]:
         yield f"{row['kernels']} kernels, {sum(row['reasons'].values())} accounted for"
     skipped = Counter(reason for _, reason, _ in row["skipped"])
@@ -200,23 +208,28 @@ def _row_faults(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _most(image: dict[str, Any], probe: str) -> int:
+    """The most kernels of an image that a probe was put into, over its devices."""
     return max((row["reasons"].get("probed", 0) for row in image["rows"] if row["probe"] == probe), default=0)
 
 
 def _shares(images: Iterable[dict[str, Any]], source: str, probe: str) -> tuple[int, int]:
+    """Of the images of a source: how many kernels could have a probe (their assembler takes the original), and how many
+    got it.
+    """
     rows = [row for image in images if image["source"] == source for row in image["rows"] if row["probe"] == probe]
     refused = sum(_REFUSED_ORIGINAL in detail for row in rows for _, _, detail in row["skipped"])
     return sum(row["kernels"] for row in rows) - refused, sum(row["reasons"].get("probed", 0) for row in rows)
 
 
 def _speed(images: Iterable[dict[str, Any]]) -> float:
+    """Bytes of PTX that were read and probed in a second, over all images; 0 without any."""
     timed = [text for image in images for text in image["texts"]]
     seconds = sum(text["seconds"] for text in timed)
     return sum(text["bytes"] for text in timed) / seconds if seconds else 0.0
 
 
 def table(results: dict[str, Any]) -> str:
-    """The figures in short, for people."""
+    """The figures in short, for people: a line for each source of images and probe."""
     images = results["images"]
     head = ("source", "images", "PTX MB", "entries", "probe", "kernels", "probed", "numerics", "other", "MB/s")
     lines = ["{:12}{:>7}{:>8}{:>9}  {:12}{:>8}{:>8}{:>9}{:>7}{:>7}".format(*head)]
@@ -239,12 +252,16 @@ def table(results: dict[str, Any]) -> str:
 
 
 def write(results: dict[str, Any]) -> None:
-    """Keep the figures, an image a line."""
+    """Write the figures to the committed file, an image a line."""
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
 
 
 def _job(job: tuple[Path, str]) -> dict[str, Any]:
+    """Examine one image, in a process of the pool.
+
+    job: its path and its source. Raises RuntimeError that names the image.
+    """
     try:
         return examine(*job)
     except (NeutrinoError, OSError, ValueError, LookupError) as error:

@@ -72,6 +72,7 @@ class Gpu:
     """The first device, through the driver API. Raises OSError where there is no libcuda.so.1, DriverError."""
 
     def __init__(self) -> None:
+        """Take the first device and make its primary context current."""
         self._library = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", 0)
         device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -81,6 +82,7 @@ class Gpu:
         self._call("cuCtxSetLimit", _STACK_LIMIT, ctypes.c_size_t(_STACK_BYTES))
 
     def _call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the CUDA driver. Raises DriverError with its name and the driver's word for the error."""
         status = getattr(self._library, name)(*arguments)
         if status:
             said = ctypes.c_char_p()
@@ -89,7 +91,10 @@ class Gpu:
 
     @contextmanager
     def module(self, text: bytes) -> Iterator[ctypes.c_void_p]:
-        """The PTX, compiled by the driver, whose words are in the error when it refuses."""
+        """A module of PTX, compiled by the driver and unloaded at the end.
+
+        text: ends with a zero byte. Raises DriverError, which holds what the compiler said.
+        """
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
         options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
@@ -103,14 +108,14 @@ class Gpu:
             self._library.cuModuleUnload(module)
 
     def write_variable(self, module: ctypes.c_void_p, name: str, values: Array) -> None:
-        """Into a module's variable."""
+        """Copy the array's bytes into a module's global variable of that name."""
         address, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, name.encode())
         self.write(address, values)
 
     @contextmanager
     def memory(self, values: Array) -> Iterator[ctypes.c_uint64]:
-        """Device memory that holds the array's bytes."""
+        """Device memory that holds the array's bytes; freed at the end."""
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(values.nbytes))
         try:
@@ -120,18 +125,21 @@ class Gpu:
             self._library.cuMemFree_v2(address)
 
     def write(self, address: ctypes.c_uint64, values: Array) -> None:
-        """The array's bytes to the device."""
+        """Copy the array's bytes to an address of the device."""
         raw = np.ascontiguousarray(values)
         self._call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(raw.ctypes.data), ctypes.c_size_t(raw.nbytes))
 
     def read(self, address: ctypes.c_uint64, like: Array) -> Array:
-        """An array of ``like``'s shape and type from the device."""
+        """Copy an array of ``like``'s shape and type from an address of the device."""
         values = np.empty(like.shape, like.dtype)
         self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(values.ctypes.data), address, ctypes.c_size_t(values.nbytes))
         return values
 
     def launch(self, module: ctypes.c_void_p, case: Launchable, values: Sequence[bytes]) -> None:
-        """A kernel, to its end. values: its parameters, one by one."""
+        """Launch a kernel and wait for its end.
+
+        case: its name, blocks, threads and dynamic shared bytes. values: its parameters as bytes, one by one.
+        """
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, case.kernel.encode())
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
@@ -141,7 +149,10 @@ class Gpu:
 
 
 def run_on_gpu(gpu: Gpu, case: Case) -> dict[int, Array]:
-    """Every array argument after the launch, by its place. Raises DriverError."""
+    """Run a case's kernel on the GPU: every array argument after the launch, by its place among the arguments.
+
+    Raises DriverError.
+    """
     with ExitStack() as held:
         module = held.enter_context(gpu.module(case.path.read_bytes() + b"\0"))
         for name, values in case.constants.items():
@@ -176,14 +187,19 @@ def output_row(case: Case, place: int, result: Array) -> dict[str, Json]:
 
 
 def kept_elements(row: Json, kind: np.dtype[Any]) -> Array | None:
-    """The elements of an output's row, every ``step``-th; None where only the digest was kept."""
+    """The elements of an output that were kept (every ``step``-th), from its row in the results; None where only the
+    digest was. kind: their type.
+    """
     if "data" not in row:
         return None
     return np.frombuffer(zlib.decompress(base64.b64decode(row["data"])), kind)
 
 
 def run(first: int, file: Path) -> int:
-    """The cases from ``first`` on, a line each as soon as it is known. 0: all done; 1: the context is gone."""
+    """Run the cases from the one with index ``first`` on, and append a line of JSON for each to file.
+
+    Returns 0 when all are done, 1 when one broke the context, so that a new process must go on after it.
+    """
     gpu = Gpu()
     with file.open("a") as lines:
         for case in cases()[first:]:
@@ -205,6 +221,9 @@ def run(first: int, file: Path) -> int:
 
 
 def _follow(command: Sequence[str], file: Path, patience: float, until: float) -> str:
+    """Run a command, and end it when it adds nothing to file for ``patience`` seconds, or after the moment ``until`` of
+    time.monotonic(). Returns in words why it ended.
+    """
     # Why the process ended, in words: it is ended when it adds nothing to the file for too long.
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     size, moved = 0, time.monotonic()
@@ -225,6 +244,7 @@ def _follow(command: Sequence[str], file: Path, patience: float, until: float) -
 
 
 def _rows(file: Path) -> list[Json]:
+    """The complete lines of a file of JSON lines; none without the file."""
     return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
 
 
@@ -268,7 +288,7 @@ def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Run all cases on the GPU, or some in this process, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="bench.device")
     actions = parser.add_subparsers(dest="action", required=True)
     recording = actions.add_parser("record")

@@ -40,6 +40,7 @@ class Group:
     name: str
 
     def __str__(self) -> str:
+        """The group's key in the results: program and name."""
         return f"{self.program} {self.name}"
 
 
@@ -55,7 +56,7 @@ class Answers:
 
 
 def sources() -> list[Path]:
-    """The programs that ask."""
+    """The C programs that ask the driver questions."""
     return sorted(QUESTIONS.glob("ask_*.c"))
 
 
@@ -70,7 +71,10 @@ def source_hash(programs: Collection[str]) -> str:
 
 
 def compile_programs(folder: Path, compiler: Sequence[str] = ("cc",), flags: Sequence[str] = ()) -> None:
-    """Every program into the folder. Raises subprocess.CalledProcessError, FileNotFoundError without a compiler."""
+    """Compile every program that asks the driver questions into the folder.
+
+    Raises subprocess.CalledProcessError; FileNotFoundError without a compiler.
+    """
     for source in sources():
         out = str(folder / source.stem)
         command = [*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", *flags, f"-I{HEADERS}", str(source)]
@@ -78,7 +82,7 @@ def compile_programs(folder: Path, compiler: Sequence[str] = ("cc",), flags: Seq
 
 
 def find_groups(folder: Path) -> Iterator[Group]:
-    """The groups of the compiled programs. No driver is needed."""
+    """The groups of questions of the compiled programs, as each program lists them itself. No driver is needed."""
     for source in sources():
         said = subprocess.run([str(folder / source.stem)], capture_output=True, text=True, check=True, timeout=10)
         for name in said.stdout.split():
@@ -86,7 +90,10 @@ def find_groups(folder: Path) -> Iterator[Group]:
 
 
 def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: float = PATIENCE) -> Answers:
-    """One group's answers from the libcuda.so.1 that the environment leads to. patience: seconds."""
+    """Ask one group of questions of the libcuda.so.1 that the environment leads to: what was answered.
+
+    patience: seconds that it may take.
+    """
     with tempfile.TemporaryFile("w+") as out:
         command = [str(folder / group.program), group.name]
         process = subprocess.Popen(
@@ -136,7 +143,10 @@ def record(out: Path, patience: float = PATIENCE) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record the driver's answers, or list the groups of questions, as the command line says.
+
+    Returns the exit status.
+    """
     parser = argparse.ArgumentParser(prog="bench.driver")
     actions = parser.add_subparsers(dest="action", required=True)
     recording = actions.add_parser("record")

@@ -19,7 +19,11 @@ _REPEATS = 3
 
 
 def measure(case: Case, seed: int | None) -> tuple[int, int, float]:
-    """(thread-instructions, basic blocks, seconds of the fastest of a few launches)."""
+    """Run a test's kernel a few times on the embedded device.
+
+    seed: of a random schedule of threads; None: the fixed one. Returns thread-instructions (instructions that a thread
+    reached), basic blocks, and seconds of the fastest launch.
+    """
     device = Device(seed=seed)
     module = device.load(case.path.read_text())
     function = module.functions[case.kernel]

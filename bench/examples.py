@@ -72,7 +72,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The console blocks, in order, but for set-up."""
+    """The console blocks of a page, in order, without those that only set up."""
     found = []
     for block in _BLOCK.findall(text):
         parts = [part.partition("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
@@ -153,6 +153,10 @@ def fill(outputs: Mapping[str, str], documents: Sequence[Path] = DOCUMENTS) -> N
 
 
 def _filled(text: str, outputs: Mapping[str, str]) -> str:
+    """A page's text with the outputs below the commands of its console blocks replaced.
+
+    outputs: recorded ones by command; commands that need no GPU are run.
+    """
     here: list[dict[str, str]] = []
     for block in blocks(text):
         if block.is_here:
@@ -162,6 +166,7 @@ def _filled(text: str, outputs: Mapping[str, str]) -> str:
     outputs_of = iter(here)
 
     def filled(match: re.Match[str]) -> str:
+        """The new text of one console block: its commands, each with its output."""
         parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]
         commands = [part.partition("\n")[0] for part in parts]
         runnable = [command for command in commands if not command.startswith(NOT_RUN)]
@@ -177,6 +182,7 @@ def figures() -> str:
     corpus = json.loads((ROOT / "bench" / "results" / "corpus.json").read_text())
 
     def submitted(mode: str) -> float:
+        """The median of microseconds to submit a launch in a mode."""
         return statistics.median(us for run in road["submit"][mode] for us in run["extra"]["submit_us"])
 
     runs = [mode for modes in road["runs"].values() for mode in modes.values()]
@@ -207,7 +213,10 @@ def figures() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record the examples on a GPU, or fill pages with recorded outputs, as the command line says.
+
+    Returns the exit status: 2 without a recording.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.examples")
     parser.add_argument("action", choices=("record", "fill"))
     parser.add_argument("documents", nargs="*", type=Path, default=DOCUMENTS, help="those to fill (default: all)")

@@ -57,15 +57,20 @@ class Sentence:
 
 @cache
 def _results(stem: str) -> Json:
+    """The committed results of that name, read once."""
     return json.loads((ROOT / "bench" / "results" / f"{stem}.json").read_text())
 
 
 def _first_runs() -> list[str]:
+    """How many times as long first runs of JAX and PyTorch take, probed."""
     runs = _results("first_runs_h200")["runs"]
     return [f"{first_runs.times(runs[name], 'first'):.2f}" for name in ("JAX", "PyTorch")]
 
 
 def _jax() -> list[str]:
+    """How many times as long JAX takes in its first run, its second and with ``--hot``, and percent of launches
+    recorded there.
+    """
     runs = _results("first_runs_h200")["runs"]["JAX"]
     hot = min(runs["hot"], key=lambda run: run["seconds"])
     return [
@@ -75,9 +80,11 @@ def _jax() -> list[str]:
 
 
 def _slowest() -> list[str]:
+    """The most that block_sched and gmem_bytes cost any kernel, in percent."""
     results = _results("slowdown_h200")
 
     def most(probe: str) -> float:
+        """How many times as long the kernel takes that the probe slows down most."""
         return max(
             slowdown.milliseconds(results, probe, name) / slowdown.milliseconds(results, slowdown.PLAIN, name)
             for name in slowdown.KERNELS
@@ -87,6 +94,7 @@ def _slowest() -> list[str]:
 
 
 def _replays() -> list[str]:
+    """µs that submitting a replay of a graph takes plain, what each probe adds, and the bound that is wanted."""
     results = _results("graphs_h200")
     more = graphs.added(results)
     return [
@@ -96,15 +104,20 @@ def _replays() -> list[str]:
 
 
 def _graph_launches() -> list[str]:
+    """How many launches of the PyTorch program's CUDA graph were probed."""
     return [f"{launches(_results('graphs_h200')['cases']['torch graph'])['probed']:,}"]
 
 
 def _framework(name: str, *reasons: str) -> list[str]:
+    """Launches of a framework's program by what became of them. reasons: ``probed``, or words for why not."""
     found: Counter[str] = launches(_results("compatibility_h200")["frameworks"][name])
     return [f"{found[reason]:,}" for reason in reasons]
 
 
 def _submitting() -> list[str]:
+    """µs that submitting a launch takes from one thread, in how many rounds, what each mode adds, and µs from eight
+    threads.
+    """
     submit = _results("compatibility_h200")["submit"]
     one, eight = submit["1"], submit["8"]
     modes = list(compatibility.MOST_MICROSECONDS)
@@ -115,12 +128,16 @@ def _submitting() -> list[str]:
 
 
 def _long_run() -> list[str]:
+    """Seconds, steps and probed launches of the long training run."""
     results = _results("soak_h200")
     run = results["runs"]["long"]
     return [f"{results['seconds']}", f"{int(run['lines'][-1][1]):,}", f"{launches(run['trace'])['probed']:,}"]
 
 
 def _hour() -> list[str]:
+    """Of the hook's hour-long run: millions of launches, of probed ones, of those left alone for numerics, and MiB it
+    grew by.
+    """
     case = _results("soak")["cases"]["soak"]
     counts: Counter[str] = Counter()
     for _, _, reasons in case["trace"]["kernels"]:
@@ -131,16 +148,19 @@ def _hour() -> list[str]:
 
 
 def _grown() -> list[str]:
+    """The most MiB that a case of many handles grew by."""
     grown = [scale.growth(case)[0] / (1 << 20) for case in _results("scale")["cases"].values()]
     return [f"{max(grown):.1f}"]
 
 
 def _overhead(mode: str) -> list[str]:
+    """How many times as long Triton's kernels take with a probe: mean and largest. mode: the probe."""
     found = overhead.times(_results("overhead_h200"), mode)
     return [f"{statistics.fmean(found.values()):.2f}", f"{max(found.values()):.2f}"]
 
 
 def _eleven() -> list[str]:
+    """Millions of records that ``dmat`` wrote in a process of Triton's kernels, and bytes of each record."""
     results = _results("overhead_h200")
     runs = results["runs"]["dmat"]
     records = sum(row["records"] for run in runs for row in run["logs"].values())
@@ -149,15 +169,20 @@ def _eleven() -> list[str]:
 
 
 def _kernel_times() -> list[str]:
+    """µs of the fastest and of the slowest of Triton's kernels, plain."""
     results = _results("overhead_h200")
     times = [overhead.milliseconds(results, overhead.PLAIN, name) * 1000 for name in overhead.KERNELS]
     return [f"{min(times):.0f}", f"{max(times):.0f}"]
 
 
 def _choice() -> list[str]:
+    """Nanoseconds that the hook adds to a launch after ``off`` and with ``--every``, and what the latter is
+    in percent.
+    """
     results = _results("choice_h200")
 
     def nanoseconds(mode: str) -> float:
+        """Nanoseconds that a launch takes longer through the hook than past it, by medians."""
         runs = results["runs"][mode]
         through, past = (
             statistics.median(value for run in runs for value in run[what]) for what in ("through_us", "past_us")
@@ -254,7 +279,10 @@ def fill(page: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Check the figures in the pages, or write them, as the command line says.
+
+    Returns 1 when one is not what the samples say.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.figures")
     parser.add_argument("action", nargs="?", choices=("check", "fill"), default="check")
     options = parser.parse_args(arguments)

@@ -89,6 +89,9 @@ def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
 
 
 def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number: int) -> Json:
+    """Run a program once in a mode, with fresh caches where the mode wants them: seconds, the machine's CPU seconds,
+    the result it printed and what was probed. number: of the round.
+    """
     (script, *arguments), extra = PROGRAMS[program]
     argv = [sys.executable, str(SOURCES / script), *arguments]
     traces = folder / "traces"
@@ -114,7 +117,7 @@ def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number
 
 
 def _start(neutrino: Sequence[str], folder: Path) -> float:
-    """Seconds until COMMAND has begun, and of a COMMAND that does nothing."""
+    """Seconds that ``neutrino true`` takes: what Neutrino itself needs before a program starts."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache_start")}
     return run_program([*neutrino, "-q", "-p", PROBE, "true"], environment, folder, "start", _LIMIT).seconds
 
@@ -126,7 +129,7 @@ def _busy() -> float:
 
 
 def _probed(folder: Path) -> Json:
-    """Kernels that ran, kernels of them that ran probed, and launches likewise."""
+    """From the traces below a folder: how many kernels ran, how many of them were probed, and launches likewise."""
     kernels = [kernel for path in find_traces(folder) for kernel in Trace(path).kernels]
     ran = [kernel for kernel in kernels if sum(kernel.counters.values())]
     return {
@@ -137,17 +140,20 @@ def _probed(folder: Path) -> Json:
 
 
 def times(runs: Json, mode: str) -> float:
-    """How many times as long as without a probe, each by the fastest run."""
+    """How many times as long a program takes in a mode as without a probe, each by its fastest run."""
     plain = min(_fastest(runs, "plain")["seconds"], _fastest(runs, "plain again")["seconds"])
     return float(_fastest(runs, mode)["seconds"] / plain)
 
 
 def _fastest(runs: Json, mode: str) -> Json:
+    """The run of a mode that took the fewest seconds."""
     return min(runs[mode], key=lambda run: run["seconds"])
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad."""
+    """Every verdict: for each program whether results stayed the same, and how much longer first and
+    second runs take.
+    """
     found = []
     for program in PROGRAMS:
         runs = results["runs"].get(program, {})
@@ -164,6 +170,10 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _results(runs: Json) -> str:
+    """Check that all runs printed the same result and probed the same share of launches.
+
+    Returns a line; raises BrokenError (by ``need``).
+    """
     need(tuple(runs) == MODES, f"runs are {', '.join(runs) or 'none'}")
     first, second = runs["first"][0], runs["second"][0]
     # Autotuning launches kernels as often as its time allows.
@@ -179,6 +189,11 @@ def _results(runs: Json) -> str:
 
 
 def _times(runs: Json, mode: str, wanted: float, accepted: float | None) -> str:
+    """Check how many times as long a mode takes.
+
+    wanted: at most this; accepted: what is let pass above it for now, or None. Returns a line, a ``Missed`` when it is
+    between the two; raises BrokenError (by ``need``).
+    """
     need(mode in runs, "no run")
     found = times(runs, mode)
     run = _fastest(runs, mode)
@@ -193,7 +208,9 @@ def _times(runs: Json, mode: str, wanted: float, accepted: float | None) -> str:
 
 
 def table(results: Json) -> str:
-    """Seconds of each program's fastest runs, and CPU seconds beside them."""
+    """For people: seconds of each program's fastest run in each mode, the machine's CPU seconds beside them, and
+    kernels probed.
+    """
     lines = [f"{results['device']}, driver {results['driver']}, {results['cores']} cores",
              f"{'':<14}" + "".join(f"{mode:>18}" for mode in MODES) + f"{'kernels probed':>18}"]  # fmt: skip
     for program, runs in results["runs"].items():
@@ -206,6 +223,7 @@ def table(results: Json) -> str:
 
 
 def _add_only(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--only PROGRAM …`` to the command line."""
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=[], help="programs; all by default")
 
 

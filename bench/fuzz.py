@@ -76,7 +76,7 @@ def _allocated(run: Callable[[bytes], int], data: bytes) -> int:
 
 
 def main(words: list[str]) -> None:
-    """Fuzz one target; Atheris ends the process."""
+    """Fuzz one target (words: its name, the folder of the corpus, libFuzzer's options); Atheris ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=["neutrino"]):
@@ -92,7 +92,9 @@ def main(words: list[str]) -> None:
         (corpus / hashlib.sha256(seed).hexdigest()[:20]).write_bytes(seed)
 
     def mutate(data: bytes, limit: int, number: int) -> bytes:
-        """libFuzzer's changes, and every other time a header's field set to what sizes and offsets fail at."""
+        """A changed input: by libFuzzer, or every other time with a header's field set to what sizes and offsets fail
+        at. limit: of its bytes. number: a seed.
+        """
         chosen, found = random.Random(number), places(data) if number % 2 else []
         if not found:
             return bytes(atheris.Mutate(data, limit))

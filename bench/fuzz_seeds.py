@@ -126,12 +126,14 @@ def _symbols(*rows: tuple[str, int, int, int, int, int]) -> tuple[bytes, bytes]:
 
 
 def _note(owner: bytes, kind: int, data: bytes) -> bytes:
+    """An ELF note. owner: its name; kind: ``n_type``."""
     owner += b"\0"
     head = struct.pack("<III", len(owner), len(data), kind)
     return head + owner + bytes(-len(owner) % 4) + data + bytes(-len(data) % 4)
 
 
 def _attribute(number: int, data: bytes, kind: int = 4) -> bytes:
+    """An attribute of a cubin's ``.nv.info`` section. kind: 4 for one with a size before its data."""
     return bytes((kind, number)) + (struct.pack("<H", len(data)) if kind == 4 else b"") + data
 
 
@@ -180,6 +182,7 @@ def code_object() -> bytes:
     code = struct.pack("<I", 0xBF810000) * 16
 
     def build(entry: int, kernel: int) -> bytes:
+        """The file, with these addresses of code and descriptor in its symbols."""
         symtab, strtab = _symbols(("first", 0x12, 3, 5, entry, 64), ("first.kd", 0x11, 3, 4, kernel, 64))
         parts = (
             Part(".note", _note(b"AMDGPU", 32, metadata), 7, 2, align=4),
@@ -197,7 +200,9 @@ def code_object() -> bytes:
 
 
 def entries() -> list[bytes]:
-    """Entries of every kind and compression; the header of nvcc 12.4 and an unknown kind among them."""
+    """Entries of a fatbin (NVIDIA's container), of every kind and compression; the header of nvcc 12.4 and an unknown
+    kind among them.
+    """
     made = [
         build_entry(ImageKind.PTX, PTX, "sm_90a", options="-O1", compression=Compression.ZSTD, identifier="k.cu"),
         build_entry(ImageKind.PTX, PTX, "sm_80", options="", compression=Compression.LZ4),
@@ -217,7 +222,7 @@ def entries() -> list[bytes]:
 
 
 def containers() -> list[bytes]:
-    """Fatbins: each entry alone, some together, with what may follow."""
+    """Fatbins (NVIDIA's containers of GPU code): each entry alone, some together, with what may follow."""
     made = entries()
     return [
         *(build_container([entry]) for entry in made),
@@ -288,6 +293,7 @@ def host(
     section = section or (".hip_fatbin" if amd else ".nv_fatbin")
 
     def build(code: int, rela: int, wrapper: int) -> bytes:
+        """The file, with these addresses of device code, relocations and wrapper."""
         parts = (
             Part(section, device, align=64 if amd else 8),
             Part(".rela.dyn", struct.pack("<QQq", wrapper + 8, 8, code), 4, 2),
@@ -331,13 +337,13 @@ def hosts() -> list[bytes]:
 
 
 def dynamic_hosts() -> list[bytes]:
-    """Libraries and programs that can be patched."""
+    """Libraries and programs that neutrino-patch can patch."""
     fatbins = containers()
     return [host(fatbins[2]), host(fatbins[9], kind=2), host(fatbins[11], headers=False), host(bundles()[0], amd=True)]
 
 
 def patched_hosts() -> list[bytes]:
-    """What attaching a section makes of them."""
+    """Libraries with a section of twins attached, as neutrino-patch writes them."""
     made = []
     with tempfile.TemporaryDirectory() as name:
         for data, section in zip(dynamic_hosts()[:3], [*sections(), sections()[1]], strict=True):
@@ -394,7 +400,7 @@ def twins(kernels: int) -> bytes:
 
 
 def sections() -> list[bytes]:
-    """Sections of patched files, with rows that share an entry, and without any."""
+    """Sections as patched files have them: with rows that share an entry, and without any."""
     entries_ = [twins(2), twins(1)]
     rows = [TwinsRow(bytes([index]) * 32, 100 + index, bytes(range(32)), arch, device, entry)
             for index, (arch, device, entry) in enumerate((

@@ -54,12 +54,16 @@ class Target:
 
 
 def _must(condition: bool, what: str) -> None:
+    """Raise ContradictionError, which ends the fuzzing, when a reading does not keep to what it must.
+
+    what: in words.
+    """
     if not condition:
         raise ContradictionError(what)
 
 
 def _images(container: Container) -> int:
-    """Everything that can be asked of a container's images; bytes that they claim to be."""
+    """Ask for everything that can be asked of a container's images. Returns the bytes that they claim to decode to."""
     claimed = 0
     for image in container.images:
         claimed = max(claimed, min(image.decoded_size, MAX_DECODED))
@@ -78,6 +82,10 @@ def _images(container: Container) -> int:
 
 
 def _container(data: bytes) -> int:
+    """Read a container of GPU code and write it back.
+
+    Returns the bytes that its images claim to decode to; raises FormatError for what is not valid.
+    """
     container = read_container(data, NAME)
     _must(write(container) == data, "written back differently")
     _must(0 <= container.size <= len(data), f"container of {container.size} bytes")
@@ -86,7 +94,7 @@ def _container(data: bytes) -> int:
 
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[Path]:
-    """A file with these bytes that never reaches a disk."""
+    """The path of a file with these bytes that never reaches a disk."""
     descriptor = os.memfd_create(NAME)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -98,7 +106,7 @@ def _in_memory(data: bytes) -> Iterator[Path]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """An empty folder in memory, empty of files again at the end."""
+    """The path of an empty folder in memory, removed at the end."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     try:
         yield folder
@@ -107,6 +115,10 @@ def _folder() -> Iterator[Path]:
 
 
 def _file(data: bytes) -> int:
+    """Find all GPU code in a file, as the tools do.
+
+    Returns the bytes that images claim to decode to; raises FormatError for what is not valid.
+    """
     claimed = 0
     try:
         with _in_memory(data) as path:
@@ -126,7 +138,10 @@ def _file(data: bytes) -> int:
 
 
 def _host(data: bytes) -> int:
-    """A library is patched, and restored from what came out."""
+    """Patch a library, and restore it: the same bytes must come back.
+
+    Returns 0, as nothing is decoded; may raise FormatError.
+    """
     section = fuzz_seeds.sections()[1]
     with _in_memory(data) as path, _folder() as folder:
         try:
@@ -142,7 +157,7 @@ def _host(data: bytes) -> int:
 
 
 def _patched(data: bytes) -> int:
-    """What claims to be patched is checked and restored."""
+    """Check and restore a file that claims to be patched. Returns 0, as nothing is decoded; may raise FormatError."""
     with _in_memory(data) as path, _folder() as folder:
         check_file(path)
         try:
@@ -153,6 +168,10 @@ def _patched(data: bytes) -> int:
 
 
 def _wheel(data: bytes) -> int:
+    """Read the members of a wheel (a ZIP file).
+
+    Returns the most bytes that one claims; raises FormatError for what is not valid.
+    """
     claimed = 0
     for member in read_members(memoryview(data), NAME):
         claimed = max(claimed, min(member.size, MAX_MEMBER))
@@ -169,6 +188,10 @@ def _wheel(data: bytes) -> int:
 
 
 def _cubin(data: bytes) -> int:
+    """Read a cubin (NVIDIA's machine code) in several ways, which must agree.
+
+    Returns 0, as nothing is decoded; may raise FormatError.
+    """
     cubin = read_cubin(data, NAME)
     _must(cubin.arch == cubin_arch(data, NAME), "two architectures")
     _must(set(cubin.kernels) == set(cubin_kernel_names(data, NAME)), "two lists of kernels")
@@ -177,12 +200,20 @@ def _cubin(data: bytes) -> int:
 
 
 def _usage(data: bytes) -> int:
+    """Read what kernels of a cubin use of registers and memory.
+
+    Returns 0, as nothing is decoded; may raise FormatError.
+    """
     usage = resource_usage(data, NAME)
     _must(all(function.name.encode("latin-1") in data for function in usage.functions), "a function that is not there")
     return 0
 
 
 def _code_object(data: bytes) -> int:
+    """Read an AMD code object in several ways, which must agree.
+
+    Returns 0, as nothing is decoded; may raise FormatError.
+    """
     code_object = read_code_object(data, NAME)
     _must(code_object.target in ("", code_object_target(data, NAME)), "two targets")
     _must(set(code_object.kernels) == set(code_object_kernel_names(data, NAME)), "two lists of kernels")
@@ -190,6 +221,7 @@ def _code_object(data: bytes) -> int:
 
 
 def _ptx(data: bytes) -> int:
+    """Read target and kernels of a PTX text. Returns 0, as nothing is decoded; may raise FormatError."""
     is_ptx(data)
     ptx_target(data)
     names = ptx_entries(data)
@@ -201,7 +233,9 @@ _FLAGS = struct.Struct("<QIII")
 
 
 def _entry(data: bytes) -> int:
-    """An entry whose sizes are right: flags, kind and decoded size from the input, all else is payload."""
+    """Read a container of one entry whose sizes are right: flags, kind and decoded size from the input, all else is
+    payload. Returns as ``_container``.
+    """
     head = data[: _FLAGS.size].ljust(_FLAGS.size, b"\0")
     flags, kind, size, cut = _FLAGS.unpack(head)
     kind &= 0xFFFF
@@ -213,7 +247,10 @@ def _entry(data: bytes) -> int:
 
 
 def _offload(data: bytes) -> int:
-    """A section of offload binaries."""
+    """Read a section of offload binaries (LLVM's container) and write them back.
+
+    Returns 0; raises FormatError for what is not valid.
+    """
     for container in read_offload_binaries(Cursor(memoryview(data), NAME), ".llvm.offloading"):
         begin, end = container.offset, container.offset + container.size
         _must(0 <= begin <= end <= len(data), f"container from {begin} to {end} of {len(data)} bytes")
@@ -223,6 +260,7 @@ def _offload(data: bytes) -> int:
 
 
 def _entry_seeds() -> list[bytes]:
+    """Valid inputs of ``_entry``: numbers from the header of each seed's entry, then its payload."""
     made = []
     for entry in fuzz_seeds.entries():
         (kind, _, header, payload, stored) = struct.unpack_from("<HHIQI", entry)
@@ -234,7 +272,7 @@ def _entry_seeds() -> list[bytes]:
 
 
 def _cursor(data: bytes) -> int:
-    """A program of the cursor's own operations, beside the same done with slices."""
+    """Do what the input says with a Cursor (the reader that checks bounds), and the same with slices. Returns 0."""
     view = memoryview(data)
     half = len(data) // 2
     cursor = Cursor(view, NAME, start=half // 2, end=len(data) - half // 2)
@@ -262,6 +300,10 @@ def _cursor(data: bytes) -> int:
 
 
 def _section(data: bytes) -> int:
+    """Read the section of a patched file.
+
+    Returns 0, as nothing is decoded; raises FormatError for what is not valid.
+    """
     section = read_section(data, NAME)
     _must(0 <= section.size <= len(data), f"section of {section.size} bytes")
     _must(all(row.entry < len(section.entries) for row in section.rows), "a row without its entry")
@@ -274,7 +316,10 @@ def _section(data: bytes) -> int:
 
 
 def _twins(data: bytes) -> int:
-    """An entry whose digest is right whatever it holds: no change of it gets past a wrong one."""
+    """Read a cache entry whose digest is made right whatever it holds, as no change would get past a wrong one.
+
+    Returns 0; may raise FormatError.
+    """
     digest = hashlib.sha256(data[DIGESTED_FROM:]).digest()
     data = data[: DIGESTED_FROM - 32] + digest + data[DIGESTED_FROM:]
     entry = read_entry(data, NAME)

@@ -93,7 +93,9 @@ def verdicts(results: Json) -> list[str]:
 
 
 def added(results: Json) -> dict[str, float]:
-    """By probe, microseconds that a replay takes longer to submit: the median over rounds of the differences."""
+    """µs that submitting a replay takes longer with each probe than plain: the median over rounds of the
+    differences.
+    """
     plain = results["submit"]["plain"]
     return {
         name: median(with_probe - own for with_probe, own in zip(results["submit"][name], plain, strict=True))
@@ -102,6 +104,7 @@ def added(results: Json) -> dict[str, float]:
 
 
 def _say(results: Json) -> int:
+    """Print launches, costs and what is wrong with the results. Returns 1 when anything is."""
     wrong = verdicts(results)
     for name, case in results["cases"].items():
         print(f"{name:16} {dict(launches(case))}")
@@ -115,7 +118,7 @@ def _say(results: Json) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record on a GPU, or print the verdicts on a file, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.graphs")
     parser.add_argument("action", choices=("record", "verdicts"))
     parser.add_argument("file", nargs="?", type=Path, default=RESULTS)

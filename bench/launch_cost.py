@@ -33,6 +33,9 @@ class Bench:
     """The null driver, the program and cache entries, in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
+        """Build the null driver and the program, and make a cache for each way of launching: with a twin, or a reason
+        for none.
+        """
         self._folder = folder
         self._driver = build_driver(folder)
         compile_c("launch_cost.c", folder / "launch_cost")
@@ -44,6 +47,11 @@ class Bench:
             Cache(folder / way / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
 
     def _run(self, library: Path, way: str, launches: int, batches: int, *under: str) -> list[float]:
+        """Run the program in front of a driver that does nothing: nanoseconds of a launch, for each batch.
+
+        library: folder with the hook. way: one of WAYS. launches: of a batch. under: a command around it, such as
+        valgrind. Raises SystemExit when other launches were probed than the way says.
+        """
         traces = Path(tempfile.mkdtemp(dir=self._folder))
         environment = dict(hooked_environment(self._driver, library, self._folder / way / "cache", traces))
         if way == "not-ready":
@@ -61,11 +69,14 @@ class Bench:
         return [float(line) for line in done.stdout.split()]
 
     def times(self, library: Path, way: str) -> list[float]:
-        """Nanoseconds of a launch, by batch."""
+        """Nanoseconds that a launch takes, for each batch. library: folder with the hook; way: one of WAYS."""
         return self._run(library, way, LAUNCHES, BATCHES)
 
     def instructions(self, library: Path, way: str) -> float:
-        """Instructions of a launch in the program's thread, by callgrind: what 2000 more launches execute."""
+        """Instructions that a launch executes in the program's thread, counted by callgrind in 2000 launches.
+
+        Raises SystemExit when it counted none.
+        """
         counts = []
         for launches in (1000, 2000):
             out = self._folder / "callgrind"
@@ -79,6 +90,7 @@ class Bench:
 
 
 def main() -> None:
+    """Measure each library in each way, in turns, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", metavar="LIB", nargs="*", type=Path, default=[BUILT])
     libraries = [library.resolve() for library in parser.parse_args().libraries]

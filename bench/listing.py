@@ -72,7 +72,7 @@ def record(libraries: Sequence[Path]) -> Json:
 
 
 def judge(results: Json) -> list[str]:
-    """What of the results is not as it must be; nothing when all is."""
+    """What the results miss of their bounds on time, memory and images found, a line each; nothing when all is met."""
     wrong = []
     counted = [row for row in results["libraries"] if SIZES[0] <= row["bytes"] <= SIZES[1]]
     if len(counted) < 2:
@@ -116,10 +116,12 @@ def table(results: Json) -> str:
 
 
 def _run(command: Sequence[str | Path]) -> Json:
+    """Run a command of the bench: seconds of wall clock and processor, peak bytes."""
     return timed_run(command, env=_environment(), quiet=True)
 
 
 def _environment() -> dict[str, str]:
+    """Environment variables with which a command uses this tree's Neutrino."""
     return {**os.environ, "PYTHONPATH": str(_ROOT)}
 
 
@@ -133,6 +135,7 @@ def _images(command: Sequence[str | Path]) -> int:
 
 
 def _version(tool: Path) -> str:
+    """The line in which a tool of CUDA says its release."""
     done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True)
     return next(line for line in done.stdout.splitlines() if "release" in line).strip()
 
@@ -148,7 +151,9 @@ def _that_reads(path: Path, cuobjdump: Path) -> Path:
 
 
 def _write_huge(path: Path) -> None:
-    """One container of cubins that are holes, more than 2 GiB of it."""
+    """Write a container of GPU code of over 2 GiB, whose cubins are holes in the file, so that it takes no room on the
+    disk.
+    """
     size = HUGE // _HUGE_IMAGES // 8 * 8 + 8
     entry = struct.Struct("<HHIQIIHHIIIQQQ")
     header = entry.pack(2, 0x0101, entry.size, size, 0, 0, 7, 1, 80, 0, 0, 0x11, 0, 0)
@@ -162,7 +167,10 @@ def _write_huge(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above. Returns 1 when a bound is not met."""
+    """Record, if asked to, and print figures and unmet bounds.
+
+    Returns the exit status: 1 when there are any, 2 without results.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.listing")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("libraries", nargs="*", type=Path)

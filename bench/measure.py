@@ -56,12 +56,17 @@ class Launch:
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> Launch:
-        """From a row of the program's report."""
+        """A launch from its row in the program's report: kernel, grid, block, milliseconds, and bytes that it asked for
+        by kind.
+        """
         kernel, grid, block, ms, asked = row
         return cls(kernel, tuple(grid) if grid else None, tuple(block) if block else None, ms, tuple(asked))
 
     def matches(self, name: str, record: Any) -> bool:
-        """Whether a launch of the trace can be this one."""
+        """Whether a launch in the trace, of the kernel ``name``, can be this one of the program's.
+
+        A kernel name with ``*`` at its end stands for all that begin so.
+        """
         named = name.startswith(self.kernel[:-1]) if self.kernel.endswith("*") else name == self.kernel
         return (
             named
@@ -90,11 +95,14 @@ class Pairing:
 
 
 def _three(size: Any) -> tuple[int, ...]:
+    """The three sizes of a grid or block as plain integers."""
     return tuple(int(part) for part in size)
 
 
 def pair(launches: Sequence[Launch], trace: Trace) -> Pairing:
-    """Match by kernel, grid and block, each kernel's launches in their order of submission."""
+    """Find for each launch that a program reports the one in the trace: by kernel, grid and block, each kernel's
+    launches in their order of submission.
+    """
     traced = [(kernel.name, launch) for kernel in trace.kernels for launch in kernel.launches()]
     traced.sort(key=lambda entry: int(entry[1].record["submit_ns"]))
     waiting: dict[str, list[TraceLaunch]] = {}
@@ -115,11 +123,15 @@ def pair(launches: Sequence[Launch], trace: Trace) -> Pairing:
 
 
 def _written(launch: TraceLaunch | None, name: str) -> MapView | None:
+    """What a launch recorded in the map of that name; None without the launch or the map."""
     return None if launch is None else launch.maps.get(name)
 
 
 def launch_columns(pairing: Pairing) -> list[list[Json]]:
-    """Rows of LAUNCH_COLUMNS. grid and block come from the trace where the program does not know them."""
+    """For each launch a row of LAUNCH_COLUMNS: kernel, grid, block and milliseconds.
+
+    Grid and block come from the trace where the program does not know them.
+    """
     rows: list[list[Json]] = []
     for entry in pairing.pairs:
         sizes: list[Json] = []
@@ -131,7 +143,9 @@ def launch_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def sched_columns(pairing: Pairing) -> list[list[Json]]:
-    """Rows of SCHED_COLUMNS, all None for a launch without data."""
+    """For each launch a row of SCHED_COLUMNS: figures of what ``block_sched`` recorded of its warps; all None without
+    data.
+    """
     rows: list[list[Json]] = []
     for entry in pairing.pairs:
         view = _written(entry.traced, SCHED_MAP)
@@ -140,6 +154,7 @@ def sched_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def _sched(records: np.ndarray[Any, Any]) -> list[Json]:
+    """A row of SCHED_COLUMNS from one launch's records, a warp each with start, elapsed (cycles) and multiprocessor."""
     start, elapsed, sm = records["start"], records["elapsed"], records["cuid"]
     if not len(records):
         return [0] * len(SCHED_COLUMNS)
@@ -172,7 +187,9 @@ def most_resident(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], sm: np
 
 
 def gmem_columns(pairing: Pairing) -> list[list[Json]]:
-    """Rows of GMEM_COLUMNS: what the program asked for by its own formula, and what the probe counted."""
+    """For each launch a row of GMEM_COLUMNS: bytes that the program asked for by its own formula, by kind of access,
+    and those that ``gmem_bytes`` counted (None without data).
+    """
     rows: list[list[Json]] = []
     for entry in pairing.pairs:
         view = _written(entry.traced, GMEM_MAP)
@@ -185,8 +202,10 @@ def gmem_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def kernel_rows(trace: Trace) -> list[dict[str, Json]]:
-    """What became of each kernel; those that differ in nothing (a module loaded again) are one row,
-    counters added."""
+    """What became of each kernel of a trace: probed or why not, registers, sites, launches.
+
+    Kernels that differ in nothing (a module loaded again) are one row, their counters added.
+    """
     rows: dict[str, dict[str, Json]] = {}
     for kernel in trace.kernels:
         manifest = kernel.manifest.raw if kernel.manifest else {}
@@ -261,8 +280,9 @@ def own_clocks(pairing: Pairing, file: Path, keep: int = 256) -> dict[str, Json]
 
 
 def overlaps(pairing: Pairing, left: str, right: str) -> list[int]:
-    """For each launch of left and the launch of right in its place: on how many multiprocessors both ran
-    at once."""
+    """Whether two kernels ran at once, as streams let them: for each launch of ``left`` and the launch of ``right`` in
+    its place, on how many multiprocessors both had warps at the same time.
+    """
     windows: dict[str, list[dict[int, tuple[int, int]]]] = {left: [], right: []}
     for entry in pairing.pairs:
         view = _written(entry.traced, SCHED_MAP)

@@ -117,6 +117,9 @@ def record(neutrino: Sequence[str], only: Sequence[str], library: Path | None) -
 
 
 def _program(mode: str, script: str, environment: Mapping[str, str], folder: Path, neutrino: Sequence[str]) -> Json:
+    """Run a workload as a program, plain or (mode "command") under ``neutrino``: digests of its two steps' results and,
+    when probed, of the records. Raises SystemExit when it fails.
+    """
     argv = [sys.executable, str(SOURCES / script), "run"]
     device = environment.get("NEUTRINO_BENCH_DEVICE")
     if mode == "command":
@@ -135,7 +138,11 @@ def _program(mode: str, script: str, environment: Mapping[str, str], folder: Pat
 
 
 def _notebook(mode: str, workload: str, environment: Mapping[str, str], folder: Path) -> Json:
-    """Run a notebook's cells, one after the other, in a kernel of its own."""
+    """Run a workload in a notebook's kernel, cell by cell.
+
+    mode: one of NOTEBOOKS; workload: the program's text. Returns digests of both steps' results and, of modes that
+    record, of the records. Raises SystemExit when a cell fails.
+    """
     try:
         from jupyter_client.manager import start_new_kernel
     except ImportError:
@@ -149,6 +156,7 @@ def _notebook(mode: str, workload: str, environment: Mapping[str, str], folder: 
     output: list[str] = []
 
     def keep(message: Json) -> None:
+        """Keep what a cell printed, or the traceback of its error. message: of Jupyter's protocol."""
         if message["msg_type"] == "stream":
             output.append(message["content"]["text"])
         elif message["msg_type"] == "error":
@@ -184,6 +192,7 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _results(runs: Json, modes: Sequence[str]) -> str:
+    """Check that all modes computed the same. Returns a line; raises BrokenError (by ``need``)."""
     need(tuple(runs) == tuple(modes), f"runs are {', '.join(runs) or 'none'}")
     outputs = {tuple(run["results"]) for run in runs.values()}
     need(len(outputs) == 1, f"{len(outputs)} different results")
@@ -191,7 +200,11 @@ def _results(runs: Json, modes: Sequence[str]) -> str:
 
 
 def _records(runs: Json, mode: str, is_tuned: bool) -> str:
-    """The block's launches are the last of the program's. is_tuned: whether the workload is one of ``TUNED``."""
+    """Check that a notebook's block recorded what the command recorded of the program's last launches.
+
+    is_tuned: whether the workload is one of ``TUNED``, whose compiler tries several kernels. Raises BrokenError (by
+    ``need``).
+    """
     need(mode in runs, "no run")
     run = runs[mode]
     count = len(run["records"])
@@ -207,6 +220,7 @@ def _records(runs: Json, mode: str, is_tuned: bool) -> str:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add this bench's options to the command line."""
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=[], help="workloads; all by default")
     parser.add_argument(
         "--embedded", type=Path, metavar="FOLDER", help="on the embedded device: the folder of libvector.so, which "

@@ -15,7 +15,10 @@ BUILT = Path(build.__file__).parent / "lib"
 
 
 def compile_c(source: str, target: Path, *flags: str) -> None:
-    """Compile a C file of this folder. Raises CalledProcessError."""
+    """Compile a C file of this folder, with the flags, into a program or library at target.
+
+    Raises CalledProcessError.
+    """
     command = [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]
     libraries = ["-ldl", "-lpthread"]
     subprocess.run(

@@ -107,7 +107,11 @@ def record(neutrino: Sequence[str], rounds: int, modes: Sequence[str]) -> Json:
 
 
 def _once(neutrino: Sequence[str], mode: str, folder: Path, number: int) -> Json:
-    """The program once. number: of the round, from 0."""
+    """Run the program of eleven kernels once.
+
+    mode: PLAIN or a probe. number: of the round; round 0 only fills the caches. Returns its report and, of a probe,
+    what the traces recorded.
+    """
     name = f"{Path(mode).stem}_{number}"
     report, traces = folder / f"{name}.json", folder / name
     full = mode in COMPLETE
@@ -169,17 +173,17 @@ def _recorded(folder: Path) -> Json:
 
 
 def milliseconds(results: Json, mode: str, kernel: str) -> float:
-    """The median over all processes and launches."""
+    """What a launch of a kernel takes in a mode: the median over all processes and launches, in ms."""
     return float(statistics.median(ms for run in results["runs"][mode] for ms in run["kernels"][kernel]["ms"]))
 
 
 def times(results: Json, mode: str) -> dict[str, float]:
-    """How many times longer each kernel takes than without a probe."""
+    """How many times as long each kernel takes with a probe (mode) as without."""
     return {name: milliseconds(results, mode, name) / milliseconds(results, PLAIN, name) for name in KERNELS}
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad."""
+    """Every verdict on the probes: same outputs, every launch probed, times within the limits, no record lost."""
     runs = results["runs"]
     plain = runs.get(PLAIN) or [{"kernels": {}}]
     outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
@@ -197,6 +201,10 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
+    """Check that all processes computed what the first plain one did.
+
+    outputs: digests by kernel. Returns a line; raises BrokenError (by ``need``).
+    """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
     varied = [name for name, output in outputs.items() if " " in output]
@@ -209,6 +217,7 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 
 
 def _launches(runs: Sequence[Json]) -> str:
+    """Check that every launch of each process ran with the probe. Returns a line; raises BrokenError (by ``need``)."""
     need(bool(runs), "no runs")
     for run in runs:
         for name in KERNELS:
@@ -219,7 +228,11 @@ def _launches(runs: Sequence[Json]) -> str:
 
 
 def _times(results: Json, mode: str, limit: Limit, wanted: Limit) -> str:
-    """limit: what is held; wanted: what is said where that is not reached."""
+    """Check how many times as long the kernels take with a probe.
+
+    limit: what must hold. wanted: what was promised; where only that is not reached, the line returned is a ``Missed``.
+    Raises BrokenError (by ``need``).
+    """
     need(bool(results["runs"].get(mode)), "no runs")
     found = times(results, mode)
     mean = statistics.fmean(found.values())
@@ -233,6 +246,10 @@ def _times(results: Json, mode: str, limit: Limit, wanted: Limit) -> str:
 
 
 def _complete(runs: Sequence[Json], limit: Limit) -> str:
+    """Check that a probe which records every access lost none, and how many bytes each takes.
+
+    Returns a line of figures; raises BrokenError (by ``need``).
+    """
     need(bool(runs), "no runs")
     records = data = 0
     for run in runs:
@@ -247,7 +264,7 @@ def _complete(runs: Sequence[Json], limit: Limit) -> str:
 
 
 def table(results: Json) -> str:
-    """Times with each probe as multiples of those without."""
+    """For people: each kernel's time without a probe, and with each probe as multiples of that."""
     lines = [f"{results['device']}, driver {results['driver']}", f"{'':14}" + "".join(f"{n[:9]:>10}" for n in KERNELS)]
     lines.append(f"{'plain, ms':14}" + "".join(f"{milliseconds(results, PLAIN, name):10.4f}" for name in KERNELS))
     for mode in LIMITS:
@@ -258,6 +275,7 @@ def table(results: Json) -> str:
 
 
 def _add_modes(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--modes PROBE …`` to the command line."""
     parser.add_argument("--modes", nargs="+", choices=LIMITS, default=list(LIMITS), help="probes; all by default")
 
 

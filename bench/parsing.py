@@ -42,7 +42,7 @@ LEAST_BYTES = {"ctranslate2": 10_000_000, "nvcc": 500_000, "triton": 5_000_000, 
 
 
 def probe_sets() -> dict[str, ProbeSet]:
-    """``all``, and each probe of it alone by its name."""
+    """The sets of probes that are compared: ``all`` ten at once, and each alone by its name."""
     every = load_probe_file(PROBES)
     return {"all": every} | {probe.name: every.only([probe.name]) for probe in every.probes}
 
@@ -58,7 +58,10 @@ def corpus(folder: Path, source: str) -> list[str]:
 
 
 def parsing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
-    """Read and match; how many instructions are hit."""
+    """Read PTX texts and find the instructions that the probes match: the work that is timed.
+
+    Returns their number as ``hits``.
+    """
     matcher = Matcher(probes.probes)
     hits = 0
     for text in modules:
@@ -70,7 +73,10 @@ def parsing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
 
 
 def writing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
-    """Read, match and write the twins; how many sites they have, and characters."""
+    """Read PTX texts, match, and write the twins (copies of the kernels with the probes).
+
+    Returns numbers of sites and of characters written.
+    """
     sites = written = 0
     for text in modules:
         twins = probe_module(parse(text), probes)
@@ -80,7 +86,9 @@ def writing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
 
 
 def record(folder: Path) -> Json:
-    """Raw samples: of each source and each set of probes the seconds of parsing and of the whole, round by round."""
+    """Measure parsing alone and parsing with writing, for each source of texts and each set of probes: raw processor
+    seconds, round by round. folder: where the corpus is, or is made.
+    """
     sets = probe_sets()
     results: Json = {**made_of("parsing"), "python": platform.python_version(), "sources": []}
     for source in SOURCES:
@@ -102,6 +110,7 @@ def _timed(
     probes: ProbeSet,
     modules: Sequence[str],
 ) -> dict[str, int]:
+    """Do a piece of work once, and add its processor seconds to the list. Returns what it counted."""
     before = time.process_time()
     counted = work(probes, modules)
     seconds.append(round(time.process_time() - before, 6))
@@ -109,13 +118,18 @@ def _timed(
 
 
 def times(row: Json, stage: str) -> float:
-    """Of one source, ten probes' best time in means of one's best time."""
+    """For one source of texts: how many times as long ten probes at once take as one of them, by best times.
+
+    stage: "parsing" or "whole".
+    """
     best = {name: min(entry[stage]) for name, entry in row["sets"].items()}
     return best.pop("all") / fmean(best.values())
 
 
 def judge(results: Json) -> list[str]:
-    """What of the results is not as it must be; nothing when all is."""
+    """What the results miss, a line each: too little text, too few rounds, ten probes too slow, a probe that hits
+    nothing.
+    """
     rows = {row["name"]: row for row in results["sources"]}
     wrong = [f"{name}: not measured" for name in SOURCES if name not in rows]
     names = {"all", *(probe.name for probe in load_probe_file(PROBES).probes)}
@@ -140,7 +154,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people, one source a line."""
+    """The figures for people, a line for each source of texts."""
     lines = []
     for row in results["sources"]:
         every = row["sets"]["all"]
@@ -155,7 +169,10 @@ def table(results: Json) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above. Returns 1 when a bound is not met."""
+    """Record, if asked to, and print figures and unmet bounds.
+
+    Returns the exit status: 1 when there are any, 2 without results.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.parsing")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--folder", type=Path, default=ROOT / ".corpus", help="where the corpus is, or is made")

@@ -74,7 +74,11 @@ class Bench:
     diagnostics: list[str] = field(default_factory=list)
 
     def environment(self, *, plain: bool) -> dict[str, str]:
-        """Of every program; of one without Neutrino on the embedded device with its driver in front."""
+        """Environment variables of a program.
+
+        plain: it runs without Neutrino; on the embedded device (a CPU that stands in for a GPU) with that device's
+        driver in front.
+        """
         left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR"}
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         path = [str(ROOT), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
@@ -85,7 +89,10 @@ class Bench:
         return kept
 
     def run(self, name: str, argv: Sequence[str], *, plain: bool = True, limit: float = RUN_LIMIT) -> Finished:
-        """One command, within what is left of the budget."""
+        """Run a command, for at most ``limit`` seconds and what is left of the budget; what a failing one said is kept.
+
+        name: of the files that take its output. plain: see ``environment``.
+        """
         left = self.end - time.monotonic()
         done = run_program(argv, self.environment(plain=plain), self.folder, name, min(limit, max(left, 1.0)))
         print(f"{name:28} exit {done.status} in {done.seconds:5.1f} s", file=sys.stderr, flush=True)
@@ -96,7 +103,9 @@ class Bench:
         return done
 
     def build(self) -> dict[str, Path]:
-        """The kernels as images that the program loads, by the build's name."""
+        """Compile the kernels in every way that is asked about; the images that the program loads, by the
+        build's name.
+        """
         images = {name: self.folder / f"{name}.fatbin" for name in BUILDS}
         if self.embedded:
             images = {"usual": self.folder / "placed.ptx"}
@@ -109,7 +118,10 @@ class Bench:
         return images
 
     def probed(self, name: str, probes: str, argv: Sequence[str]) -> Json:
-        """A program under ``neutrino``: its status and all that its traces hold."""
+        """Run a program under ``neutrino``.
+
+        probes: a file in bench/probes, "" for none. Returns its exit status and, raw, all that its traces hold.
+        """
         traces = self.folder / f"{name}.trace"
         device = ["--device", "embedded"] if self.embedded else []
         options = ["-p", str(PROBES / f"{probes}.toml")] if probes else []
@@ -128,7 +140,10 @@ class Bench:
         return kept
 
     def drive(self, only: set[str]) -> None:
-        """Everything, into ``result``, which is complete as far as it goes whenever this is interrupted."""
+        """Run all cases (only: these), plain and probed.
+
+        ``result`` holds what was measured so far, also when this is interrupted.
+        """
         images = self.build()
         program = [sys.executable, str(PROGRAM), "--image"]
         usual = [*program, str(images["usual"])]
@@ -141,6 +156,7 @@ class Bench:
         self.result["plain"] = _read(report)
 
         def keep(case: Case) -> None:
+            """Run one case under its probes, and keep what was recorded and what the program reported."""
             report = self.folder / f"{case.name}.json"
             argv = [*program, str(images[case.build]), "--case", case.name, "--out", str(report)]
             kept[case.name] = self.probed(case.name, case.probes, argv) | {"program": _read(report)}
@@ -182,6 +198,7 @@ class Bench:
 
 
 def _read(report: Path) -> Json:
+    """A program's report, a JSON file; None when it is not there or not whole, which the verdicts then say."""
     try:
         return json.loads(report.read_text())
     except (OSError, ValueError):
@@ -189,11 +206,14 @@ def _read(report: Path) -> Json:
 
 
 def pack(array: np.ndarray[Any, Any]) -> str:
-    """An array's bytes for a JSON text."""
+    """An array's bytes, compressed and in base64, for a JSON text; ``unpack`` is the way back."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode()
 
 
 def _map(view: MapView) -> Json:
+    """What a launch recorded in one map, for JSON: totals of a map of sums; of another its records and how many each
+    slot (thread, warp or block) saved.
+    """
     if view.map.kind == SUM:
         return view.total()
     return {
@@ -207,6 +227,9 @@ def _map(view: MapView) -> Json:
 
 
 def _trace(trace: Trace) -> Json:
+    """All that a trace says, for JSON: what became of each kernel, and launch by launch, in order of submission, what
+    its maps hold.
+    """
     rows: list[tuple[int, Json]] = []
     kernels = []
     contexts: dict[int, int] = {}
@@ -238,7 +261,10 @@ def _trace(trace: Trace) -> Json:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Run the bench, write results and diagnostics below ``--out``, and print the verdicts.
+
+    Returns 0 when all are good.
+    """
     parser = argparse.ArgumentParser(prog="bench.placed", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
@@ -279,6 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _version(folder: Path) -> str:
+    """The line in which nvcc says its release; "" when it does not."""
     done = run_program([str(find_cuda_tool("nvcc")), "--version"], os.environ, folder, "version", 30)
     return next((line.strip() for line in done.stdout.splitlines() if "release" in line), "")
 

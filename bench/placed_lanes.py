@@ -21,7 +21,9 @@ TOGETHER = ("WHOLE", "AGAIN")
 
 
 def _rule(line: str, lane: int, x: int) -> bool:
-    """Whether a lane comes to a line at all."""
+    """Whether the program lets a lane (of a warp, 0 to 31) with input x come to a line at all; line: its name in the
+    source.
+    """
     rules = {"QUARTER": lane % 4 == 0, "SECOND": lane % 4 == 1, "CALLED": lane & 2 != 0, "TURN": x & 3 > 0}
     return rules.get(line, True)
 
@@ -36,7 +38,7 @@ class Group:
 
 
 def _line_names(recorded: Recorded) -> dict[int, str]:
-    """Site → the name of its line."""
+    """For each instrumented place (site) the name of its source line in placed.cu, as the checks know it."""
     names = {f"placed.cu:{number}": name for name, number in lines().items()}
     return {number: names.get(source.split(",")[0], source) for number, source in recorded.sites.items()}
 
@@ -70,6 +72,7 @@ def _groups(recorded: Recorded, name: str, found: Found) -> Iterator[Group]:
 
 
 def _as_fields(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[dict[str, int]]]:
+    """What each slot (block, warp, lane) holds in a map, each record as field → value."""
     fields = [field for field, *_ in recorded.maps[name]["fields"]]
     return {
         slot: [dict(zip(fields, record, strict=True)) for record in records]
@@ -88,6 +91,9 @@ def collectives(mask: int, values: Mapping[int, int], lane: int) -> dict[str, in
     bits = {other: other << 3 | value for other, value in values.items()}
 
     def moved(source: int, inside: bool) -> int | None:
+        """What a shuffle gives this lane: the word of the lane ``source``, or its own word where there is no such lane
+        (``inside`` false). None: that lane was not at the line, so any value will do.
+        """
         return bits[lane] if not inside else bits.get(source)
 
     return {
@@ -104,6 +110,9 @@ def collectives(mask: int, values: Mapping[int, int], lane: int) -> dict[str, in
 
 
 def judge_collectives(run: Json, case: Case) -> str:
+    """Check what instructions between lanes gave every thread, by the manual, for the lanes that were at a line
+    together. Returns a line of figures; raises BrokenError (by ``need``).
+    """
     counted: dict[str, list[int]] = {}
     for recorded in recorded_launches(run, case):
         found = _as_fields(recorded, "Lanes")
@@ -124,6 +133,10 @@ def judge_collectives(run: Json, case: Case) -> str:
 
 
 def _told(counted: Mapping[str, Sequence[int]]) -> str:
+    """A line on how many groups of lanes were at each line, and of what size.
+
+    counted: line → sizes of its groups. Raises BrokenError when a line that must have records has none.
+    """
     missing = set(TOGETHER) - set(counted)
     need(not missing, f"no records at {', '.join(missing)}")
     parts = [f"{line} {len(sizes)} of {sum(sizes) / len(sizes):.1f}" for line, sizes in counted.items()]
@@ -131,6 +144,10 @@ def _told(counted: Mapping[str, Sequence[int]]) -> str:
 
 
 def judge_lines(run: Json, case: Case) -> str:
+    """Check that every thread has a record for each line that it came to, and which lanes were there with it.
+
+    Returns a line of figures; raises BrokenError (by ``need``).
+    """
     counted: dict[str, list[int]] = {}
     for recorded in recorded_launches(run, case):
         found = _as_fields(recorded, "AtLine")

@@ -114,12 +114,13 @@ def lines() -> dict[str, int]:
 
 
 def inputs(launch: Launch) -> tuple[Words, Words]:
-    """The table and x."""
+    """The inputs of a launch, from its seed: the table that all threads read, and an element x for each thread."""
     words = _random(launch.seed, TABLE + launch.shape.grid * launch.shape.block)
     return words[:TABLE], words[TABLE:]
 
 
 def _random(seed: int, count: int) -> Words:
+    """``count`` pseudo-random 32-bit words, the same for the same seed on every machine."""
     # splitmix64, the same on every machine, which NumPy's own generators do not promise.
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed << 32)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -142,7 +143,7 @@ class Thread:
 
 
 def sad(a: int, b: int, c: int) -> int:
-    """The instruction: the distance of a and b, and c."""
+    """What the PTX instruction ``sad`` gives: the distance of a and b, plus c, in 32 bits."""
     return (abs(a - b) + c) & _WORD
 
 
@@ -150,10 +151,11 @@ class Kernels:
     """The kernels on one table, a thread at a time."""
 
     def __init__(self, table: Words) -> None:
+        """table: TABLE words, which the kernels read."""
         self.table = [int(word) for word in table]
 
     def run(self, kernel: str, x: int, lane: int) -> Thread:
-        """One thread with the element x."""
+        """What one thread of a kernel does with its element x, in the lane of its warp."""
         thread = Thread()
         kernels: Mapping[str, Any] = {
             "calls": self._calls, "descend": self._descend, "inlined": self._inlined, "lanes": self._lanes,
@@ -163,6 +165,7 @@ class Kernels:
         return thread
 
     def _weigh(self, thread: Thread, x: int, turns: int) -> int:
+        """The device function ``weigh`` of placed.cu: loads and adds, ``turns`` times, each noted in thread."""
         thread.entered["weigh"] += 1
         total = x
         for k in range(turns):
@@ -175,11 +178,13 @@ class Kernels:
         return total
 
     def _twice(self, thread: Thread, x: int) -> int:
+        """The device function ``twice`` of placed.cu, which calls ``weigh`` two times."""
         thread.entered["twice"] += 1
         first = self._weigh(thread, x ^ 0x5A, x & 3)
         return first + 7 * self._weigh(thread, (x + 1) & _WORD, 2)
 
     def _calls(self, thread: Thread, x: int, lane: int) -> int:
+        """The kernel ``calls`` of placed.cu: calls device functions from several places, as often as x says."""
         result = self._weigh(thread, x, x & 7)
         if x % 3 == 0:
             result ^= self._weigh(thread, result, 3)
@@ -188,6 +193,7 @@ class Kernels:
         return result
 
     def _depth(self, thread: Thread, n: int) -> int:
+        """The recursive device function ``depth`` of placed.cu, n calls below the first."""
         thread.entered["depth"] += 1
         value = self.table[n & 255]
         thread.loads.append((n & 255, value, thread.entered["depth"]))
@@ -196,9 +202,11 @@ class Kernels:
         return ((self._depth(thread, n - 1) * 3) & _WORD) ^ value
 
     def _descend(self, thread: Thread, x: int, lane: int) -> int:
+        """The kernel ``descend`` of placed.cu: a recursion whose depth x says."""
         return self._depth(thread, x & 15)
 
     def _inlined(self, thread: Thread, x: int, lane: int) -> int:
+        """The kernel ``inlined`` of placed.cu: what runs at each of its named lines, in a loop and inlined twice."""
         total = x
         for k in range(x & 7):
             total = sad(total, k, 11)
@@ -215,7 +223,9 @@ class Kernels:
         return total
 
     def _lanes(self, thread: Thread, x: int, lane: int) -> int:
+        """The kernel ``lanes`` of placed.cu: lines to which only some lanes of a warp come."""
         def at(line: str, a: int, b: int, c: int) -> int:
+            """Run the instruction at a named line, note its result, and return it."""
             result = sad(a, b, c)
             thread.others.append((line, result))
             return result
@@ -232,6 +242,7 @@ class Kernels:
         return at("AGAIN", total, lane, 5)
 
     def _guarded(self, thread: Thread, x: int, lane: int) -> int:
+        """The kernel ``guarded`` of placed.cu: instructions that a predicate (@p) lets only some lanes run."""
         low = x & 31
         total = sad(x, low, lane) if low < lane else x
         thread.others.append(("SAD", total))
@@ -240,11 +251,12 @@ class Kernels:
         return total + value
 
     def _bursts(self, thread: Thread, x: int, lane: int) -> int:
+        """The kernel ``bursts`` of placed.cu: a seventh of the threads loop far longer than the others."""
         return self._weigh(thread, x, 70 + (x & 63) if x % 7 == 0 else x & 3)
 
 
 def threads(launch: Launch) -> list[Thread | None]:
-    """Every thread of the grid; None for those without an element."""
+    """What every thread of a launch does, by the source; None for threads without an element, which return at once."""
     table, x = inputs(launch)
     kernels = Kernels(table)
     shape = launch.shape
@@ -255,5 +267,5 @@ def threads(launch: Launch) -> list[Thread | None]:
 
 
 def output(launch: Launch, ran: list[Thread | None]) -> Words:
-    """What the kernel leaves in out, which held ones before."""
+    """What the kernel leaves in its output, a word a thread; it held ones before. ran: as ``threads`` returns it."""
     return np.array([_WORD if thread is None else thread.out for thread in ran], np.uint32)

@@ -23,7 +23,7 @@ Slots = Mapping[Any, Sequence[tuple[int, ...]]]
 
 @lru_cache(maxsize=64)
 def ran(launch: Launch) -> list[Thread | None]:
-    """``placed_model.threads``, once."""
+    """What every thread of a launch does, as ``placed_model.threads`` computes it, but once for several checks."""
     return threads(launch)
 
 
@@ -42,12 +42,16 @@ class Recorded:
     sites: Mapping[int, str]
 
     def address(self, index: int) -> int:
-        """Of a word of the table."""
+        """The device address of a word of the program's table."""
         return self.table + 4 * index
 
 
 def recorded_launches(run: Json, case: Case, trace: Json | None = None, program: Json | None = None) -> list[Recorded]:
-    """The launches of a run, each of which has to be probed; by default of its only trace."""
+    """Match a run's launches with what the trace recorded of them.
+
+    case: what the program launches. trace, program: by default the run's only trace and its report. Raises BrokenError
+    when one was not probed, or is missing.
+    """
     if trace is None:
         need(len(run["traces"]) == 1, f"{len(run['traces'])} traces")
         trace = run["traces"][0]
@@ -84,21 +88,28 @@ def same_sums(recorded: Recorded, name: str, expected: Mapping[str, int]) -> Non
 
 
 def unpack(text: str) -> bytes:
-    """What ``placed.pack`` made."""
+    """The bytes that ``placed.pack`` put into a JSON text."""
     return zlib.decompress(base64.b64decode(text))
 
 
 def _shape(shape: Shape, level: str) -> tuple[int, ...]:
+    """The axes of a map that has a slot for each thread, warp or block (level): blocks, warps, lanes, as far as it
+    goes.
+    """
     axes = (shape.grid, shape.warps, LANES)
     return axes[: {"thread": 3, "warp": 2, "block": 1}[level]]
 
 
 def _records(row: Json) -> np.ndarray[Any, Any]:
+    """The records in a row of the results, as a NumPy array of its fields."""
     return np.frombuffer(unpack(row["records"]), np.dtype([(name, kind) for name, kind, *_ in row["fields"]]))
 
 
 def slots_of(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
-    """What each slot holds; the counts that it kept agree with it, as far as its cap goes."""
+    """The records that each slot of a map (a thread, warp or block) holds, in order.
+
+    Raises BrokenError where these are not as many as its counts say, up to the map's cap.
+    """
     row, shape = recorded.maps[name], recorded.launch.shape
     records = iter(_records(row).tolist())
     axes = _shape(shape, row["level"])
@@ -145,7 +156,9 @@ def same_records(recorded: Recorded, name: str, expected: Slots) -> int:
 
 
 def existing_lanes(shape: Shape) -> dict[tuple[int, int], int]:
-    """(Block, warp) → the mask of its lanes."""
+    """For each warp (block, warp) the mask of the lanes that the launch has: a block's last warp may be
+    partly filled.
+    """
     masks: dict[tuple[int, int], int] = {}
     for i in range(shape.grid * shape.block):
         block, warp, lane = shape.place(i)

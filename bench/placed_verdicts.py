@@ -75,6 +75,7 @@ def judge(results: Json, begins: str = "") -> list[Verdict]:
 
 
 def _verdict(name: str, check: Callable[[], str]) -> Verdict:
+    """Run one check: a good verdict with its line, or a bad one with what was broken or is missing in the results."""
     try:
         return Verdict(name, True, check())
     except BrokenError as error:
@@ -84,6 +85,7 @@ def _verdict(name: str, check: Callable[[], str]) -> Verdict:
 
 
 def _provenance(results: Json) -> str:
+    """Check that the results say what they were made with. Returns that; raises BrokenError (by ``need``)."""
     needed = ("device", "tree") if results.get("device") == "embedded" else ("device", "driver", "nvcc", "tree")
     missing = [name for name in needed if not results.get(name)]
     need(not missing, f"no {', '.join(missing)}")
@@ -92,6 +94,10 @@ def _provenance(results: Json) -> str:
 
 
 def _same_outputs(program: Json, launches: Sequence[Launch]) -> None:
+    """Check that a program made these launches, and that each computed what the source gives.
+
+    program: its report. Raises BrokenError (by ``need``).
+    """
     rows = program["launches"]
     told = [(row["kernel"], row["seed"]) for row in rows]
     need(told == [(launch.kernel, launch.seed) for launch in launches], f"the program launched {told}")
@@ -101,6 +107,7 @@ def _same_outputs(program: Json, launches: Sequence[Launch]) -> None:
 
 
 def _plain(results: Json) -> str:
+    """Check the outputs of the run without Neutrino. Returns a line; raises BrokenError."""
     chosen = cases(embedded=results.get("device") == "embedded")
     launches = [launch for case in chosen for launch in case.launches]
     _same_outputs(results["plain"], launches)
@@ -108,12 +115,17 @@ def _plain(results: Json) -> str:
 
 
 def _outputs(run: Json, case: Case) -> str:
+    """Check that a probed run ended well and computed what its source gives. Returns a line; raises BrokenError."""
     need(run.get("exit") == 0, f"exit status {run.get('exit')}")
     _same_outputs(run["program"], case.launches)
     return f"{len(case.launches)} launches, as without Neutrino"
 
 
 def _counts(run: Json, case: Case) -> str:
+    """Check the sums of a case's launches (calls, loads, values) against the source.
+
+    Returns a line; raises BrokenError.
+    """
     total = 0
     for recorded in recorded_launches(run, case):
         _check_counts(recorded)
@@ -122,6 +134,10 @@ def _counts(run: Json, case: Case) -> str:
 
 
 def _check_counts(recorded: Recorded) -> None:
+    """Check one launch's sums of function entries, loads and operands against what its threads do.
+
+    Raises BrokenError.
+    """
     launch = recorded.launch
     every = [thread for _, thread in active(launch)]
     entered = {name: sum(thread.entered[name] for thread in every) for name in ("weigh", "twice")}
@@ -141,6 +157,10 @@ def _check_counts(recorded: Recorded) -> None:
 
 
 def _recursion(run: Json, case: Case) -> str:
+    """Check sums in a recursive function, or that its kernel was left alone with that reason.
+
+    Returns a line; raises BrokenError.
+    """
     kernels = run["traces"][0]["kernels"]
     if [kernel["reason"] for kernel in kernels] == ["unsupported"]:
         (kernel,) = kernels
@@ -161,6 +181,10 @@ def _recursion(run: Json, case: Case) -> str:
 
 
 def _lines(run: Json, case: Case) -> str:
+    """Check how often each source line was come to, in loops and where it is inlined.
+
+    Returns a line; raises BrokenError.
+    """
     most = 0.0
     for recorded in recorded_launches(run, case):
         words, x = inputs(recorded.launch)
@@ -186,10 +210,12 @@ def _lines(run: Json, case: Case) -> str:
 
 
 def _load_records(recorded: Recorded, thread: Thread) -> list[tuple[int, int, int]]:
+    """What a probe must save of a thread's loads: address, value, and how many were before it."""
     return [(recorded.address(index), value, order) for order, (index, value, _) in enumerate(thread.loads)]
 
 
 def _thread_records(run: Json, case: Case) -> str:
+    """Check the records that each thread saved inside functions, in order. Returns a line; raises BrokenError."""
     saved = 0
     for recorded in recorded_launches(run, case):
         at = f"placed.cu:{lines()['LOAD']}"
@@ -212,6 +238,7 @@ def _thread_records(run: Json, case: Case) -> str:
 
 
 def _warp_records(run: Json, case: Case) -> str:
+    """Check the records that the first lane of each warp saved. Returns a line; raises BrokenError."""
     saved = 0
     for recorded in recorded_launches(run, case):
         expected = {
@@ -222,6 +249,7 @@ def _warp_records(run: Json, case: Case) -> str:
 
 
 def _block_records(run: Json, case: Case) -> str:
+    """Check the records that the first thread of each block saved. Returns a line; raises BrokenError."""
     saved = 0
     for recorded in recorded_launches(run, case):
         expected = {
@@ -243,15 +271,21 @@ class Guarded:
 
     @property
     def runs_first(self) -> bool:
+        """Whether the thread runs the instruction at @p; otherwise it runs the one at @!p."""
         return self.x & 31 < self.place[2]
 
 
 def _guarded(launch: Launch) -> list[Guarded]:
+    """The threads of a launch of the kernel ``guarded``, each with its input."""
     x = inputs(launch)[1]
     return [Guarded(place, int(word), thread) for word, (place, thread) in zip(x, active(launch), strict=True)]
 
 
 def _guards(run: Json, case: Case) -> str:
+    """Check records of predicated instructions, saved only by lanes that run them.
+
+    Returns a line; raises BrokenError.
+    """
     total = 0
     for recorded in recorded_launches(run, case):
         rows = _guarded(recorded.launch)
@@ -274,6 +308,10 @@ def _guards(run: Json, case: Case) -> str:
 
 
 def _guards_reaching(run: Json, case: Case) -> str:
+    """Check records of predicated instructions, saved by every lane that comes to them, also with a false predicate.
+
+    Returns a line; raises BrokenError.
+    """
     total = 0
     for recorded in recorded_launches(run, case):
         existing = existing_lanes(recorded.launch.shape)
@@ -290,6 +328,10 @@ def _guards_reaching(run: Json, case: Case) -> str:
 
 
 def _context_outputs(results: Json, run: Json) -> str:
+    """Check outputs of a program with two contexts and a child process, plain and probed.
+
+    Returns a line; raises BrokenError.
+    """
     need(run.get("exit") == 0, f"exit status {run.get('exit')}")
     for side in (results["contexts_plain"], run):
         _same_outputs(side["program"], CONTEXTS.launches)
@@ -299,6 +341,7 @@ def _context_outputs(results: Json, run: Json) -> str:
 
 
 def _trace_of(run: Json, pid: int) -> Json:
+    """The trace of a process, of the two that a run must have. Raises BrokenError (by ``need``)."""
     need(len(run["traces"]) == 2, f"{len(run['traces'])} traces, expected the program's and its child's")
     found = [trace for trace in run["traces"] if trace["pid"] == pid]
     need(len(found) == 1, f"{len(found)} traces of process {pid}")
@@ -306,6 +349,7 @@ def _trace_of(run: Json, pid: int) -> Json:
 
 
 def _contexts(run: Json) -> str:
+    """Check that launches in two contexts have sums of their own. Returns a line; raises BrokenError."""
     program = run["program"]
     trace = _trace_of(run, program["pid"])
     for recorded in recorded_launches(run, CONTEXTS, trace, program):
@@ -319,6 +363,7 @@ def _contexts(run: Json) -> str:
 
 
 def _devices(run: Json) -> str:
+    """Check that records name the device of their launch, where there are two. Returns a line; raises BrokenError."""
     program = run["program"]
     if program["devices"] < 2:
         return f"not run: {program['devices']} device is visible; the two contexts were of that one"
@@ -329,6 +374,10 @@ def _devices(run: Json) -> str:
 
 
 def _child(run: Json) -> str:
+    """Check that a forked child process recorded its own launches in a trace of its own.
+
+    Returns a line; raises BrokenError.
+    """
     program = run["program"]
     need(program["child"]["pid"] == run["child"]["pid"], "another process than the one that was forked")
     trace = _trace_of(run, run["child"]["pid"])
@@ -338,6 +387,9 @@ def _child(run: Json) -> str:
 
 
 def _linked(linked: Json) -> str:
+    """Check a program of two translation units, linked by nvlink: left alone at run time, probed when patched ahead of
+    time. linked: what was recorded of it. Returns a line; raises BrokenError.
+    """
     need(linked.get("patch") == 0, f"neutrino-patch ended with status {linked.get('patch')}")
     ways = {way: linked[way] for way in ("plain", "command", "patched")}
     for way, row in ways.items():
@@ -361,7 +413,10 @@ def _linked(linked: Json) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Print the verdicts on a file of results.
+
+    Returns the exit status: 0 all good, 1 one is not, 2 there is no such file.
+    """
     options = file_parser("bench.placed_verdicts", __doc__, RESULTS).parse_args(arguments)
     command = "python3 -m bench.placed --out out"
     return judge_files([options.file], command, ("device", "plain", "runs"), lambda results: say(judge(results)))

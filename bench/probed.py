@@ -30,7 +30,9 @@ def made_with(name: str) -> dict[str, Json]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What programs run in: this tree's Neutrino, caches in a folder, frameworks that give PTX and repeat results."""
+    """Environment variables for programs: this tree's Neutrino, caches in folder, and settings with which frameworks
+    keep PTX and compute the same each time.
+    """
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -70,7 +72,10 @@ def with_probe(command: Sequence[str], probe: str, traces: Path) -> list[str]:
 
 
 def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
-    """What a trace says: launches by kernel and reason, and with sums those of all fields of all records."""
+    """What a trace says, as plain data: launches by kernel and by what became of them ("probed" or a reason).
+
+    sums: also the totals of every field of all records.
+    """
     from neutrino.tracing import Trace
 
     trace = Trace(path)
@@ -90,7 +95,10 @@ def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
 
 
 def probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple[list[list[str]], dict[str, Json]]:
-    """A program's output under a probe, and what its one trace says."""
+    """Run a program under a probe: the words of each line that it printed, and what its one trace says.
+
+    name: of the traces.
+    """
     from neutrino.tracing import find_traces
 
     traces = folder / f"{name}.{probe}"
@@ -100,7 +108,10 @@ def probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple
 
 
 def launches(trace: Json) -> Counter[str]:
-    """Launches by reason."""
+    """How many launches there were by what became of them ("probed" or a reason), over all kernels.
+
+    trace: as ``recorded`` returns it.
+    """
     counts: Counter[str] = Counter()
     for _, reasons in trace["kernels"]:
         counts.update(reasons)
@@ -108,7 +119,9 @@ def launches(trace: Json) -> Counter[str]:
 
 
 def uncovered(trace: Json) -> float:
-    """The share of launches that ran unprobed, among those of kernels that have PTX of their own. 1: there is none."""
+    """The share (0 to 1) of launches that ran without the probe, among kernels that have PTX of their own; 1 when there
+    are none.
+    """
     counts: Counter[str] = Counter()
     for name, reasons in trace["kernels"]:
         if name not in UNKNOWN and not WITHOUT_PTX.intersection(reasons):

@@ -92,7 +92,9 @@ def find_cuda_tool(name: str) -> Path:
 
 
 def build_command(source: Path, target: Path, flags: Sequence[str] = ()) -> list[str]:
-    """nvcc's command line for a workload, or for a fatbin where target says so."""
+    """nvcc's command line that compiles a workload for the H200, to a program or, where target ends in .fatbin, to a
+    container of GPU code that programs load.
+    """
     nvcc = [
         str(find_cuda_tool("nvcc")),
         "-O3",
@@ -109,7 +111,7 @@ def build_command(source: Path, target: Path, flags: Sequence[str] = ()) -> list
 
 
 def build(folder: Path, workloads: Sequence[Workload] = WORKLOADS) -> dict[str, str]:
-    """Build all programs and images into folder; returned is what build_all returns."""
+    """Compile all workloads and images into folder. Returns what nvcc said of those that failed, by name."""
     commands = {
         entry.name: build_command(SOURCES / entry.source, folder / entry.name, entry.flags)
         for entry in workloads
@@ -131,7 +133,7 @@ def build_all(commands: Mapping[str, Sequence[str]], folder: Path) -> dict[str, 
 
 
 def command(entry: Workload, folder: Path, report: Path) -> list[str]:
-    """The workload's own command line. folder: where it was built."""
+    """The command that runs a workload. folder: where it was built. report: the JSON file that it writes."""
     program = [sys.executable, str(SOURCES / entry.source)] if entry.is_python else [str(folder / entry.name)]
     images = ["--images", str(folder)] if entry.name == "reload" else []
     return [*program, "--seeds", str(entry.seeds), "--out", str(report), *images]

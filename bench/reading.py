@@ -49,7 +49,10 @@ MOST_SECONDS = 0.3
 
 
 def write_trace(path: Path, size: int) -> Json:
-    """Write a trace with so many bytes of records; return what a report must say of each field."""
+    """Write a trace with ``size`` bytes of random records.
+
+    Returns the least, median and largest value of each field, which a report must show.
+    """
     writer = TraceWriter(path)
     writer.kernel(1, "vecadd", maps=[BLOCK_SCHED])
     header = bytes(writer.frames.pop(1))
@@ -86,7 +89,9 @@ def write_trace(path: Path, size: int) -> Json:
 
 
 def aggregates(path: Path) -> tuple[float, Json]:
-    """The nine aggregates of a trace: seconds of processor time, and what was found."""
+    """Compute least, greatest and sum of three fields over all of a trace's records: seconds of processor time, and
+    what was found.
+    """
     (kernel,) = Trace(path).kernels
     stacks = list(kernel.stacks())
     before = time.process_time()
@@ -97,7 +102,9 @@ def aggregates(path: Path) -> tuple[float, Json]:
 
 
 def report(path: Path) -> Json:
-    """Run ``neutrino-report``: seconds of processor time, the most anonymous bytes that were seen, and each field."""
+    """Run ``neutrino-report`` on a trace: seconds of processor time, the most memory (bytes that are no file's) that it
+    held, and what it says of each field. Raises SystemExit when it fails.
+    """
     command = [sys.executable, "-m", "neutrino.cli.report_start", "--json", str(path)]
     # Compiled modules are kept, as those of an installed package are.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -153,14 +160,18 @@ def _machine() -> str:
 
 
 def speeds(results: Json) -> dict[str, float]:
-    """GB of records per second of processor time, in the best round."""
+    """How fast aggregates are computed by the C library and by NumPy alone: GB of records a second of processor time,
+    in the best round.
+    """
     return {
         way: results["sizes"]["fast"] / 1e9 / min(results[key]) for way, key in (("c", "c"), ("numpy", "numpy_alone"))
     }
 
 
 def judge(results: Json) -> list[str]:
-    """What of the results is not as it must be; nothing when all is."""
+    """What the results miss of their bounds on speed, memory and right figures, a line each; nothing when
+    all is met.
+    """
     wrong = []
     samples = {"c": results["c"], "numpy": results["numpy_alone"], "big": results["big"], "small": results["small"]}
     wrong += [f"{name}: fewer rounds than {least}" for name, least in ROUNDS.items() if len(samples[name]) < least]
@@ -188,7 +199,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people."""
+    """The figures for people: speed of aggregates, time and memory of reports."""
     found = speeds(results)
     lines = [f"{results['machine']}, NumPy {results['numpy']}"]
     for way, title in (("c", "C"), ("numpy", "NumPy alone")):
@@ -201,7 +212,10 @@ def table(results: Json) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above. Returns 1 when a bound is not met."""
+    """Record, if asked to, and print figures and unmet bounds.
+
+    Returns the exit status: 1 when there are any, 2 without results.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.reading")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")

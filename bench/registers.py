@@ -82,7 +82,10 @@ _WORD = 12
 
 
 def instructions(code: bytes) -> int:
-    """Machine instructions of a kernel, without the padding after it: sm_75 and newer."""
+    """How many machine instructions a kernel has, without the padding after it.
+
+    code: for sm_75 or newer, 16 bytes each.
+    """
     words = [
         int.from_bytes(code[at : at + 8], "little") & ((1 << _WORD) - 1) for at in range(0, len(code), _INSTRUCTION)
     ]
@@ -92,7 +95,7 @@ def instructions(code: bytes) -> int:
 
 
 def sources(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Where from, file, text. folder: for what nvcc makes."""
+    """The PTX texts that are probed: where each is from, its file name, the text. folder: for what nvcc makes."""
     for path in sorted(FIXTURES.rglob("*.ptx")):
         yield "fixtures", f"{path.parent.name}/{path.name}", path.read_bytes().decode("latin-1")
     try:
@@ -111,12 +114,15 @@ def sources(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _arch(text: str) -> str:
+    """The architecture to assemble a PTX text for: its own target, at least sm_75."""
     match = re.match(r"sm_(\d+)", parse(text).target)
     return f"sm_{max(int(match[1]), 75)}" if match else "sm_90"
 
 
 def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -> dict[str, list[Json]]:
-    """Rows of COLUMNS by probe, for kernels that the probe changes: those that it has a site in."""
+    """Probe every kernel of a PTX text: registers, spills and instructions before and after, a row of COLUMNS for each,
+    by probe. Only kernels in which the probe has a site; None where one could not be probed.
+    """
     arch = _arch(text)
     target = parse(text).target
     original = read_cubin(assembler.assemble(text, target if target[-1] in "af" else arch).cubin, file).kernels
@@ -145,12 +151,17 @@ def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -
 
 
 def _changes(probes: ProbeSet, sites: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether there is more than the ends: a sum without a site is known to be nothing, and costs nothing."""
+    """Whether a probe does anything in a kernel but at its beginning and end.
+
+    sites: those of the kernel, from its manifest.
+    """
     return all(entry.kind.name != SUM.name for entry in probes.maps) or any(site["site"] is not None for site in sites)
 
 
 def by_hand(assembler: Assembler) -> list[Json]:
-    """Kernel, probe, then registers, bytes spilled and instructions of the original, of the twin, of the hand's."""
+    """Compare with kernels into which a probe was written by hand: a row of kernel, probe, and [registers, bytes
+    spilled, instructions] of the original, of Neutrino's copy, of the one by hand.
+    """
     rows: list[Json] = []
     texts = {path: path.read_text() for path in sorted(FIXTURES.glob("clang/*.ptx"))}
     for path in sorted(HAND.glob("*.ptx")):
@@ -167,7 +178,10 @@ def by_hand(assembler: Assembler) -> list[Json]:
 
 
 def record(out: Path, jobs: int) -> Json:
-    """Everything, written to ``out``. Raises ToolMissingError without a ptxas."""
+    """Measure all kernels under all probes, ``jobs`` at a time, and write the figures to ``out``.
+
+    Raises ToolMissingError without a ptxas.
+    """
     assembler = find_assembler()
     probes = list(PROBES)
     rows: dict[str, list[Json]] = {probe: [] for probe in probes}
@@ -189,7 +203,7 @@ def record(out: Path, jobs: int) -> Json:
 
 
 def figures(result: Json) -> dict[str, dict[str, float]]:
-    """By probe: kernels, registers and instructions added in the mean and at most, kernels that spill more."""
+    """For each probe: how many kernels, registers and instructions added (mean and most), kernels that spill more."""
     found = {}
     for probe, rows in result["probes"].items():
         good = [dict(zip(result["columns"], row, strict=True)) for row in rows if row[3] == "probed"]
@@ -225,7 +239,7 @@ def judge(result: Json) -> list[Verdict]:
 
 
 def page(result: Json) -> str:
-    """The tables of bench/README.md."""
+    """The tables of bench/README.md, as Markdown."""
     lines = [
         "| probe | kernels | registers, mean | at most | instructions, mean | at most | spill more |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -244,7 +258,7 @@ def page(result: Json) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record, judge, or print the tables for the page, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.registers", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("mode", choices=("record", "judge", "page"))
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -257,10 +271,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(result: Json) -> int:
+    """Print the verdicts; 1 when one is bad, else 0."""
     return say(judge(result))
 
 
 def _print_page(result: Json) -> int:
+    """Print the tables for the page; 1 when a verdict is bad, else 0."""
     good = all(verdict.good for verdict in judge(result))
     print(page(result))
     return 0 if good else 1

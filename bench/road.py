@@ -71,7 +71,7 @@ class Road:
         self._device = threading.Lock()
 
     def remaining(self) -> float:
-        """Seconds left of the budget."""
+        """Seconds left of the time budget; a run starts only while there are some."""
         return self._end - time.monotonic()
 
     def environment(self, log: Path, program: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
@@ -101,7 +101,10 @@ class Road:
         }
 
     def run(self, name: str, entry: Workload, mode: Mode) -> dict[str, Json]:
-        """One workload in one mode, measured. name: of the files it leaves in the scratch folder."""
+        """Run one workload in one mode (without Neutrino or with its probes): what it computed, printed and recorded.
+
+        name: of the files it leaves in the scratch folder. Without time left nothing runs, and ``not_run`` says so.
+        """
         if self.remaining() < 5:
             return {"not_run": "the time budget was spent"}
         report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
@@ -125,6 +128,9 @@ class Road:
         return kept
 
     def _kept(self, finished: Finished, report: Path, log: Path) -> dict[str, Json]:
+        """What is kept of a run: how it ended, digests of what it printed and computed, and assemblers and imports it
+        started. report: its JSON file; log: what was started, written by the bench's watches.
+        """
         started = log.read_text().splitlines() if log.exists() else []
         kept: dict[str, Json] = {
             "exit": finished.status,
@@ -149,6 +155,9 @@ class Road:
         return kept
 
     def _measured(self, name: str, report: Path, traces: Path) -> dict[str, Json]:
+        """Let a process of its own read a run's trace into figures; ``trace_error`` with the end of what it said when
+        that fails.
+        """
         out = self.folder / f"{name}.measured"
         argv = [sys.executable, "-m", "bench.measure", str(report), str(traces), str(out)]
         environment = self.environment(self.folder / f"{name}.measure.log", "measure")
@@ -159,6 +168,7 @@ class Road:
         return {"trace_error": finished.stderr[-400:]}
 
     def _diagnose(self, name: str, argv: Sequence[str], finished: Finished, traces: Path) -> None:
+        """Keep what may explain a failed run: command, ends of its output, and the logs in its traces."""
         text = [f"=== {name}: exit {finished.status}, timed out: {finished.timed_out}", shlex.join(argv)]
         text += ["--- stdout", finished.stdout[-1500:], "--- stderr", finished.stderr[-4000:]]
         measure = self.folder / f"{name}.measure.err"
@@ -170,7 +180,10 @@ class Road:
             self.diagnostics.append("\n".join(text))
 
     def submit(self) -> dict[str, list[dict[str, Json]]]:
-        """The cost of a submission, in each mode by several processes, the modes taking turns."""
+        """Measure what submitting a launch costs, in each mode by several processes, which take turns.
+
+        Returns mode → what each process reported.
+        """
         samples: dict[str, list[dict[str, Json]]] = {mode: [] for mode in SUBMIT_MODES}
         for process in range(SUBMIT_PROCESSES):
             for mode, options in SUBMIT_MODES.items():
@@ -195,7 +208,10 @@ class Road:
         return samples
 
     def drive(self, workloads: Sequence[Workload], jobs: int) -> None:
-        """All of it, into ``result``, which is complete as far as it goes whenever this is interrupted."""
+        """Run all workloads in all modes, plain ones ``jobs`` at once.
+
+        ``result`` holds what was measured so far, also when this is interrupted.
+        """
         self.result |= {
             "schema": verdicts.SCHEMA,
             **made_of("road_h200"),
@@ -212,6 +228,7 @@ class Road:
         tasks = [(entry, mode) for mode in Mode for entry in workloads if mode in entry.modes]
 
         def keep(task: tuple[Workload, Mode]) -> None:
+            """Run a workload in a mode, and keep what came out in the results."""
             entry, mode = task
             kept = self.run(f"{entry.name}_{mode.value}", entry, mode)
             with self._lock:
@@ -233,7 +250,7 @@ class Road:
 
 
 def query_gpu(field: str) -> str:
-    """One field of nvidia-smi's, empty where there is none."""
+    """A field of the first GPU by nvidia-smi, such as ``driver_version``; empty where there is none."""
     try:
         done = subprocess.run(
             ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
@@ -245,7 +262,10 @@ def query_gpu(field: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Run the bench, write results and diagnostics below ``--out``, and print the verdicts.
+
+    Returns 0 when all are good.
+    """
     parser = argparse.ArgumentParser(prog="bench.road", description="Run the GPU bench and keep raw results.")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")

@@ -56,7 +56,7 @@ class Bench(placed.Bench):
     """One run of the whole."""
 
     def build_suites(self) -> dict[str, list[Path]]:
-        """The images of each build."""
+        """Compile the random kernels with each set of nvcc's options; the images of each, by its name."""
         sources = {family: self.folder / f"{family}.cu" for family in FAMILIES}
         for family, source in sources.items():
             source.write_text(PRELUDE + "".join(kernel.source for kernel in kernels() if kernel.family == family))
@@ -76,7 +76,11 @@ class Bench(placed.Bench):
         return images
 
     def suite(self, suite: str, probe: str, argv: Sequence[str]) -> Json:
-        """A suite under a probe, or as it is: what came out, and what became of each kernel."""
+        """Run a suite of kernels once, as it is or under a probe: digests of what each computed and what became of it.
+
+        probe: its name, or one that begins with PLAIN (no probe) or UNJUDGED (twins kept whose arithmetic differs).
+        argv: the program.
+        """
         name = f"{suite}_{probe or 'plain'}"
         report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
         argv = [*argv, "--out", str(report)]
@@ -103,7 +107,10 @@ class Bench(placed.Bench):
         return _packed(kept)
 
     def drive(self, only: set[str]) -> None:
-        """Everything, into ``result``, which is complete as far as it goes whenever this is interrupted."""
+        """Run every suite under each of its probes (only: these suites).
+
+        ``result`` holds what was measured so far, also when this is interrupted.
+        """
         runs = self.result["runs"] = []
         program = [sys.executable, "-m", "bench.rounding_program"]
         files = EMBEDDED_FILES if self.embedded else FILES
@@ -124,6 +131,7 @@ class Bench(placed.Bench):
         ]
 
         def keep(pair: tuple[str, str]) -> Json:
+            """Run a suite under a probe: a row of the results."""
             suite, probe = pair
             return self.suite(suite, probe, commands[suite])
 
@@ -134,12 +142,15 @@ class Bench(placed.Bench):
 
 
 def _probe(name: str) -> str:
+    """A probe as ``-p`` takes it: the file in bench/probes of that name if there is one, else the shipped probe."""
     own = placed.PROBES / f"{name}.toml"
     return str(own) if own.exists() else name
 
 
 def _kernels(trace: Trace) -> list[tuple[str, str, str]]:
-    """Of each kernel that was launched its name, what shows that its twin was right, else why it had none."""
+    """Of each kernel that was launched: its name, what shows that its twin (the copy with the probe) computes the same,
+    else why it has none, and details.
+    """
     rows = []
     for kernel in trace.kernels:
         launched = {reason.word for reason, count in kernel.counters.items() if count}
@@ -156,7 +167,9 @@ def _kernels(trace: Trace) -> list[tuple[str, str, str]]:
 
 
 def _packed(run: dict[str, Json]) -> Json:
-    """Names in one text, digests in another, and a letter a kernel: the file holds thousands of each."""
+    """A run's row made small, as the file holds thousands of kernels: names in one text, digests in another, and a
+    letter for each proof.
+    """
     outputs, found = run.pop("outputs"), run.pop("kernels", [])
     run["names"], run["digests"] = " ".join(outputs), " ".join(outputs.values())
     run["proofs"] = " ".join(f"{LETTERS.get(word, word)}" for _, word, _ in found)
@@ -168,7 +181,10 @@ def _packed(run: dict[str, Json]) -> Json:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Run the bench, write results and diagnostics below ``--out``, and print the verdicts.
+
+    Returns 0 when all are good.
+    """
     parser = argparse.ArgumentParser(prog="bench.rounding", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
     parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")

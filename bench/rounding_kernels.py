@@ -68,40 +68,49 @@ class _Writer:
     """What the families are written with: one random kernel of a type."""
 
     def __init__(self, seed: str, kind: str) -> None:
+        """seed: decides all that is random. kind: the PTX type that the kernel computes in, a key of TYPES."""
         self.random = random.Random(seed)
         self.type, self.input = TYPES[kind]
         self.is_scalar = kind in ("f32", "f64")
         self.is_single = kind == "f32"
 
     def x(self) -> str:
-        """An input that depends on the thread and the turn."""
+        """C++ for an input that depends on the thread and on the turn of the loop."""
         step, offset = self.random.choice([1, 3, 5, 7]), self.random.randrange(LENGTH)
         return f"{self.input}[(here * {step} + i * {self.random.choice([1, 9, 33])} + {offset}) & {LENGTH - 1}]"
 
     def mul(self, left: str, right: str) -> str:
+        """C++ for a product of two expressions."""
         return self._op("mul", "*", left, right)
 
     def add(self, left: str, right: str) -> str:
+        """C++ for a sum of two expressions."""
         return self._op("add", "+", left, right)
 
     def sub(self, left: str, right: str) -> str:
+        """C++ for a difference of two expressions."""
         return self._op("sub", "-", left, right)
 
     def sum(self, left: str, right: str) -> str:
-        """A sum or difference, either way around."""
+        """C++ for a sum or difference of two expressions, in either order."""
         if self.random.random() < 0.5:
             left, right = right, left
         return self.random.choice([self.add, self.sub])(left, right)
 
     def _op(self, name: str, sign: str, left: str, right: str) -> str:
+        """C++ for an operation: mostly by the PTX instruction ``name``, which ptxas may fuse, else by the operator
+        ``sign``, which nvcc's front end fuses.
+        """
         if self.random.random() < 0.75:
             return f"{name}({left}, {right})"
         return f"({left} {sign} {right})"
 
     def let(self, name: str, value: str) -> str:
+        """C++ that declares a variable of the kernel's type."""
         return f"{self.type} {name} = {value};"
 
     def loop(self, code: str) -> str:
+        """C++ for a loop around code, unrolled in one of several ways."""
         # Turns that nvcc cannot count leave it to ptxas to unroll the loop, unless a probe makes it too long.
         unrolled, turns, step = self.random.choice([
             *[("", count, "i = next(i)") for count in "44688"], ("", "n", "i = next(i)"),
@@ -110,13 +119,15 @@ class _Writer:
         return f"{unrolled} for (int i = 0; i < {turns}; {step}) {{\n{code}\n}}\n"
 
     def begin(self, *names: str) -> str:
+        """C++ that declares variables, each with an input in it."""
         return " ".join(self.let(name, self.x().replace("i *", "3 *")) for name in names)
 
     def end(self, *names: str, first: int = 0) -> str:
+        """C++ that writes variables to the thread's output slots, from slot ``first`` on."""
         return " ".join(f"OUT({self.type}, {first + place}, {name});" for place, name in enumerate(names))
 
     def kept(self, *names: str) -> str:
-        """Some of the values of each turn."""
+        """C++ that writes one of the variables to an output slot in each turn of the loop, or nothing."""
         if self.random.random() < 0.6:
             return ""
         name = self.random.choice(names)
@@ -124,13 +135,14 @@ class _Writer:
 
 
 def _polynomial(w: _Writer) -> str:
+    """The body of a kernel that evaluates polynomials: each sum adds to a product of the turn before."""
     code = [w.let("x", w.x()), w.let("y", w.x())]
     code += [f"s = {w.sum(w.mul('s', 'x'), 'y')};", f"t = {w.sum(w.mul('t', 'y'), w.mul('x', 's'))};"]
     return f"{w.begin('s', 't')} {w.loop(' '.join(code) + w.kept('s', 't'))} {w.end('s', 't')}"
 
 
 def _shared(w: _Writer) -> str:
-    """A product that several sums read."""
+    """The body of a kernel with a product that several sums read: fusing it into one leaves the others."""
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), f"s = {w.sum('p', 's')};"]
     code += [f"t = {w.sum('p', 't')};"] if w.random.random() < 0.7 else [f"t = {w.mul('p', 't')};"]
     code += [f"u = {w.sum('u', w.mul('p', 'x'))};"]
@@ -138,14 +150,14 @@ def _shared(w: _Writer) -> str:
 
 
 def _carried(w: _Writer) -> str:
-    """A product of one turn that the next adds."""
+    """The body of a kernel in which a product of one turn of the loop is added in the next."""
     code = [f"s = {w.sum('s', 'p')};", w.let("x", w.x()), f"p = {w.mul('p' if w.random.random() < 0.3 else 's', 'x')};"]
     code += [f"t = {w.sum('t', w.mul('x', 'p'))};"]
     return f"{w.begin('s', 't', 'p')} {w.loop(' '.join(code) + w.kept('s', 'p'))} {w.end('s', 't', 'p')}"
 
 
 def _branches(w: _Writer) -> str:
-    """Products before, sums after or within branches, by lane and by turn."""
+    """The body of a kernel with products before branches, and sums after or within them, taken by lane and by turn."""
     condition = w.random.choice(["i & 1", "here % 3 == 0", "(here >> i) & 1", "i > 3"])
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), w.let("q", w.mul("x", "s"))]
     code += [f"if ({condition}) {{ s = {w.sum('s', 'p')}; {w.kept('s')} }}"]
@@ -154,7 +166,7 @@ def _branches(w: _Writer) -> str:
 
 
 def _dual(w: _Writer) -> str:
-    """Sums of two products, either of which may be fused; and two accumulators."""
+    """The body of a kernel with sums of two products, either of which may be fused, and two accumulators."""
     code = [w.let("x", w.x()), w.let("y", w.x())]
     code += [w.let("p", w.sum(w.mul("x", w.x()), w.mul("y", w.x()))), f"s = {w.sum('s', 'p')};"]
     code += [f"t = {w.sum(w.mul('t', 'x'), w.mul('s', 'y'))};"]
@@ -164,13 +176,14 @@ def _dual(w: _Writer) -> str:
 
 
 def _beside(w: _Writer) -> str:
-    """The same product, fused by the text and left to be."""
+    """The body of a kernel with the same product twice: fused by the source, and left for the compiler to fuse."""
     code = [w.let("x", w.x()), w.let("y", w.x()), w.let("p", w.mul("x", "y")), f"s = {w.sum('p', 's')};"]
     code += ["t = fused(x, y, t);", f"u = {w.sum('u', w.sub('fused(x, y, s)', w.mul('x', 'y')))};"]
     return f"{w.begin('s', 't', 'u')} {w.loop(' '.join(code) + w.kept('p', 's'))} {w.end('s', 't', 'u')}"
 
 
 def _complex(w: _Writer) -> str:
+    """The body of a kernel that multiplies complex numbers: a difference and a sum of two products each."""
     code = [w.let("x", w.x()), w.let("y", w.x())]
     code += [w.let("re", w.sub(w.mul("s", "x"), w.mul("t", "y"))), w.let("im", w.add(w.mul("s", "y"), w.mul("t", "x")))]
     code += ["s = re; t = im;", f"u = {w.sum(w.add(w.mul('s', 's'), w.mul('t', 't')), 'u')};"]
@@ -178,7 +191,9 @@ def _complex(w: _Writer) -> str:
 
 
 def _errors(w: _Writer) -> str:
-    """What sums and products lose, by two-sum, two-product and Kahan: differences of nothing but roundings."""
+    """The body of a kernel that computes what sums and products lose (two-sum, two-product, Kahan): differences of
+    nothing but roundings.
+    """
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), w.let("y", w.sub("p", "lost"))]
     code += [w.let("v", w.add("s", "y"))]
     code += [f"lost = {w.sub(w.sub('v', 's'), 'y')}; s = v;"]
@@ -188,7 +203,7 @@ def _errors(w: _Writer) -> str:
 
 
 def _dot(w: _Writer) -> str:
-    """Through shared memory, and between lanes."""
+    """The body of a kernel that sums products through shared memory and between lanes."""
     shuffle = w.random.choice(["xor", "down"])
     code = [f"tile[threadIdx.x] = {w.mul(w.x(), w.x())}; __syncthreads();"]
     code += [w.let("x", "tile[(threadIdx.x * 5 + i) & 63]"), w.let("p", w.mul("x", "tile[(threadIdx.x ^ i) & 63]"))]
@@ -199,7 +214,7 @@ def _dot(w: _Writer) -> str:
 
 
 def _mixed(w: _Writer) -> str:
-    """Straight code from random operations, in a loop."""
+    """The body of a kernel of random operations, one after the other, in a loop."""
     names = ["s", "t", "u", "v", "p", "q"]
     code = [w.let("x", w.x()), w.let("y", w.x())]
     for _ in range(w.random.randrange(5, 12)):
@@ -218,6 +233,7 @@ def _mixed(w: _Writer) -> str:
 
 
 def _divisions(w: _Writer) -> str:
+    """The body of a kernel of divisions, which the compiler expands to products and sums."""
     quotients = ["quotient(x, y)", "(x / y)", "__fdividef(x, y)", "quotient(s, y)", "(t / y)", "quotient(1.0f, y)"]
     one, other = w.random.sample(quotients, 2)
     code = [w.let("x", w.x()), w.let("y", w.x()), w.let("q", one)]
@@ -229,7 +245,7 @@ def _divisions(w: _Writer) -> str:
 
 
 def _functions(w: _Writer) -> str:
-    """What expands to products: roots, exponentials, logarithms."""
+    """The body of a kernel of functions that expand to products: roots, exponentials, logarithms."""
     of_x = ["rsqrtf(fabsf(x))", "__expf(x)", "sqrtf(fabsf(x))", "__logf(fabsf(x))", "expf(x)", "tanhf(x)", "__sinf(x)",
             "__frcp_rn(x)", "1.0f / (1.0f + __expf(-x))"]  # fmt: skip
     code = [w.let("x", w.x()), w.let("e", w.random.choice(of_x)), w.let("g", w.random.choice(of_x))]
@@ -239,7 +255,7 @@ def _functions(w: _Writer) -> str:
 
 
 def _wide(w: _Writer) -> str:
-    """Float products in double accumulators."""
+    """The body of a kernel that adds float products to double accumulators."""
     x, y = w.x(), w.x()
     code = [f"float x = {x}, y = {y}; float p = {w.mul('x', 'y')};"]
     code += [f"s = {w.sum('s', 'double(p)')};", f"t = {w.sum('t', w.mul('double(x)', 'double(y)'))};"]
@@ -250,7 +266,7 @@ def _wide(w: _Writer) -> str:
 
 
 def _apart(w: _Writer) -> str:
-    """Products that reach no sum, and sums of none: nothing to fuse, whatever is repeated."""
+    """The body of a kernel in which no product reaches a sum: nothing to fuse, whatever the compiler repeats."""
     code = [w.let("x", w.x()), w.let("y", w.x()), f"p = {w.mul('p', 'x')};", f"s = {w.sum('s', 'y')};"]
     code += [f"t = fused(t, x, y); u = {w.mul('u', 's')};"]
     code += [f"if (here & i) {{ u = {w.mul('u', 'x')}; s = {w.add('s', 'x')}; }}"]
@@ -283,7 +299,7 @@ NOTHING_TO_FUSE = ("apart",)
 
 
 def kernels(seeds: int = SEEDS) -> list[Kernel]:
-    """All kernels, in a fixed order."""
+    """All random kernels, in a fixed order. seeds: of each family and type."""
     made = []
     for family, (write, kinds) in FAMILIES.items():
         for place, kind in enumerate(kinds):
@@ -301,10 +317,13 @@ def kernels(seeds: int = SEEDS) -> list[Kernel]:
 
 
 def inputs() -> list[npt.NDArray[np.generic]]:
-    """What the four pointers point at: random mantissas, magnitudes from a half to one, both signs."""
+    """The arrays that a kernel's four pointers point at (f32, f64, f16, bf16): random mantissas, magnitudes from a half
+    to one, both signs.
+    """
     generator = np.random.default_rng(5)
 
     def values(count: int) -> npt.NDArray[np.float64]:
+        """``count`` random numbers with magnitudes from a half to one."""
         return generator.uniform(0.5, 1, count) * generator.choice([-1.0, 1.0], count)
 
     # A bfloat16 is the upper half of a float.

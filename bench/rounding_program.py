@@ -37,6 +37,10 @@ class _Launch:
 
 
 def _generated(gpu: Gpu, image: Path) -> Iterator[tuple[str, str]]:
+    """Run the random kernels in an image, once each.
+
+    image: a fatbin named as its family. Yields name and digest of the output.
+    """
     fresh = np.full(SLOTS * THREADS, np.nan)
     with ExitStack() as held:
         module = held.enter_context(gpu.module(image.read_bytes()))
@@ -50,6 +54,7 @@ def _generated(gpu: Gpu, image: Path) -> Iterator[tuple[str, str]]:
 
 
 def _of_cases(gpu: Gpu, files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Run the kernels of tests/kernels whose files' names begin so. Yields name and digest of the outputs."""
     for case in (case for case in cases() if case.path.name.startswith(files)):
         digest = hashlib.sha256()
         for place, array in sorted(run_on_gpu(gpu, case).items()):
@@ -59,7 +64,10 @@ def _of_cases(gpu: Gpu, files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """The command line above."""
+    """Run the kernels that the command line names, and write the digests.
+
+    Returns 1 when the driver refused something.
+    """
     parser = argparse.ArgumentParser(prog="bench.rounding_program")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", default="", help="how the files' names begin, with commas between")

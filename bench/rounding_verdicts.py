@@ -58,7 +58,7 @@ under a register cap ptxas fuses otherwise, and such a twin is used with its own
 
 
 def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
-    """What a suite is run under, as it is twice first."""
+    """Names of the runs that a suite of kernels has: two without a probe, then one under each probe."""
     plain = (f"{PLAIN}_1", f"{PLAIN}_2")
     if embedded:
         return *plain, "rounding_out"
@@ -75,7 +75,7 @@ class Run:
 
     @classmethod
     def read(cls, row: Json) -> Run:
-        """Raises BrokenError where it did not come to its end."""
+        """A run from its row in the results. Raises BrokenError where it did not come to its end."""
         need(row["exit"] == 0, f"exit status {row['exit']}")
         names, digests = row["names"].split(), row["digests"].split()
         need(len(names) == len(digests) > 0, f"{len(names)} names, {len(digests)} digests")
@@ -87,9 +87,11 @@ class Run:
 
 class _Runs:
     def __init__(self, results: Json) -> None:
+        """Find rows by suite and probe."""
         self._rows = {(row["suite"], row["probe"]): row for row in results.get("runs", ())}
 
     def __call__(self, suite: str, probe: str) -> Run:
+        """The run of a suite under a probe. Raises BrokenError when it is missing or did not end well."""
         need((suite, probe) in self._rows, f"{suite} was not run under {probe}")
         return Run.read(self._rows[suite, probe])
 
@@ -118,6 +120,7 @@ def judge(results: Json, begins: str = "") -> list[Verdict]:
 
 
 def _provenance(results: Json) -> str:
+    """Check that the results say what they were made with. Returns that; raises BrokenError (by ``need``)."""
     need(results["device"] != "", "no device")
     need(len(results["tree"]) == 64, "the sources are not named")
     need(not results.get("interrupted"), "interrupted")
@@ -125,6 +128,10 @@ def _provenance(results: Json) -> str:
 
 
 def _plain(runs: _Runs, suite: str) -> str:
+    """Check that two runs of a suite without probes computed the same, so that differences are telling.
+
+    Returns a line; raises BrokenError.
+    """
     first, second = (runs(suite, f"{PLAIN}_{number}") for number in (1, 2))
     need(first.outputs == second.outputs, f"two runs differ in {_differing(first, second)}")
     if suite in BUILDS:
@@ -135,10 +142,15 @@ def _plain(runs: _Runs, suite: str) -> str:
 
 
 def _differing(one: Run, other: Run) -> list[str]:
+    """Names of the kernels whose output differs between two runs."""
     return [name for name, digest in one.outputs.items() if other.outputs.get(name) != digest]
 
 
 def _same(runs: _Runs, suite: str, probe: str) -> str:
+    """Check that every kernel computed the same bits under a probe as without.
+
+    Returns a line that says how that is known; raises BrokenError.
+    """
     plain, probed = runs(suite, f"{PLAIN}_1"), runs(suite, probe)
     became = dict(probed.became)
     wrong = [f"{name} ({became.get(name, '?')})" for name in _differing(plain, probed)]
@@ -154,7 +166,9 @@ def _same(runs: _Runs, suite: str, probe: str) -> str:
 
 
 def _proof(runs: _Runs, proof: str) -> str:
-    """Pairs of kernel and probe, and how many of them show what they compute where nothing is fused."""
+    """Check that each way of showing that a twin (the copy with the probe) is right occurs often enough, and say how
+    many of those kernels would compute something else if nothing were fused. Raises BrokenError.
+    """
     plain, unfused = (runs(build, f"{PLAIN}_1") for build in ("usual", "unfused"))
     changed = set(_differing(plain, unfused))
     pairs = [
@@ -171,6 +185,10 @@ def _proof(runs: _Runs, proof: str) -> str:
 
 
 def _refused(runs: _Runs) -> str:
+    """Check that not too many kernels were left without a probe for doubts about their arithmetic.
+
+    Returns a line; raises BrokenError.
+    """
     words = Counter(word for build in BUILDS for probe in PROBED[build] for _, word in runs(build, probe).became)
     share = words["numerics"] / words.total()
     need(share <= MOST_REFUSED, f"{words['numerics']} of {words.total()} have no twin")
@@ -178,6 +196,10 @@ def _refused(runs: _Runs) -> str:
 
 
 def _unfused(runs: _Runs) -> str:
+    """Check that the kernels are telling: most compute something else when nothing is fused.
+
+    Returns a line; raises BrokenError.
+    """
     plain, unfused = (runs(build, f"{PLAIN}_1") for build in ("usual", "unfused"))
     fusible = [name for name in plain.outputs if not name.startswith(NOTHING_TO_FUSE)]
     changed = sum(plain.outputs[name] != unfused.outputs[name] for name in fusible)
@@ -186,6 +208,10 @@ def _unfused(runs: _Runs) -> str:
 
 
 def _unjudged(runs: _Runs) -> str:
+    """Check that the comparison of machine code is needed: without it some twins compute something else.
+
+    Returns a line; raises BrokenError.
+    """
     plain, unjudged = runs("usual", f"{PLAIN}_1"), runs("usual", CONTROL)
     became = dict(runs("usual", CONTROL.removeprefix(UNJUDGED)).became)
     changed = Counter(became[name] for name in _differing(plain, unjudged))
@@ -195,7 +221,10 @@ def _unjudged(runs: _Runs) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Print the verdicts on a file of results.
+
+    Returns the exit status: 0 all good, 1 one is not, 2 there is no such file.
+    """
     options = file_parser("bench.rounding_verdicts", __doc__, RESULTS).parse_args(arguments)
     command = "python3 -m bench.rounding --out out"
     return judge_files([options.file], command, ("device", "runs"), lambda results: say(judge(results)))

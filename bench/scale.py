@@ -77,6 +77,9 @@ class Bench:
     """The null driver, the program, its images and their cache entries, in a folder of their own."""
 
     def __init__(self, folder: Path, library: Path = BUILT) -> None:
+        """Build the driver and the program in folder, and make a cache in which one image's kernel has a twin, the
+        other's a reason for none. library: folder with the hook.
+        """
         self._folder, self._library = folder, library
         self._driver = build_driver(folder)
         compile_c("scale.c", folder / "scale")
@@ -91,6 +94,9 @@ class Bench:
             (folder / name).write_bytes(image)
 
     def _run(self, name: str, size: Size, environment: Mapping[str, str]) -> Json:
+        """Run a case of scale.c: what it printed, its exit status, and samples of its memory and
+        descriptors over time.
+        """
         samples = self._folder / "samples"
         amounts = (size.amount, size.alive, size.threads, size.seconds)
         command = [self._folder / "scale", name, self._folder / "image", self._folder / "other", samples, *amounts]
@@ -104,17 +110,17 @@ class Bench:
         return {"output": done.stdout, "stderr": stderr, "exit": done.returncode, "samples": rows}
 
     def plain(self, name: str, size: Size) -> Json:
-        """What a case has printed and sampled without the hook."""
+        """Run a case without the hook: what it printed, and samples of its memory."""
         return self._run(name, size, plain_environment(self._driver))
 
     def hooked(self, name: str, size: Size, traces: Path) -> Json:
-        """The same with the hook. traces: the folder for its trace."""
+        """Run a case with the hook: what it printed, and samples of its memory. traces: the folder for its trace."""
         environment = hooked_environment(self._driver, self._library, self._folder / "cache", traces)
         limit = {"NEUTRINO_MAX_TRACE_SIZE": str(size.limit)} if size.limit else {}
         return self._run(name, size, {**environment, **limit})
 
     def run(self, name: str, size: Size) -> Json:
-        """A case plain (but for the soak) and with the hook, and what its trace says."""
+        """Run a case plain (but for the soak, which takes an hour) and with the hook; also what its trace says."""
         plain = None if size.seconds else self.plain(name, size)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             hooked = self.hooked(name, size, Path(folder))
@@ -144,7 +150,7 @@ def read_trace(folder: Path) -> Json:
 
 
 def printed(output: str) -> dict[str, list[int]]:
-    """The numbers of each line that the program prints."""
+    """The lines that the program prints, as a word → the numbers after it."""
     return {words[0]: [int(word) for word in words[1:]] for words in map(str.split, output.splitlines())}
 
 
@@ -201,6 +207,10 @@ def faults(case: Json) -> list[str]:
 
 
 def _judge(results: Json, names: Sequence[str]) -> list[str]:
+    """What is wrong with cases: missing, other sizes than wanted, lost launches, too much memory.
+
+    A line each; nothing when all is as it should be.
+    """
     wrong = []
     for name in names:
         size = SIZES[name]
@@ -220,16 +230,17 @@ def _judge(results: Json, names: Sequence[str]) -> list[str]:
 
 
 def verdicts(results: Json) -> list[str]:
-    """What is wrong with the results but for the soak's, in words; nothing when all is as it should be."""
+    """What is wrong with the results of all cases but the soak, in words; nothing when all is as it should be."""
     return _judge(results, [name for name, size in SIZES.items() if not size.seconds])
 
 
 def soak_verdicts(results: Json) -> list[str]:
-    """The same for the soak, which has a file of its own."""
+    """What is wrong with the results of the soak (the hour-long case, which has a file of its own), in words."""
     return _judge(results, ["soak"])
 
 
 def _say(results: Json) -> int:
+    """Print the figures and what is wrong with them. Returns 1 when anything is."""
     wrong = soak_verdicts(results) if "soak" in results["cases"] else verdicts(results)
     for name, case in results["cases"].items():
         rows, launches = case["hooked"]["samples"], sum(printed(case["hooked"]["output"]).get("launches", []))
@@ -244,6 +255,7 @@ def _say(results: Json) -> int:
 
 
 def _file_of(name: str) -> str:
+    """The name of the file that holds a case's results."""
     return SOAK.name if SIZES[name].seconds else RESULTS.name
 
 
@@ -263,7 +275,7 @@ def record(names: Sequence[str], seconds: int, out: Path, work: Path | None) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record cases, or print the verdicts on a file, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale")
     actions = parser.add_subparsers(dest="action", required=True)
     recording = actions.add_parser("record")

@@ -83,7 +83,7 @@ def run(folder: Path, seconds: float, loads: int = 0) -> tuple[Json, str]:
 
 
 def judge(results: Json) -> list[str]:
-    """Return what is wrong with the figures, a sentence each."""
+    """Return what is wrong with the figures of a run, a sentence each: races reported, launches lost, nothing done."""
     wrong = []
     if results["status"] != 0:
         wrong.append(f"the program ended with status {results['status']}")
@@ -96,12 +96,13 @@ def judge(results: Json) -> list[str]:
 
 
 def verdicts(results: Json) -> list[str]:
-    """Return what is wrong with a record: the same, and a run that was too short."""
+    """Return what is wrong with a recorded run: what ``judge`` says of its figures, and that it was too short."""
     short = [f"it ran for less than {SECONDS} s"] if results["seconds"] < SECONDS else []
     return [*judge(results), *short]
 
 
 def _print(results: Json) -> int:
+    """Print the figures of a run and what is wrong with them. Returns 1 when anything is."""
     print(
         f"{results['seconds']} s on {results['machine']}: {results['launches']} launches ({results['probed']} probed), "
         f"{results['loads']} loads, {results['signals']} signals, {results['reports']} reports"
@@ -113,6 +114,10 @@ def _print(results: Json) -> int:
 
 
 def _record(seconds: float) -> int:
+    """Run the program for so many seconds, write its figures to the committed file and print them.
+
+    Returns 1 when anything is wrong with them.
+    """
     sources = made_of("signals")
     with tempfile.TemporaryDirectory() as folder:
         figures, errors = run(Path(folder), seconds)
@@ -129,7 +134,7 @@ def _record(seconds: float) -> int:
 
 
 def main() -> int:
-    """Run the command line."""
+    """Record a run, or print what is wrong with the recorded one, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.signals", description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")

@@ -77,6 +77,9 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, name: str) -> Json:
+    """Run the timed program in one process, plain or with a probe (mode): its report and, with a probe, which launches
+    had it. name: of the run's files.
+    """
     report, traces = folder / f"{name}.json", folder / name
     argv = [str(program), "--rounds", str(_TIMED), "--out", str(report)]
     if mode != PLAIN:
@@ -104,18 +107,27 @@ def _launched(folder: Path) -> Json:
 
 
 def _is_probed(run: Json, kernel: str) -> bool:
-    """Every launch of it; of some that did, because the pool was full, a time would say nothing."""
+    """Whether every launch of a kernel in a run had the probe.
+
+    Where some did not, as the pool of memory was full, its time says nothing.
+    """
     return bool(run["probed"].get(kernel) == _LAUNCHES)
 
 
 def _run(argv: Sequence[str], environment: dict[str, str], folder: Path, name: str) -> None:
+    """Run a command within _LIMIT seconds.
+
+    name: of the files that take its output. Raises SystemExit with the end of it when it fails.
+    """
     done = run_program(argv, environment, folder, name, _LIMIT)
     if done.status != 0:
         raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def milliseconds(results: Json, mode: str, kernel: str) -> float:
-    """The median over all processes and launches."""
+    """What a launch of a kernel takes in a mode (plain, or a probe): the median over all processes and
+    launches, in ms.
+    """
     return float(statistics.median(ms for run in results["runs"][mode] for ms in run["kernels"][kernel]["ms"]))
 
 
@@ -136,6 +148,10 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
+    """Check that all processes computed what the first plain one did, and timed every launch.
+
+    outputs: digests by kernel. Returns a line; raises BrokenError (by ``need``).
+    """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
     for run in runs:
@@ -149,7 +165,11 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 
 
 def _launches(runs: Sequence[Json], *, every: bool) -> str:
-    """every: all have to be probed; else the line counts those that were not, with reasons as far as recorded."""
+    """Check how many launches had the probe.
+
+    every: all must have; else the line counts those that had not, with reasons as far as recorded. Raises BrokenError
+    (by ``need``).
+    """
     need(bool(runs), "no runs")
     originals, reasons = Counter[str](), Counter[str]()
     for run in runs:
@@ -172,6 +192,10 @@ def _launches(runs: Sequence[Json], *, every: bool) -> str:
 
 
 def _times(results: Json, mode: str) -> str:
+    """Check how many times as long the slowest kernel takes with a probe.
+
+    Returns a line; raises BrokenError (by ``need``).
+    """
     times = {name: milliseconds(results, mode, name) / milliseconds(results, PLAIN, name) for name in KERNELS}
     name, most = max(times.items(), key=lambda entry: entry[1])
     need(most <= MOST_TIMES[mode], f"{name} takes {most:.2f} times as long, at most {MOST_TIMES[mode]:.2f} is wanted")
@@ -179,7 +203,9 @@ def _times(results: Json, mode: str) -> str:
 
 
 def table(results: Json) -> str:
-    """Times with each probe as multiples of those without; ``-``: not all launches were probed."""
+    """For people: each kernel's time without a probe, and with each as multiples of that; ``-``: not all launches were
+    probed.
+    """
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':20}" + "".join(f"{name:>11}" for name in KERNELS))
     times = {name: milliseconds(results, PLAIN, name) for name in KERNELS}

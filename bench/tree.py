@@ -62,7 +62,10 @@ OVERTAKEN: tuple[str, ...] = (
 
 
 def made_of(name: str) -> dict[str, object]:
-    """What a file of results says of its sources: hashes of all, and of those that it judges. name: its stem."""
+    """What a file of results says of its sources: hashes of the whole tree, and of the files that it judges.
+
+    name: its stem, a key of ``JUDGED``.
+    """
     return {"tree": tree_hash(ROOT), "files": judged_files(name)}
 
 
@@ -90,6 +93,7 @@ def changed_files(name: str, results: Mapping[str, object]) -> list[str]:
 
 
 def _sources(pattern: str) -> list[Path]:
+    """The source files that an entry of ``JUDGED`` stands for: a file, a folder with all below it, or a pattern."""
     found = [path for path in ROOT.glob(pattern) for path in ([path] if path.is_file() else path.rglob("*"))]
     files = [path for path in found if path.is_file() and path.suffix in _SUFFIXES | {".ptx"}]
     return [path for path in files if not _LEFT_OUT.intersection(path.relative_to(ROOT).parts)]
@@ -107,6 +111,7 @@ def tree_hash(root: Path) -> str:
 
 
 def _hash(root: Path, paths: Iterable[Path]) -> str:
+    """SHA-256, in hex, over paths (below root) and contents of files, in sorted order."""
     digest = hashlib.sha256()
     for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode())

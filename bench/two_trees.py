@@ -28,7 +28,10 @@ SMALL_KERNEL = 1024
 
 
 def _first(*names: str) -> Any:
-    """The first of these modules that the tree has: they moved."""
+    """Import the first of these modules that the tree has: older trees have them under other names.
+
+    Raises ModuleNotFoundError when it has none.
+    """
     for name in names:
         try:
             return importlib.import_module(name)
@@ -61,13 +64,16 @@ class _Tree:
     """A process that works with one tree."""
 
     def __init__(self, root: Path) -> None:
+        """Start the process. root: the checkout whose Neutrino it uses."""
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), "--work"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)},
         )  # fmt: skip
 
     def ask(self, probe: str, paths: list[Path]) -> list[dict[str, Any]]:
-        """One answer for each path."""
+        """Let the process probe PTX files: for each its processor seconds, a digest of the twins, and numbers of
+        kernels and bytes. Raises RuntimeError without pipes.
+        """
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
         self._process.stdin.write(json.dumps([probe, [str(path) for path in paths]]) + "\n")
@@ -75,11 +81,15 @@ class _Tree:
         return [json.loads(self._process.stdout.readline()) for _ in paths]
 
     def close(self) -> None:
+        """End the process."""
         self._process.communicate()
 
 
 def measure(trees: tuple[_Tree, _Tree], paths: list[Path], probe: str, rounds: int) -> list[dict[str, Any]]:
-    """Of each file the best time in each tree, and whether the twins are the same."""
+    """Probe files in both trees, in turns.
+
+    Returns for each file the best seconds of either (other, own), and whether the twins are the same.
+    """
     rows = []
     turns = [[tree.ask(probe, paths) for tree in trees] for _ in range(rounds)]
     answers_of_trees = [list(zip(*answers, strict=True)) for answers in zip(*turns, strict=True)]
@@ -93,7 +103,7 @@ def measure(trees: tuple[_Tree, _Tree], paths: list[Path], probe: str, rounds: i
 
 
 def shown(title: str, rows: list[dict[str, Any]]) -> str:
-    """One line of the result."""
+    """A line of the result: files, seconds in each tree, their ratio. title: what the rows are of."""
     other, own = (sum(row[side] for row in rows) for side in ("other", "own"))
     differ = sum(not row["same"] for row in rows)
     size = sum(row["bytes"] for row in rows)
@@ -104,6 +114,7 @@ def shown(title: str, rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
+    """Compare the trees that the command line names, and print the times. Returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.two_trees", description="Compare two trees' processor time.")
     parser.add_argument("other", type=Path, metavar="OTHER", help="checkout of another commit")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="with .ptx files, at any depth")

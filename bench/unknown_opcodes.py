@@ -41,7 +41,9 @@ def count_opcodes(text: str) -> tuple[int, Counter[str]]:
 
 
 def count_images(paths: Iterable[Path], source: str) -> dict[str, Any]:
-    """The same of all texts in images of one source."""
+    """How many instructions the PTX texts in a source's images hold, those that the table of opcodes knows, and the
+    unknown by name.
+    """
     from bench.corpus import texts
 
     count, known = 0, 0

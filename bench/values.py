@@ -39,17 +39,21 @@ LEFT_OUT = 37
 
 
 def _active(grid: Sequence[int], block: Sequence[int]) -> int:
+    """How many threads of a launch work: all but LEFT_OUT."""
     return int(np.prod(grid) * np.prod(block)) - LEFT_OUT
 
 
 def _inputs(seed: int, count: int) -> tuple[np.ndarray[Any, Any], ...]:
+    """The inputs of a launch for ``count`` threads: 4 f32 for each, and two arrays of f16, by a seed."""
     random = np.random.default_rng(seed)
     half = random.standard_normal((2, count)).astype(np.float16)
     return random.standard_normal(4 * count).astype(np.float32), half[0], half[1]
 
 
 def program(ptx: str, out: str) -> None:
-    """The probed program: every shape once; inputs' address and outputs go to an npz file."""
+    """The program that is probed: launch every shape once, and write the inputs' address and the outputs to an npz
+    file. ptx: path of the module.
+    """
     import cupy
 
     kernel = cupy.RawModule(path=ptx).get_function("mixed")
@@ -65,10 +69,15 @@ def program(ptx: str, out: str) -> None:
 
 
 def _digest(array: np.ndarray[Any, Any]) -> str:
+    """The first 32 hex digits of an array's SHA-256."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
 
 
 def _expected(index: int, address: int) -> dict[str, Json]:
+    """What probes must record of a launch, computed with NumPy.
+
+    index: of its shape. address: of its inputs on the device.
+    """
     grid, block = SHAPES[index]
     count = _active(grid, block)
     f, x, y = _inputs(index, count)
@@ -87,7 +96,10 @@ def _expected(index: int, address: int) -> dict[str, Json]:
 
 
 def _aggregates(f: np.ndarray[Any, Any], address: int) -> dict[str, Json]:
-    """Of all loads of a launch: counts by bucket, and extremes of their addresses, values and bits."""
+    """What aggregates of all loads of a launch must be: counts by bucket, and extremes of addresses, values and bits.
+
+    f: what was loaded; address: of its first element.
+    """
     bits = f.view(np.uint32)
     powers = [0, *(1 << power for power in range(32))]
     last = int(address) + 4 * (f.size - 1)
@@ -107,6 +119,7 @@ def _buckets(values: np.ndarray[Any, Any], starts: Sequence[int]) -> list[int]:
 
 
 def _extremes(view: Any) -> list[Json]:
+    """The one record of a map of extremes: address, value, bits."""
     (row,) = view.valid()
     return [int(row["address"]), float(row["value"]), int(row["bits"])]
 
@@ -119,6 +132,7 @@ def _threads(array: np.ndarray[Any, Any], block: Sequence[int]) -> np.ndarray[An
 
 
 def _recorded(launch: Any, index: int) -> dict[str, Json]:
+    """What probes recorded of a launch, in the form of ``_expected``. index: of its shape."""
     grid, block = SHAPES[index]
     count = _active(grid, block)
     loads, product = launch.maps["Loads"], launch.maps["Product"]
@@ -141,6 +155,10 @@ def _recorded(launch: Any, index: int) -> dict[str, Json]:
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
+    """Run a command with this tree's Neutrino and a cache in folder.
+
+    Raises SystemExit with what it said when it fails.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -152,7 +170,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 
 def drive(out: Path) -> None:
-    """Build, run plain and probed, and write what was expected and what was recorded."""
+    """Build the kernels, run them plain and probed, and write what was expected and recorded into the folder out."""
     from neutrino.tracing import Trace, find_traces
 
     result: dict[str, Json] = {**made_of("values_h200"), "targets": {}}
@@ -216,7 +234,7 @@ def verdicts(results: Json) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Record on a GPU, be the probed program, or print verdicts, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.values")
     parser.add_argument("action", choices=("drive", "program", "verdicts"))
     parser.add_argument("files", nargs="*")
@@ -233,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(results: Json) -> int:
+    """Print what is wrong with the results. Returns 1 when anything is."""
     wrong = verdicts(results)
     print("\n".join(wrong) or f"{len(TARGETS) * len(SHAPES)} launches: every recorded value is NumPy's")
     return 1 if wrong else 0

@@ -81,7 +81,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """How it is marked."""
+        """How the verdict is marked in a table: ok, missed or FAIL."""
         return "FAIL" if not self.good else "missed" if self.missed else "ok"
 
 
@@ -96,6 +96,7 @@ class BrokenError(Exception):
 
 
 def need(holds: bool, message: str) -> None:
+    """Go on when a condition of a check holds; else raise BrokenError with the message, which becomes the verdict."""
     if not holds:
         raise BrokenError(message)
 
@@ -104,20 +105,23 @@ class Table:
     """The launches of one run, by column."""
 
     def __init__(self, trace: Mapping[str, Json]) -> None:
+        """trace: what ``bench.measure`` made of a trace, with ``columns`` and ``rows``."""
         self.columns: list[str] = trace["columns"]
         self.rows: list[list[Json]] = trace["rows"]
 
     def need(self, columns: Sequence[str]) -> None:
+        """Raise BrokenError when the launches lack one of these columns."""
         missing = [name for name in columns if name not in self.columns]
         need(not missing, f"columns {', '.join(missing)} are missing")
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
+        """Each launch as column → value."""
         for row in self.rows:
             yield dict(zip(self.columns, row, strict=True))
 
 
 def judge(results: Mapping[str, Json]) -> list[Verdict]:
-    """Every verdict, the good and the bad, in a fixed order."""
+    """Every verdict on the GPU run, the good and the bad, in a fixed order."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("provenance", partial(_provenance, results)),
         ("build", partial(_build, results)),
@@ -145,7 +149,10 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
 
 
 def run_checks(checks: Sequence[tuple[str, Callable[[], str]]]) -> list[Verdict]:
-    """A verdict a check: what it returns where it holds, what it raises where it does not."""
+    """Run checks, each with a title.
+
+    A verdict for each: good with the line that it returns, bad with what it raises.
+    """
     verdicts = []
     for case, check in checks:
         try:
@@ -160,6 +167,10 @@ def run_checks(checks: Sequence[tuple[str, Callable[[], str]]]) -> list[Verdict]
 
 
 def _provenance(results: Mapping[str, Json]) -> str:
+    """Check that the results name an H200, its driver, and the source tree they were made from.
+
+    Returns a line; raises BrokenError (by ``need``).
+    """
     device = results["device"]
     need("H200" in device["device"], f"device is {device['device']!r}, not an H200")
     need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
@@ -172,12 +183,14 @@ def _provenance(results: Mapping[str, Json]) -> str:
 
 
 def _build(results: Mapping[str, Json]) -> str:
+    """Check that nvcc compiled every program. Returns a line; raises BrokenError (by ``need``)."""
     failures = results["build_failures"]
     need(not failures, f"nvcc failed for {', '.join(failures)}")
     return "all programs built"
 
 
 def _run(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str, Json]:
+    """What was recorded of a workload run in a mode. Raises BrokenError when it did not run."""
     run: dict[str, Json] | None = results["runs"].get(entry.name, {}).get(mode.value)
     if run is None:
         raise BrokenError(f"{mode.value}: not in the results")
@@ -187,12 +200,20 @@ def _run(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str, 
 
 
 def ended_well(run: Mapping[str, Json], what: str) -> None:
+    """Raise BrokenError when a program timed out, failed, or found its own results wrong.
+
+    what: names the run in the message.
+    """
     need(not run["timed_out"], f"{what}: did not end")
     need(run["exit"] == 0, f"{what}: exit status {run['exit']}")
     need(run.get("checks") == "ok", f"{what}: {run.get('checks', 'no report')}")
 
 
 def _outputs(results: Mapping[str, Json], entry: Workload) -> str:
+    """Check that a workload computed and printed the same, bit for bit, in every mode.
+
+    Returns a line; raises BrokenError.
+    """
     plain = _run(results, entry, Mode.PLAIN)
     ended_well(plain, "plain")
     need(len(plain["outputs"]) == entry.seeds, f"{len(plain['outputs'])} seeds, not {entry.seeds}")
@@ -208,6 +229,7 @@ def _outputs(results: Mapping[str, Json], entry: Workload) -> str:
 
 
 def _trace(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str, Json]:
+    """What a workload's run recorded in a mode. Raises BrokenError when its trace is missing or could not be read."""
     run = _run(results, entry, mode)
     trace: dict[str, Json] | None = run.get("trace")
     if trace is None:
@@ -218,6 +240,10 @@ def _trace(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str
 
 
 def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
+    """Check what probes recorded of every launch of a workload against what the program says of it.
+
+    Returns a line of figures; raises BrokenError.
+    """
     trace = _trace(results, entry, mode)
     need(trace["complete"], "the trace is not complete")
     need(trace["unmatched"] == 0, f"{trace['unmatched']} traced launches that the program did not make")
@@ -249,7 +275,9 @@ def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
 
 
 def _replays(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
-    """Each launch of each replay was probed, as many as the program and the list of cases say, and no other launch."""
+    """Check that each launch in replays of graphs was probed, as many as the program and the list of cases say, and no
+    other. Returns a line; raises BrokenError.
+    """
     run, trace = _run(results, entry, mode), _trace(results, entry, mode)
     counters: dict[str, dict[str, int]] = {name: {} for name in entry.replayed}
     for kernel in trace["kernels"]:
@@ -270,10 +298,14 @@ def _replays(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
 
 
 def _slots(row: Mapping[str, Json]) -> int:
+    """How many warps a launch has: what ``block_sched`` keeps a record for."""
     return math.prod(row["grid"]) * -(-math.prod(row["block"]) // LANES)
 
 
 def sched_row(row: Mapping[str, Json], device: Mapping[str, Json]) -> None:
+    """Check that what ``block_sched`` recorded of a launch is possible on the device: a record a warp, cycles within
+    the launch's time, multiprocessors that exist. row: column → value. Raises BrokenError.
+    """
     slots = _slots(row)
     need(row["records"] == slots, f"{row['records']} records in {slots} slots")
     need(row["zero_start"] == 0, f"{row['zero_start']} slots without a start")
@@ -298,6 +330,10 @@ def sched_row(row: Mapping[str, Json], device: Mapping[str, Json]) -> None:
 
 
 def gmem_row(row: Mapping[str, Json], _device: Mapping[str, Json]) -> None:
+    """Check that ``gmem_bytes`` counted the bytes that the program says it asked for.
+
+    row: column → value. Raises BrokenError.
+    """
     for name in GMEM_CLASSES:
         want, got = row[f"want_{name}"], row[f"got_{name}"]
         if want is None:  # spinning: as often as it takes, but at least once by each lane
@@ -308,8 +344,9 @@ def gmem_row(row: Mapping[str, Json], _device: Mapping[str, Json]) -> None:
 
 
 def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
-    """Registers, spills and the numerics of every twin; and that what was not probed is listed with its
-    reason."""
+    """Check that every twin (the copy with the probe) has its registers, spills and arithmetic on record, and what was
+    not probed its reason. Returns a line on registers; raises BrokenError.
+    """
     twins = []
     listed: dict[str, set[str]] = {}
     for kernel in trace["kernels"]:
@@ -351,10 +388,14 @@ def numerics_kept(name: str, numerics: Mapping[str, Json]) -> None:
 
 
 def _workload(name: str) -> Workload:
+    """The workload of that name."""
     return {entry.name: entry for entry in WORKLOADS}[name]
 
 
 def _fused(results: Mapping[str, Json]) -> str:
+    """Check that the originals of kernels full of products and sums have fused instructions, so that their twins were
+    really tried. Returns a line; raises BrokenError.
+    """
     counts = []
     for mode in (Mode.BLOCK_SCHED, Mode.GMEM_BYTES, Mode.BOTH):
         trace = _trace(results, _workload("half"), mode)
@@ -367,6 +408,10 @@ def _fused(results: Mapping[str, Json]) -> str:
 
 
 def _clocks(results: Mapping[str, Json]) -> str:
+    """Check the times that ``block_sched`` recorded of warps against clocks that the program read itself.
+
+    Returns a line; raises BrokenError.
+    """
     clocks = _trace(results, _workload("clocks"), Mode.BLOCK_SCHED)["clocks"]
     rows = [dict(zip(clocks["columns"], row, strict=True)) for row in clocks["rows"]]
     need(len(rows) == _workload("clocks").seeds, f"{len(rows)} launches compared")
@@ -388,6 +433,7 @@ def _clocks(results: Mapping[str, Json]) -> str:
 
 
 def _streams(results: Mapping[str, Json]) -> str:
+    """Check that kernels in two streams still ran at once when probed. Returns a line; raises BrokenError."""
     counts = _trace(results, _workload("streams"), Mode.BLOCK_SCHED)["overlaps"]
     need(len(counts) == _workload("streams").seeds, f"{len(counts)} pairs of launches")
     together = sum(count > 0 for count in counts)
@@ -396,6 +442,7 @@ def _streams(results: Mapping[str, Json]) -> str:
 
 
 def _spin(results: Mapping[str, Json]) -> str:
+    """Check that a kernel which waits for others still ends when all are probed. Returns a line; raises BrokenError."""
     entry = _workload("spin")
     for mode in (Mode.BLOCK_SCHED, Mode.GMEM_BYTES):
         run = _run(results, entry, mode)
@@ -412,6 +459,7 @@ def _spin(results: Mapping[str, Json]) -> str:
 
 
 def _reload(results: Mapping[str, Json]) -> str:
+    """Check that images loaded again at the same address were told apart. Returns a line; raises BrokenError."""
     entry = _workload("reload")
     for mode in entry.modes:
         extra = _run(results, entry, mode)["extra"]
@@ -423,6 +471,7 @@ def _reload(results: Mapping[str, Json]) -> str:
 
 
 def _asynchronous(results: Mapping[str, Json]) -> str:
+    """Check that bytes of asynchronous copies were counted. Returns a line; raises BrokenError."""
     table = Table(_trace(results, _workload("triton_matmul"), Mode.GMEM_BYTES))
     copied = sum(row["got_async"] for row in table)
     need(copied > 0, "no asynchronous copies were counted")
@@ -430,7 +479,9 @@ def _asynchronous(results: Mapping[str, Json]) -> str:
 
 
 def _first(results: Mapping[str, Json]) -> str:
-    """The watches that the second runs rely on do see something when there is something to see."""
+    """Check that first runs started ptxas and imported the patcher, or the watches that second runs rely on see
+    nothing. Returns a line; raises BrokenError.
+    """
     runs = [run for modes in results["runs"].values() for run in modes.values() if run.get("trace")]
     starts = sum(run["ptxas_started"] for run in runs)
     imports = sum("neutrino.patch" in run["imported"] for run in runs)
@@ -440,6 +491,10 @@ def _first(results: Mapping[str, Json]) -> str:
 
 
 def _warm(results: Mapping[str, Json], name: str) -> str:
+    """Check that a second run took every twin from the cache: no ptxas, no patcher, ready in time.
+
+    Returns a line; raises BrokenError.
+    """
     run = results["warm"][name]
     need("not_run" not in run, "not run")
     ended_well(run, "second run")
@@ -458,6 +513,10 @@ def _warm(results: Mapping[str, Json], name: str) -> str:
 
 
 def _submit_samples(results: Mapping[str, Json], mode: str) -> list[float]:
+    """Microseconds that submitting a launch took in a mode, of all processes.
+
+    Raises BrokenError when some are missing.
+    """
     runs = results["submit"][mode]
     need(len(runs) == SUBMIT_PROCESSES, f"{len(runs)} processes, not {SUBMIT_PROCESSES}")
     samples: list[float] = []
@@ -471,6 +530,7 @@ def _submit_samples(results: Mapping[str, Json], mode: str) -> list[float]:
 
 
 def _submit(results: Mapping[str, Json], mode: str) -> str:
+    """Check what submitting a launch costs in a mode beside the plain one. Returns a line; raises BrokenError."""
     median = statistics.median(_submit_samples(results, mode))
     plain = statistics.median(_submit_samples(results, "plain"))
     outputs = {digest for run in results["submit"][mode] for digest in run["outputs"]}
@@ -496,7 +556,7 @@ def _submit(results: Mapping[str, Json], mode: str) -> str:
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """One line a verdict, each marked, and counts."""
+    """The verdicts for people: a line each, marked, and how many are good."""
     width = max(len(verdict.case) for verdict in verdicts)
     lines = [f"{verdict.word:6} {verdict.case:{width}}  {verdict.figure}" for verdict in verdicts]
     missed = sum(verdict.word == "missed" for verdict in verdicts)
@@ -511,7 +571,10 @@ def say(verdicts: Sequence[Verdict]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line above."""
+    """Print the verdicts on a file of results.
+
+    Returns the exit status: 0 all good, 1 one is not, 2 there is no such file.
+    """
     options = file_parser("bench.verdicts", __doc__, RESULTS).parse_args(arguments)
     return judge_files([options.file], "python -m bench.road --out out", ("device", "runs"), lambda it: say(judge(it)))
 

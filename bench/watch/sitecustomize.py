@@ -9,6 +9,9 @@ _WATCHED = ("neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.sass"
 class _Watch:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Python calls this before each import: write the module's name to the log, if it is watched, and
+        find nothing.
+        """
         log = os.environ.get("NEUTRINO_BENCH_LOG")
         if log and name.startswith(_WATCHED):
             # Not by pathlib, which would be an import of its own.

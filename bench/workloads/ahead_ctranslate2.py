@@ -46,12 +46,15 @@ class Calls:
     """The library's functions, what they computed, and the first that is wrong."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        """library: CTranslate2's, loaded."""
         self.outputs: dict[str, str] = {}
         self.failure = ""
         self._library = library
 
     def call(self, name: str, want: torch.Tensor, *arguments: Argument) -> None:
-        """Call a function whose last tensor is its output, and compare that."""
+        """Call a function of the library, whose last tensor is its output; keep a digest of that, and whether it is
+        what PyTorch computes (want). name: mangled, without the common prefix.
+        """
         function = self._library[PREFIX + name]
         function.restype = None
         out = next(argument for argument in reversed(arguments) if isinstance(argument, torch.Tensor))
@@ -66,7 +69,11 @@ class Calls:
 
 
 def main() -> int:
-    """PyTorch first, so that the driver is loaded before the library is."""
+    """Call all functions and write the digests.
+
+    PyTorch is at work first, so that the driver is loaded before the library is. Returns 1 when one computed something
+    wrong.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("library", type=Path)
     parser.add_argument("--out", type=Path, required=True)

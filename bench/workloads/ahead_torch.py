@@ -18,7 +18,10 @@ import torch
 
 
 def work(graph: torch.cuda.CUDAGraph, static: torch.Tensor) -> str:
-    """The digest of some of PyTorch's own results: generated and library kernels, reductions, a graph."""
+    """Let PyTorch compute (its own and library kernels, reductions, a graph); the digest of the results.
+
+    graph: captured on the tensor ``static``.
+    """
     integers = torch.arange(1 << 20, device="cuda")
     numbers = torch.linspace(-1, 1, 1 << 18, device="cuda").reshape(512, 512)
     static.copy_(integers[:1024].float())
@@ -31,7 +34,10 @@ def work(graph: torch.cuda.CUDAGraph, static: torch.Tensor) -> str:
 
 
 def main() -> int:
-    """PyTorch is at work before the library, and with it the driver, is loaded."""
+    """Let PyTorch work before, between and after a library with kernels is loaded and used.
+
+    Returns the library's exit status.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("library", type=Path)
     parser.add_argument("--seeds", default="4")

@@ -37,10 +37,12 @@ extern "C" __global__ void block_sum(const float *x, float *sums, int n) {
 
 @cupy.fuse()
 def fused(x: cupy.ndarray, y: cupy.ndarray) -> cupy.ndarray:
+    """A function that CuPy compiles to one kernel."""
     return cupy.sqrt(cupy.abs(x * y)) + cupy.tanh(x)
 
 
 def main() -> None:
+    """Run the mix for as many rounds as the command line says, and print a digest of all results."""
     module = cupy.RawModule(code=SOURCE, name_expressions=("saxpy<float>", "saxpy<double>"), options=("-std=c++17",))
     block_sum = module.get_function("block_sum")
     squares = cupy.ElementwiseKernel("T x, T y", "T z", "z = x * x + y", "squares")

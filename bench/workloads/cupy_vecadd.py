@@ -23,6 +23,7 @@ extern "C" __global__ void cupy_saxpy(float a, const float *x, float *y, int n) 
 
 
 def main() -> int:
+    """Launch both kernels for each seed, check them against NumPy and write the report. Returns the exit status."""
     run = Run("cupy_vecadd", cupy.cuda.Event, lambda a, b: float(cupy.cuda.get_elapsed_time(a, b)))
     saxpy = cupy.RawKernel(SOURCE, "cupy_saxpy")
     grid = (-(-COUNT // 256),)

@@ -63,18 +63,20 @@ class Run:
         self._launches.append([kernel, _three(grid), _three(block), 0.0, list(bytes_asked)])
 
     def output(self, values: Array) -> None:
-        """Add an array's bytes to the current seed's digest."""
+        """Add an array of results to the digest of the current seed, by which runs are compared."""
         self._digest.update(np.ascontiguousarray(values).tobytes())
 
     def near(self, what: str, got: Array, want: Array, absolute: float, relative: float) -> None:
-        """Keep the first difference; NaN never passes."""
+        """Check results against expected ones, each within ``absolute + relative * |want|``; keep the first that is not
+        (a NaN never is). what: names them.
+        """
         good = np.abs(got.astype(np.float64) - want) <= absolute + relative * np.abs(want)
         if not self._failure and (got.shape != want.shape or not good.all()):
             where = np.unravel_index(int(np.argmin(good)), good.shape)
             self._failure = f"{what}{[int(i) for i in where]} is {got[where]}, expected {want[where]}"
 
     def end_seed(self) -> None:
-        """Call when the device is idle: reads the events and closes the seed's digest."""
+        """Close the current seed: read the times of its launches, and keep its digest. Call when the device is idle."""
         first = len(self._launches) - len(self._pending)
         for launch, (before, after) in zip(self._launches[first:], self._pending, strict=True):
             launch[3] = round(self._elapsed(before, after), 6)
@@ -83,7 +85,7 @@ class Run:
         self._digest = hashlib.sha256()
 
     def finish(self) -> int:
-        """Write the report, which leaves the device to the nvcc programs; returns the exit status."""
+        """Write the report and print a line. Returns the exit status: 1 when a result was wrong."""
         report = {
             "workload": self._workload,
             "checks": self._failure or "ok",
@@ -99,4 +101,5 @@ class Run:
 
 
 def _three(size: Sequence[int] | None) -> list[int] | None:
+    """A grid or block as three sizes; None for one that is not known."""
     return None if size is None else [*size, 1, 1][:3]

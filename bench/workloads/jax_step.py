@@ -15,6 +15,7 @@ Parameters = list[dict[str, jax.Array]]
 
 
 def initial(key: jax.Array) -> Parameters:
+    """Random weights of every layer."""
     shapes = {"mix": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
     keys = iter(jax.random.split(key, LAYERS * len(shapes)))
     return [
@@ -24,10 +25,12 @@ def initial(key: jax.Array) -> Parameters:
 
 
 def normalized(x: jax.Array) -> jax.Array:
+    """Each row with mean 0 and variance 1."""
     return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
 def forward(parameters: Parameters, x: jax.Array) -> jax.Array:
+    """The transformer: attention and two layers, each added to its input. x: [batch, length, WIDTH]."""
     batch, length, _ = x.shape
     for layer in parameters:
         mixed = (normalized(x) @ layer["mix"]).reshape(batch, length, 3, HEADS, WIDTH // HEADS)
@@ -40,7 +43,9 @@ def forward(parameters: Parameters, x: jax.Array) -> jax.Array:
 
 @jax.jit
 def step(parameters: Parameters, x: jax.Array) -> tuple[Parameters, jax.Array]:
+    """One training step, compiled by XLA: the new weights, and the loss."""
     def loss(parameters: Parameters) -> jax.Array:
+        """The mean square of how far the output is from x one word on."""
         return jnp.square(forward(parameters, x) - jnp.roll(x, 1, -1)).mean()
 
     value, gradients = jax.value_and_grad(loss)(parameters)
@@ -48,6 +53,7 @@ def step(parameters: Parameters, x: jax.Array) -> tuple[Parameters, jax.Array]:
 
 
 def main() -> None:
+    """Train for as many steps as the command line says, and print a digest of weights and losses."""
     parameters = initial(jax.random.key(0))
     losses = []
     for number in range(int(sys.argv[1])):

@@ -13,16 +13,19 @@ squares = jax.jit(lambda x: (x * x).reshape(50, 100).sum(axis=1))
 
 
 def first():
+    """The first step; the bytes of its results."""
     return numpy.asarray(smooth(X)).tobytes()
 
 
 def second():
+    """The second step, with a kernel that the first has not loaded; the bytes of its results."""
     for _ in range(3):
         y = squares(X).block_until_ready()
     return numpy.asarray(y).tobytes()
 
 
 def digest(data):
+    """16 hex digits that stand for bytes of results."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

@@ -12,24 +12,28 @@ X = torch.randn(10_000, generator=torch.Generator().manual_seed(1)).cuda()
 
 @triton.jit
 def scale(x, y, n, factor, block: tl.constexpr):
+    """Each of n elements times the factor."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(y + at, tl.load(x + at, mask=at < n) * factor, mask=at < n)
 
 
 @triton.jit
 def row_sums(x, y, columns, block: tl.constexpr):
+    """The sum of each row; a program a row."""
     at = tl.arange(0, block)
     values = tl.load(x + tl.program_id(0) * columns + at, mask=at < columns, other=0.0)
     tl.store(y + tl.program_id(0), tl.sum(values, axis=0))
 
 
 def first():
+    """The first step; the bytes of its results."""
     y = torch.empty_like(X)
     scale[(triton.cdiv(10_000, 256),)](X, y, 10_000, 3.0, block=256)
     return y.cpu().numpy().tobytes()
 
 
 def second():
+    """The second step, with a kernel that the first has not loaded; the bytes of its results."""
     y = torch.empty(100, device="cuda")
     for _ in range(3):
         row_sums[(100,)](X, y, 100, block=128)
@@ -37,6 +41,7 @@ def second():
 
 
 def digest(data):
+    """16 hex digits that stand for bytes of results."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

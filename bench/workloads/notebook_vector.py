@@ -10,12 +10,14 @@ vector = ctypes.CDLL(os.environ["NEUTRINO_BENCH_LIBRARY"])
 
 
 def first():
+    """The first step; the bytes of its results."""
     y = (ctypes.c_float * 1000)()
     vector.vector_saxpy(1000, ctypes.c_float(2), numbers, y)
     return bytes(y)
 
 
 def second():
+    """The second step, with a kernel that the first has not launched; the bytes of its results."""
     total = ctypes.c_float()
     for _ in range(3):
         vector.vector_sum(1000, numbers, ctypes.byref(total))
@@ -23,6 +25,7 @@ def second():
 
 
 def digest(data):
+    """16 hex digits that stand for bytes of results."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

@@ -30,6 +30,7 @@ class Driver:
         self._library = ctypes.CDLL("libcuda.so.1")
 
     def __call__(self, name: str, *arguments: Any) -> None:
+        """Call a function of the CUDA driver. Raises SystemExit when it answers with an error."""
         status = getattr(self._library, name)(*arguments)
         if status:
             raise SystemExit(f"{name}: error {status}")
@@ -45,6 +46,10 @@ class Started:
     """A launch that was submitted in the current context."""
 
     def __init__(self, driver: Driver, function: int, launch: Launch, context: int) -> None:
+        """Copy the launch's inputs to the device and submit it.
+
+        function: the kernel's handle. context: its number, for the report.
+        """
         table, self._x = inputs(launch)
         self._driver, self._launch, self._context = driver, launch, context
         sizes = table.nbytes, self._x.nbytes, self._x.nbytes
@@ -61,7 +66,7 @@ class Started:
                pointers, None)  # fmt: skip
 
     def finish(self) -> dict[str, Any]:
-        """Its row of the report, when it has ended, in the context where it was submitted."""
+        """Wait for the launch's end, in the context where it was submitted; its row of the report."""
         driver, out = self._driver, np.empty_like(self._x)
         driver("cuCtxSynchronize")
         driver("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(self._addresses[2]),
@@ -75,6 +80,7 @@ class Started:
 
 
 def _one_context(driver: Driver, image: bytes, cases: list[str]) -> list[dict[str, Any]]:
+    """Launch all that the named cases have, in one context; a row of the report for each."""
     context = driver.number("cuDevicePrimaryCtxRetain", 0)
     driver("cuCtxSetCurrent", ctypes.c_void_p(context))
     module = driver.number("cuModuleLoadData", ctypes.c_char_p(image))
@@ -87,6 +93,9 @@ def _one_context(driver: Driver, image: bytes, cases: list[str]) -> list[dict[st
 
 
 def _two_contexts(driver: Driver, image: bytes, devices: int) -> list[dict[str, Any]]:
+    """Launch by pairs in two contexts, of two devices where there are two: the first pair by modules of each context,
+    the others by one library. A row of the report for each.
+    """
     contexts = [driver.number("cuDevicePrimaryCtxRetain", device) for device in range(min(devices, 2))]
     if len(contexts) == 1:
         contexts.append(driver.number("cuCtxCreate_v2", 0, 0))
@@ -111,7 +120,7 @@ def _two_contexts(driver: Driver, image: bytes, devices: int) -> list[dict[str, 
 
 
 def main() -> int:
-    """The command line above."""
+    """Launch the cases that the command line names, start a child process if asked to, and write the report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--image", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

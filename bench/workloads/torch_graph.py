@@ -13,12 +13,14 @@ FORMS = {"launches": None, "graph": "reduce-overhead"}
 
 class Block(nn.Module):
     def __init__(self, width: int) -> None:
+        """width: of the vectors."""
         super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention and two layers, each added to its input. x: [batch, length, width]."""
         q, k, v = self.mix(self.first(x)).chunk(3, -1)
         scores = torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1)
         x = x + self.out(scores @ v)
@@ -26,6 +28,7 @@ class Block(nn.Module):
 
 
 def main() -> None:
+    """Train for so many steps, as launches or as a CUDA graph, and print a digest of weights and losses."""
     form, steps = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(mode=True)

@@ -14,6 +14,7 @@ from torch import nn
 
 
 def main() -> None:
+    """Train on this rank's GPU for so many steps, and print a digest of the weights."""
     torch.distributed.init_process_group("nccl")
     rank = torch.distributed.get_rank()
     torch.cuda.set_device(rank % torch.cuda.device_count())

@@ -20,6 +20,7 @@ STEPS = 200
 
 
 def main() -> None:
+    """Train until the time is over, and print a line of state every STEPS steps."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(mode=True)
     generator = torch.Generator("cuda").manual_seed(1)

@@ -16,12 +16,14 @@ class Block(nn.Module):
     """Attention and two layers, each added to its input."""
 
     def __init__(self) -> None:
+        """Make the layers, with random weights."""
         super().__init__()
         self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.mix, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention and two layers, each added to its input. x: [batch, length, WIDTH]."""
         batch, length, _ = x.shape
         mixed = self.mix(self.before(x)).reshape(batch, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
         q, k, v = mixed.unbind(0)
@@ -34,16 +36,19 @@ class Model(nn.Module):
     """Words to the next words."""
 
     def __init__(self) -> None:
+        """Make the layers, with random weights."""
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.last = nn.Linear(WIDTH, WORDS)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Scores for each next word. words: [batch, length] of numbers below WORDS."""
         return self.last(self.blocks(self.words(words)))
 
 
 def main() -> None:
+    """Train for so many steps, and print a digest of weights and losses."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     model = Model().cuda()

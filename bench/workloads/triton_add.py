@@ -16,12 +16,14 @@ COUNT, BLOCK, WARPS = 1_000_000, 1024, 4
 
 @triton.jit
 def add_kernel(a, b, c, count, block: tl.constexpr):
+    """c = a + b, of ``count`` elements, ``block`` in a program."""
     offsets = tl.program_id(0) * block + tl.arange(0, block)
     mask = offsets < count
     tl.store(c + offsets, tl.load(a + offsets, mask=mask) + tl.load(b + offsets, mask=mask), mask=mask)
 
 
 def main() -> int:
+    """Launch the kernel for each seed, check it against NumPy and write the report. Returns the exit status."""
     run = Run("triton_add", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     grid = (-(-COUNT // BLOCK),)
     for seed in range(run.seeds):

@@ -32,6 +32,7 @@ _BUSY = 2_000_000
 
 @triton.jit
 def gemm(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):
+    """c = a b, of m x k and k x n elements, a tile of c in a program."""
     rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
     columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
     inner = tl.arange(0, tile_k)
@@ -47,6 +48,7 @@ def gemm(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: t
 
 @triton.jit
 def streamk_gemm(a, b, c, m, n, k, share, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):
+    """c += a b, where each program does an equal share of all tiles' steps over k. share: in such steps."""
     # Each program does an equal share of all steps over k, wherever tiles begin. A share is no less than a tile has, so
     # at most two programs add to a tile of zeros, and the order in which they do changes no bit.
     steps = k // tile_k
@@ -73,6 +75,7 @@ def streamk_gemm(a, b, c, m, n, k, share, tile_m: tl.constexpr, tile_n: tl.const
 @triton.jit
 def conv(x, w, y, height, width, channels: tl.constexpr, filters: tl.constexpr, tile_p: tl.constexpr,
          tile_f: tl.constexpr, tile_c: tl.constexpr):  # fmt: skip
+    """Convolution, 3 x 3 and padded, as a product of matrices: x is [pixel][channel], w [3][3][channel][filter]."""
     # 3 x 3, padded, as a product of matrices: x is [pixel][channel], w [3][3][channel][filter], y [pixel][filter].
     pixel = tl.program_id(0) * tile_p + tl.arange(0, tile_p)
     filter_ = tl.program_id(1) * tile_f + tl.arange(0, tile_f)
@@ -93,6 +96,7 @@ def conv(x, w, y, height, width, channels: tl.constexpr, filters: tl.constexpr, 
 @triton.jit
 def grouped_gemm(a, b, c, sizes, groups, n: tl.constexpr, k: tl.constexpr, tile_m: tl.constexpr, tile_n: tl.constexpr,
                  tile_k: tl.constexpr):  # fmt: skip
+    """Products of groups of rows of a, each with a matrix of its own in b. sizes: rows of each group."""
     # Rows of a in groups of the given sizes, each with a matrix of its own in b. Programs take tiles in turns.
     tile = tl.program_id(0)
     done = 0
@@ -119,6 +123,7 @@ def grouped_gemm(a, b, c, sizes, groups, n: tl.constexpr, k: tl.constexpr, tile_
 
 @triton.jit
 def attention(q, k, v, out, length, scale, tile_q: tl.constexpr, tile_k: tl.constexpr, width: tl.constexpr):
+    """Causal attention, softmax(q k^T * scale) v; one head of one sequence a program on axis 1."""
     # Causal; one head of one sequence a program on axis 1.
     head = tl.program_id(1) * length * width
     query = tl.program_id(0) * tile_q + tl.arange(0, tile_q)
@@ -144,6 +149,7 @@ def attention(q, k, v, out, length, scale, tile_q: tl.constexpr, tile_k: tl.cons
 
 @triton.jit
 def layernorm(x, weight, bias, y, columns, tile: tl.constexpr):
+    """Normalise a row (a program each) of ``columns`` elements, then scale and shift it."""
     row = tl.program_id(0)
     column = tl.arange(0, tile)
     inside = column < columns
@@ -158,6 +164,7 @@ def layernorm(x, weight, bias, y, columns, tile: tl.constexpr):
 
 @triton.jit
 def softmax(x, y, columns, tile: tl.constexpr):
+    """Softmax of a row (a program each) of ``columns`` elements."""
     row = tl.program_id(0)
     column = tl.arange(0, tile)
     inside = column < columns
@@ -168,6 +175,7 @@ def softmax(x, y, columns, tile: tl.constexpr):
 
 @triton.jit
 def total(x, y, columns, tile: tl.constexpr):
+    """The sum of a row (a program each) of ``columns`` elements."""
     row = tl.program_id(0)
     column = tl.arange(0, tile)
     sums = tl.zeros((tile,), dtype=tl.float32)
@@ -178,6 +186,7 @@ def total(x, y, columns, tile: tl.constexpr):
 
 @triton.jit
 def pool(x, y, height, width, tile: tl.constexpr):
+    """The greatest of each 2 x 2 pixels, of [image][row][column]."""
     # The greatest of each 2 x 2, of [image][row][column].
     out_width = width // 2
     place = tl.program_id(0) * tile + tl.arange(0, tile)
@@ -191,6 +200,7 @@ def pool(x, y, height, width, tile: tl.constexpr):
 
 @triton.jit
 def embedding(table, indices, y, width: tl.constexpr):
+    """The row of a table for each index."""
     row = tl.load(indices + tl.program_id(0))
     column = tl.arange(0, width)
     tl.store(y + tl.program_id(0) * width + column, tl.load(table + row * width + column))
@@ -198,6 +208,7 @@ def embedding(table, indices, y, width: tl.constexpr):
 
 @triton.jit
 def gather(x, indices, y, count, tile: tl.constexpr):
+    """The element of x for each index."""
     place = tl.program_id(0) * tile + tl.arange(0, tile)
     inside = place < count
     tl.store(y + place, tl.load(x + tl.load(indices + place, mask=inside), mask=inside), mask=inside)
@@ -214,10 +225,12 @@ class Prepared:
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    """Random numbers of this shape on the device, the same at every call."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype).to(DEVICE)
 
 
 def _gemm(small: bool) -> Prepared:
+    """The kernel ``gemm`` with its inputs. small: shapes for Triton's interpreter."""
     m, n, k = (128, 128, 64) if small else (2048, 1024, 1024)
     a, b = _random(m, k), _random(k, n)
     c = torch.empty(m, n, dtype=torch.float16, device=DEVICE)
@@ -226,6 +239,7 @@ def _gemm(small: bool) -> Prepared:
 
 
 def _streamk_gemm(small: bool) -> Prepared:
+    """The kernel ``streamk_gemm`` with its inputs. small: shapes for Triton's interpreter."""
     m, n, k = (256, 256, 64) if small else (1536, 1024, 1024)
     a, b = _random(m, k), _random(k, n)
     c = torch.zeros(m, n, dtype=torch.float32, device=DEVICE)
@@ -239,6 +253,7 @@ def _streamk_gemm(small: bool) -> Prepared:
 
 
 def _conv(small: bool) -> Prepared:
+    """The kernel ``conv`` with its inputs. small: shapes for Triton's interpreter."""
     height, width, channels, filters = (8, 16, 32, 64) if small else (64, 64, 128, 128)
     x, w = _random(height * width, channels), _random(9 * channels, filters)
     y = torch.empty(height * width, filters, dtype=torch.float16, device=DEVICE)
@@ -251,6 +266,7 @@ def _conv(small: bool) -> Prepared:
 
 
 def _grouped_gemm(small: bool) -> Prepared:
+    """The kernel ``grouped_gemm`` with its inputs. small: shapes for Triton's interpreter."""
     sizes, n, k = ((70, 0, 130), 64, 64) if small else ((700, 0, 130, 1200, 64, 333, 512, 1), 1024, 512)
     a, b = _random(sum(sizes), k), _random(len(sizes) * k, n)
     c = torch.empty(sum(sizes), n, dtype=torch.float16, device=DEVICE)
@@ -263,6 +279,7 @@ def _grouped_gemm(small: bool) -> Prepared:
 
 
 def _attention(small: bool) -> Prepared:
+    """The kernel ``attention`` with its inputs. small: shapes for Triton's interpreter."""
     heads, length, width = (2, 128, 32) if small else (16, 1024, 64)
     q, k, v = (_random(heads, length, width) for _ in range(3))
     out = torch.empty_like(q)
@@ -273,6 +290,7 @@ def _attention(small: bool) -> Prepared:
 
 
 def _layernorm(small: bool) -> Prepared:
+    """The kernel ``layernorm`` with its inputs. small: shapes for Triton's interpreter."""
     rows, columns = (5, 100) if small else (4096, 1000)
     x, weight, bias = _random(rows, columns), _random(columns), _random(columns)
     y = torch.empty_like(x)
@@ -282,6 +300,7 @@ def _layernorm(small: bool) -> Prepared:
 
 
 def _softmax(small: bool) -> Prepared:
+    """The kernel ``softmax`` with its inputs. small: shapes for Triton's interpreter."""
     rows, columns = (5, 100) if small else (4096, 1000)
     x = _random(rows, columns, dtype=torch.float32)
     y = torch.empty_like(x)
@@ -290,6 +309,7 @@ def _softmax(small: bool) -> Prepared:
 
 
 def _sum(small: bool) -> Prepared:
+    """The kernel ``total`` with its inputs. small: shapes for Triton's interpreter."""
     rows, columns = (3, 4096) if small else (1024, 8192)
     x = _random(rows, columns, dtype=torch.float32)
     y = torch.empty(rows, dtype=torch.float32, device=DEVICE)
@@ -297,6 +317,7 @@ def _sum(small: bool) -> Prepared:
 
 
 def _pool(small: bool) -> Prepared:
+    """The kernel ``pool`` with its inputs. small: shapes for Triton's interpreter."""
     images, height, width = (2, 16, 16) if small else (64, 256, 256)
     x = _random(images, height, width, dtype=torch.float32)
     y = torch.empty(images, height // 2, width // 2, dtype=torch.float32, device=DEVICE)
@@ -306,6 +327,7 @@ def _pool(small: bool) -> Prepared:
 
 
 def _embedding(small: bool) -> Prepared:
+    """The kernel ``embedding`` with its inputs. small: shapes for Triton's interpreter."""
     rows, count, width = (50, 9, 64) if small else (50000, 8192, 512)
     table = _random(rows, width)
     indices = torch.randint(rows, (count,), generator=torch.Generator().manual_seed(3)).to(DEVICE)
@@ -314,6 +336,7 @@ def _embedding(small: bool) -> Prepared:
 
 
 def _gather(small: bool) -> Prepared:
+    """The kernel ``gather`` with its inputs. small: shapes for Triton's interpreter."""
     size, count = (1000, 700) if small else (1 << 24, 1 << 21)
     x = _random(size, dtype=torch.float32)
     indices = torch.randint(size, (count,), generator=torch.Generator().manual_seed(4)).to(DEVICE)
@@ -331,6 +354,7 @@ KERNELS: dict[str, Callable[[bool], Prepared]] = {
 
 
 def _timed(launch: Callable[[], object]) -> float:
+    """Milliseconds that a launch takes, by events on a GPU, by the clock in the interpreter."""
     if DEVICE == "cpu":
         begin = time.perf_counter()
         launch()
@@ -346,6 +370,9 @@ def _timed(launch: Callable[[], object]) -> float:
 
 
 def _run(name: str, rounds: int, pause: float, *, small: bool) -> dict[str, object]:
+    """Launch a kernel UNTIMED + ``rounds`` times, and check it against PyTorch: ms of the rounds, digests of all
+    outputs. pause: seconds after each launch.
+    """
     prepared = KERNELS[name](small)
     times: list[float] = []
     outputs: set[str] = set()
@@ -364,6 +391,7 @@ def _run(name: str, rounds: int, pause: float, *, small: bool) -> dict[str, obje
 
 
 def main() -> int:
+    """Run the kernels that the command line names, and write the report. Returns the exit status 0."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=20)

@@ -16,6 +16,7 @@ ROWS, COLUMNS, BLOCK, WARPS, EPSILON = 1024, 2048, 2048, 8, 1e-5
 
 @triton.jit
 def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, block: tl.constexpr):
+    """Normalise a row (a program each) of ``columns`` elements; also store its mean and 1 / standard deviation."""
     row = tl.program_id(0)
     offsets = tl.arange(0, block)
     mask = offsets < columns
@@ -31,6 +32,7 @@ def layernorm_kernel(x, weight, bias, y, means, deviations, columns, epsilon, bl
 
 
 def main() -> int:
+    """Launch the kernel for each seed, check it against NumPy and write the report. Returns the exit status."""
     run = Run("triton_layernorm", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     # Every program loads its row, the weights and the biases, and stores its row, a mean and a deviation, of
     # 4 B an element.

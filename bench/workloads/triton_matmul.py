@@ -17,6 +17,7 @@ TILE_M, TILE_N, TILE_K, WARPS, STAGES = 128, 128, 64, 4, 3
 
 @triton.jit
 def matmul_kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):
+    """c = a b, of m x k and k x n elements, a tile of c in a program."""
     rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
     columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
     inner = tl.arange(0, tile_k)
@@ -32,6 +33,10 @@ def matmul_kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, 
 
 
 def main() -> int:
+    """Launch the kernel for each seed in both types, check it against NumPy and write the report.
+
+    Returns the exit status.
+    """
     run = Run("triton_matmul", partial(torch.cuda.Event, enable_timing=True), torch.cuda.Event.elapsed_time)
     grid = (M // TILE_M, N // TILE_N)
     # Of 2 B an element: every program copies TILE_M rows of A and TILE_N columns of B, asynchronously, and
